@@ -20,8 +20,8 @@ from benchmarks.stage import Effort, Stage, tool
 from benchmarks.usage import Figures, run_once
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
-from gpumon.storage.ledger.migrations import LEDGER_FILE
 from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.tables import LEDGER_FILE
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.listed_runs import listed
 

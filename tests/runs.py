@@ -15,8 +15,8 @@ from typing import Any
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
 from gpumon.model.frame import Mark, RunState
-from gpumon.storage.ledger.migrations import MIGRATIONS, VERSION
 from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.tables import TABLES, VERSION
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""
@@ -34,8 +34,7 @@ class Book:
         self.db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA foreign_keys = ON")
-        for migration in MIGRATIONS:
-            self.db.executescript(migration)
+        self.db.executescript(TABLES)
         self.db.execute(f"PRAGMA user_version = {version:d}")
 
     def __enter__(self) -> Book:

@@ -14,7 +14,7 @@ from gpumon.model.origin import Driver, Origin
 from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_of_row, read_facts, row_of_facts
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import Directory, unpack
-from gpumon.storage.ledger.migrations import MIGRATIONS
+from gpumon.storage.ledger.tables import TABLES
 from gpumon.tracking.description import Description, decode, encode
 from tests.builders import frame_of, tick
 
@@ -42,17 +42,16 @@ def test_facts_pass_through_a_board_and_the_ring() -> None:
     assert [run.facts for run in found.runs.values()] == [told()]
 
 
-def test_a_ring_of_an_earlier_version_may_lack_facts() -> None:
+def test_facts_that_were_not_told_are_left_out_and_come_back_as_their_defaults() -> None:
     assert read_facts({}) == RunFacts()
 
 
 @pytest.mark.parametrize("fact", RUN_FACTS, ids=lambda fact: fact.name)
 def test_a_kept_fact_has_a_column_of_the_ledger_and_comes_back(fact: Fact) -> None:
     with closing(sqlite3.connect(":memory:")) as ledger:
-        for migration in MIGRATIONS:
-            ledger.executescript(migration)
+        ledger.executescript(TABLES)
         columns = {row[1] for row in ledger.execute("PRAGMA table_info(rank)")}
-    assert not fact.column or fact.column in columns, "a new fact needs a migration of its own"
+    assert not fact.column or fact.column in columns
     kept = facts_of_row(row_of_facts(told()))
     assert getattr(kept, fact.name) == getattr(told() if fact.column else RunFacts(), fact.name)
 

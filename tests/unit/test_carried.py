@@ -91,15 +91,15 @@ def test_runs_that_no_tick_tells_of_are_left_where_they_are(tmp_path: Path) -> N
         assert [row.id for row in ledger.candidates()] == [run().id]
 
 
-@pytest.mark.parametrize("spoiled", ["older", "damaged"])
+@pytest.mark.parametrize("spoiled", ["of another version", "damaged"])
 def test_a_ledger_that_cannot_be_taken_over_leaves_the_view_with_its_own(tmp_path: Path, spoiled: str) -> None:
     daemons, own = (str(tmp_path / name / "ledger.sqlite") for name in ("daemon", "own"))
     kept(daemons, ticks(0, 14))
     if spoiled == "damaged":
         Path(daemons).write_bytes(b"no database" * 1000)
     else:
-        with closing(sqlite3.connect(daemons)) as older:
-            older.execute("PRAGMA user_version = 3")
+        with closing(sqlite3.connect(daemons)) as other:
+            other.execute("PRAGMA user_version = 99")
     after = kept(own, ticks(16, 32), [daemons])
     assert 2 in energies(after)
     assert 0 not in energies(after)

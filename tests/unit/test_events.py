@@ -23,7 +23,7 @@ from gpumon.reports.events import details
 from gpumon.storage.events.device_watch import CAUSES, ClockWatch
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.storage.events.run_watch import ProcessWatch
-from gpumon.storage.history.schema import MIGRATIONS, VERSION
+from gpumon.storage.history.schema import TABLES, VERSION
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick
 
@@ -480,15 +480,11 @@ def test_what_a_later_version_wrote_is_read_as_far_as_it_is_known(path: Path) ->
     assert (painted.kind.label, painted.details) == ("gpu painted", {})
 
 
-def test_a_file_of_the_first_version_has_no_events_and_a_newer_one_is_left_alone(path: Path) -> None:
+def test_a_file_of_another_version_is_refused(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(MIGRATIONS[0])
-        connection.execute("PRAGMA user_version = 1")
-    assert read_events(str(path)) == []
-    with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(GpumonError, match="upgrade gpumon"):
+    with pytest.raises(GpumonError, match=f"version {VERSION + 1}"):
         read_events(str(path))
 
 
@@ -498,8 +494,7 @@ def test_a_write_that_fails_loses_no_event(path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as empty, pytest.raises(sqlite3.OperationalError):
         part.write(empty)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for script in MIGRATIONS:
-            connection.executescript(script)
+        connection.executescript(TABLES)
         part.write(connection)
         part.write(connection)
         assert connection.execute("SELECT kind FROM event").fetchall() == [("daemon_started",)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import random
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,6 @@ from tests.builders import TIME, device, sample, tick
 from tests.programs import PATIENCE, until
 
 UID = os.getuid()
-WHOLE = gzip.decompress((Path(__file__).parents[1] / "histories" / "version-1.gz").read_bytes())
 BEGIN = TIME // 1_000_000_000
 
 
@@ -50,6 +50,17 @@ def follow(path: Path, first: int, last: int) -> list[str]:
     return said
 
 
+@cache
+def whole() -> bytes:
+    """A file with the history of 2000 ticks."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "state" / "history.sqlite"
+        follow(path, 1, 2001)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+        return path.read_bytes()
+
+
 def has(path: Path, first: int, last: int) -> bool:
     """Whether the file has the cells of some ticks."""
     with closing(sqlite3.connect(path)) as connection:
@@ -66,20 +77,20 @@ def of_random_bytes(path: Path) -> None:
 
 
 def truncated(path: Path) -> None:
-    path.write_bytes(WHOLE[: len(WHOLE) // 2])
+    path.write_bytes(whole()[: len(whole()) // 2])
 
 
 def without_its_second_half(path: Path) -> None:
-    path.write_bytes(WHOLE[: len(WHOLE) // 2] + bytes(len(WHOLE) - len(WHOLE) // 2))
+    path.write_bytes(whole()[: len(whole()) // 2] + bytes(len(whole()) - len(whole()) // 2))
 
 
 def with_a_strange_log(path: Path) -> None:
-    path.write_bytes(WHOLE)
+    path.write_bytes(whole())
     Path(f"{path}-wal").write_bytes(b"no log at all" * 1000)
 
 
 def with_values_of_another_kind(path: Path) -> None:
-    path.write_bytes(WHOLE)
+    path.write_bytes(whole())
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE block SET data = 'text', crc = 'text', first = 'first', last = NULL WHERE tier = 3")
         connection.commit()
@@ -101,7 +112,7 @@ def test_a_daemon_continues_over_a_damaged_history_and_says_it_at_most_once(
     try:
         damage(path)
     except sqlite3.IntegrityError:
-        path.write_bytes(WHOLE)  # SQLite itself lets no such value in
+        path.write_bytes(whole())  # SQLite itself lets no such value in
     main(["history"])
     assert len(capsys.readouterr().err.splitlines()) <= 1
     said = follow(path, 3000, 3100)
@@ -117,7 +128,7 @@ def test_a_daemon_continues_over_a_damaged_history_and_says_it_at_most_once(
 def test_a_file_with_any_bytes_changed_ends_no_thread_and_no_view(path: Path) -> None:
     dice = random.Random(7)
     for number in range(40):
-        data = bytearray(WHOLE)
+        data = bytearray(whole())
         for _ in range(dice.choice((1, 5, 50))):
             data[dice.randrange(len(data))] = dice.randrange(256)
         for found in path.parent.iterdir():
@@ -153,14 +164,14 @@ def test_gpumon_history_says_why_a_file_cannot_be_read(
     assert words in line
 
 
-def test_gpumon_history_of_a_later_version_says_what_to_do(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpumon_history_of_another_version_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_to_write(str(path), HISTORY_FILE, shared=False, uid=UID, log=pytest.fail).close()
     assert main(["history"]) == 0
     assert "no history yet" in capsys.readouterr().out
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     assert main(["history"]) == 1
-    assert "upgrade gpumon" in capsys.readouterr().err
+    assert f"version {VERSION + 1}" in capsys.readouterr().err
 
 
 def without_its_log(path: Path) -> None:
@@ -230,7 +241,7 @@ def test_a_full_disk_is_said_once_and_what_waited_is_written_when_there_is_room(
 
 @pytest.fixture
 def read_only(path: Path) -> Iterator[Path]:
-    path.write_bytes(WHOLE)
+    path.write_bytes(whole())
     try:
         subprocess.run(["mount", "--bind", str(path.parent), str(path.parent)], capture_output=True, check=True)
         subprocess.run(["mount", "-o", "remount,ro,bind", str(path.parent)], capture_output=True, check=True)
@@ -273,7 +284,7 @@ def test_a_disk_without_room_for_a_smaller_file_keeps_the_larger_one(path: Path)
                 raise sqlite3.OperationalError("database or disk is full")
             return super().execute(sql, *arguments)  # type: ignore[arg-type]
 
-    path.write_bytes(WHOLE)
+    path.write_bytes(whole())
     with closing(sqlite3.connect(path, factory=Full)) as connection:
         connection.execute("CREATE TABLE filler (data BLOB)")
         connection.execute("INSERT INTO filler VALUES (zeroblob(40000000))")

@@ -19,7 +19,7 @@ from gpumon.model.frame import Frame, Tick
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
-from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS
+from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.storage.history.write import stored_cells, taken_until
 from gpumon.storage.sqlite.write import open_to_write
@@ -253,27 +253,12 @@ def test_each_directory_has_a_daemon_of_its_own(path: Path) -> None:
     assert [n - begin for n in sorted(cells(path, T1, GPUS[0]))] == [*range(400), 410, *range(1000, 1400)]
 
 
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_of_a_daemon_of_the_version_before_all_is_taken_that_no_cell_has(path: Path, is_killed: bool) -> None:
-    daemons = Daemons(path)
-    daemons.feed([second(number) for number in range(700)])
-    daemons.kill() if is_killed else daemons.stop()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DELETE FROM taken")
-        connection.commit()
-    daemons.feed([second(number) for number in range(800, 900)])
-    daemons.stop()
-    for shape in SHAPES:
-        assert grown(path, shape, GPUS[0]) == pytest.approx(400 * (699 + 99), rel=1e-6), shape
-
-
 def test_how_far_the_ticks_of_a_directory_are_written_is_known_by_boot(path: Path) -> None:
     connection = open_to_write(str(path), HISTORY_FILE, shared=False, uid=UID, log=pytest.fail)
     boot = boot_id().hex()
-    assert taken_until(connection, RING, boot, 0) == 0
+    assert taken_until(connection, RING, boot) == 0
     connection.execute("INSERT INTO taken VALUES (?, ?, ?)", (RING, boot, 7))
-    assert taken_until(connection, RING, boot, 0) == 7
-    assert taken_until(connection, RING, "another boot", 0) == 0
-    assert taken_until(connection, "/elsewhere", boot, 0) == 0
+    assert taken_until(connection, RING, boot) == 7
+    assert taken_until(connection, RING, "another boot") == 0
+    assert taken_until(connection, "/elsewhere", boot) == 0
     connection.close()
-    assert "taken" in MIGRATIONS[1]

@@ -16,9 +16,9 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
 from gpumon.model.run import About, Note
 from gpumon.reports import html, run_export, run_json, run_tables, run_text
-from gpumon.storage.ledger.migrations import LEDGER_FILE
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
+from gpumon.storage.ledger.tables import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, KnownRuns, LedgerRow, write
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run, tick

@@ -14,9 +14,9 @@ from gpumon.common.errors import GpumonError, UsageError
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger import change
 from gpumon.storage.ledger.change import LedgerChange, user_name
-from gpumon.storage.ledger.migrations import VERSION
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
+from gpumon.storage.ledger.tables import VERSION
 from tests.runs import BEGAN, HOSTILE, Book, training
 
 ME = 4711

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 import stat
@@ -22,13 +21,13 @@ from gpumon.common.paths import Places, ledger_path, ledger_paths, places
 from gpumon.model.frame import RunState
 from gpumon.reports.figures.run_series import thinned
 from gpumon.storage.history.downsample import Envelope
-from gpumon.storage.ledger import aggregate
-from gpumon.storage.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.schema import USAGE
+from gpumon.storage.ledger.tables import LEDGER_FILE, TABLES, VERSION
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder
 from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, Store, write
-from gpumon.storage.sqlite.write import NewerFile, on_network, open_to_write
+from gpumon.storage.sqlite.state_file import StateFile
+from gpumon.storage.sqlite.write import OtherVersion, on_network, open_to_write
 from tests.programs import until
 
 UID = os.getuid()
@@ -96,108 +95,19 @@ def test_the_ledger_is_made_private_and_that_of_the_machine_readable(tmp_path: P
         assert ask(path, "PRAGMA journal_mode") == [("wal",)]
 
 
-def test_an_older_ledger_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "ledger.sqlite"
-    path.parent.mkdir(mode=0o700)
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(MIGRATIONS[0])
-        old.execute(
-            "INSERT INTO run VALUES ('r', 'net', 'alice', 'node1', '', 'nvml', '', '', 1, 3, 0, 0, 1, 2, 1, 2, NULL)"
-        )
-        old.execute("INSERT INTO rank VALUES ('k', 'r', 0, 0, 1, 1, 2, 1, 5, NULL, 0, NULL, NULL, NULL, NULL)")
-        old.execute("INSERT INTO epoch VALUES ('k', 0, 0, 1, 2, 1.0, 5, NULL, '{}')")
-        old.execute("INSERT INTO phase VALUES ('k', 0, 'validate', 1.0, 1, 5, NULL)")
-        old.execute("PRAGMA user_version = 1")
-        old.commit()
-    with Ledger(str(path)) as ledger:
-        assert ledger.record("r").phases[0].spans == (), "a reader takes it as it is"
-    open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
-    assert ask(path, "PRAGMA user_version") == [(VERSION,)]
-    with Ledger(str(path)) as ledger:
-        (phase,) = ledger.record("r").phases
-    assert (phase.phase, phase.seconds, phase.spans) == ("validate", 1.0, ())
-    with closing(sqlite3.connect(path)) as new:
-        new.execute("UPDATE phase SET spans = '[[1, 2]]'")
-
-
-def test_a_migration_never_changes_once_it_was_released() -> None:
-    released = [sha256(migration.encode()).hexdigest()[:16] for migration in MIGRATIONS]
-    assert released == [
-        "8c259e5b26bd568b", "8cfd2ca89cd74b9d", "4f2e4c6797e1263c", "dea385fca03a9ebb", "4fa1bb214bcdc39d",
-        "1c3885509d4c1ce1", "2aa25ef3598f91e6",
-    ]  # fmt: skip
-
-
-def tables_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Each table with its columns: name, type, whether it may be NULL, default, place in the key."""
-    names = [name for (name,) in ask(path, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
-    return {name: [row[1:] for row in ask(path, f"PRAGMA table_info({name})")] for name in names}
-
-
-def test_a_new_ledger_has_a_column_for_each_number_that_is_measured(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "ledger.sqlite"
-    open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
-    named = {name for name, *_ in tables_of(path)["usage"]}
-    kept = named - {"rank", "ordinal", "phase", "uuid", "utilization_from"}
-    kept -= {"energy_from", "energy_to"}  # of `UsageRow`
-    assert kept == {column.name for column in USAGE}, "a new column needs a migration of its own"
-
-
-@pytest.mark.parametrize("version", range(VERSION + 1))
-def test_a_ledger_of_every_version_becomes_what_a_new_one_is_and_takes_rows(tmp_path: Path, version: int) -> None:
-    path, new = tmp_path / "state" / "ledger.sqlite", tmp_path / "new" / "ledger.sqlite"
-    path.parent.mkdir(mode=0o700)
-    with closing(sqlite3.connect(path)) as old:
-        for migration in MIGRATIONS[:version]:
-            old.executescript(migration)
-        if version:
-            old.execute(
-                "INSERT INTO run (id, name, user, hostname, framework, source, label, driver, world_size, base, "
-                "first_epoch, started, state, updated) "
-                "VALUES ('old', 'net', 'a', 'h', '', 'nvml', '', '', 1, 0, 0, 1, 1, 1)"
-            )
-        old.execute(f"PRAGMA user_version = {version}")
-        old.commit()
-    connection = open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail)
+def test_a_new_ledger_has_every_measured_column_and_takes_a_row_of_them(
+    tmp_path: Path, connection: sqlite3.Connection
+) -> None:
     usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "driver"}
     measured = {column.name: 1.0 + place for place, column in enumerate(USAGE)}
     assert not write(connection, batch(*run_rows("r"), epoch_row("tag.r"), LedgerRow("usage", usage | measured)))
     connection.close()
-    open_to_write(str(new), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
-    assert tables_of(path) == tables_of(new)
-    assert ask(path, "PRAGMA user_version") == ask(new, "PRAGMA user_version") == [(VERSION,)]
-    with Ledger(str(path)) as ledger:
-        assert {run.run.id for run in ledger.runs()} == ({"old", "r"} if version else {"r"})
+    with Ledger(str(tmp_path / "state" / "ledger.sqlite")) as ledger:
         assert list(ledger.record("r").usage[0].values) == list(measured.values())
 
 
-def test_a_ledger_of_version_2_is_read_as_it_is_and_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "ledger.sqlite"
-    path.parent.mkdir(mode=0o700)
-    with closing(sqlite3.connect(path)) as old:
-        for migration in MIGRATIONS[:2]:
-            old.executescript(migration)
-        old.execute(
-            "INSERT INTO run VALUES ('r', 'net', 'alice', 'node1', '', 'nvml', '', '', 1, 3, 0, 0, 1000000000, "
-            "11000000000, 1, 2, NULL)"
-        )
-        old.execute("INSERT INTO rank VALUES ('k', 'r', 0, 0, 1, 1, 2, 1, 5, 0.0, 0, 7.0, NULL, NULL, NULL)")
-        old.execute("""INSERT INTO epoch VALUES ('k', 0, 0, 1, 2, 1.0, 5, 0.0, '{"loss": 1e999, "lr": 0.5}')""")
-        old.execute("INSERT INTO phase VALUES ('k', 0, 'train', 0.4, 1, 4, 0.0, NULL)")
-        old.execute("INSERT INTO phase VALUES ('k', 0, 'validate', 0.6, 1, 1, 0.0, '[[0.4, 0.6]]')")
-        old.execute("PRAGMA user_version = 2")
-        old.commit()
-    for _ in range(2):
-        with Ledger(str(path)) as ledger:
-            record = ledger.record("r")
-        (epoch,) = record.epochs
-        assert epoch.metrics == {"loss": math.inf, "lr": 0.5}
-        assert math.isnan(epoch.wait), "no wait is exactly 0: nobody measured this one"
-        assert (math.isnan(epoch.trained), math.isnan(epoch.peak.value)) == (True, True)
-        assert record.run.lasted(0.0) == 10.0
-        assert [phase.phase for phase in aggregate.phases(record)[0]] == ["train", "validate"]
-        open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
-    assert ask(path, "PRAGMA user_version") == [(VERSION,)]
+def test_the_tables_change_only_with_their_version() -> None:
+    assert (VERSION, sha256(TABLES.encode()).hexdigest()[:16]) == (1, "da4c462b63628415")
 
 
 def test_an_epoch_that_proves_broken_after_it_was_written_has_no_end(connection: sqlite3.Connection) -> None:
@@ -209,18 +119,34 @@ def test_an_epoch_that_proves_broken_after_it_was_written_has_no_end(connection:
     connection.close()
 
 
-def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [VERSION + 1, 99])
+def test_a_ledger_of_another_version_is_kept_aside_and_a_new_one_begun(tmp_path: Path, version: int) -> None:
     path = tmp_path / "state" / "ledger.sqlite"
     path.parent.mkdir(mode=0o700)
-    ask(path, "PRAGMA user_version = 99")
-    with pytest.raises(NewerFile, match="update gpumon"):
-        open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail)
+    ask(path, "CREATE TABLE run (id TEXT)")
+    ask(path, f"PRAGMA user_version = {version}")
     store, said, _ = begin(tmp_path)
-    until(lambda: said)
     store.put(batch(*run_rows("r")))
     store.close()
-    assert ask(path, "PRAGMA user_version") == [(99,)]
-    assert ask(path, "SELECT count(*) FROM sqlite_schema") == [(0,)]
+    (line,) = said
+    aside = f"{path}.other-version-1"
+    assert (f"of version {version}," in line, aside in line) == (True, True)
+    assert ask(Path(aside), "SELECT name FROM sqlite_schema") == [("run",)]
+    assert ask(path, "SELECT id FROM run") == [("r",)]
+
+
+def test_a_ledger_that_another_version_puts_in_place_of_ours_is_left_to_it(tmp_path: Path) -> None:
+    path, said = tmp_path / "state" / "ledger.sqlite", list[str]()
+    file = StateFile(str(path), LEDGER_FILE, UID, said.append)
+    file.connect()
+    for found in path.parent.iterdir():
+        found.unlink()
+    ask(path, f"PRAGMA user_version = {VERSION + 1}")
+    with pytest.raises(OtherVersion) as refused:
+        file.connect()
+    assert not file.failed(refused.value)
+    assert (file.is_refused, len(said)) == (True, 1)
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
 def test_a_damaged_ledger_is_moved_aside_and_kept(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gpumon.model.process import Process
 from gpumon.storage.history import tiers as limits_module
 from gpumon.storage.history.grid import Grid, WindowSpan
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS
+from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HistoryLimits, prune_old
 from gpumon.storage.processes import cells, spans
 from gpumon.storage.processes.cells import PlacedCell
@@ -538,13 +538,6 @@ def test_a_file_that_is_none_leaves_the_frames_and_says_so(path: Path, content: 
     assert GIB in lines.series["memory_used"].mean
 
 
-def test_a_file_of_an_older_version_says_what_to_do(path: Path) -> None:
-    old = HISTORY_FILE._replace(migrations=MIGRATIONS[:2])
-    open_to_write(str(path), old, shared=False, uid=os.getuid(), log=pytest.fail).close()
-    found = read_processes(str(path), (), WindowSpan(0, BEGIN))
-    assert (found.processes, "restart the daemon" in found.problem) == ([], True)
-
-
 def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,12 +582,3 @@ def test_a_process_whose_row_was_removed_has_a_new_one(path: Path) -> None:
         part.write(connection)
     (use,) = uses(path)
     assert use.held == pytest.approx(100)
-
-
-def test_the_tables_of_processes_never_change() -> None:
-    import hashlib
-
-    assert hashlib.sha256(MIGRATIONS[2].encode()).hexdigest() == THIRD_FROZEN
-
-
-THIRD_FROZEN = "5be39cddc2f041882d6d0537ccd6f0c2178c6fead4ca9121e240b395969fedd4"

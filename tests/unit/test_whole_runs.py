@@ -18,10 +18,10 @@ from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.reports import compare, html, run_export, run_json, run_text
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import between, outside_phases
-from gpumon.storage.ledger.migrations import LEDGER_FILE
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.tables import LEDGER_FILE
 from gpumon.storage.ledger.writer import KnownRuns, OpenRank, write
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from gpumon_web.work import threads
 from tests.builders import device, sample, tick
 from tests.fuzzing import examples
 from tests.programs import daemon, environment, status, until
-from tests.unit.test_ledger_versions import LEDGERS
+from tests.runs import Book, training
 from tests.unit.test_whole_runs import ticks, trained
 from tests.web.api import NOW, RUN, at, hostile, make, validator
 from tests.web.served import HOST, TOKEN, Served
@@ -453,15 +452,16 @@ def test_a_server_without_history_says_that_it_has_no_events() -> None:
     assert "no history" in Served([tick(1)]).json(f"{V1}events")["problem"]
 
 
-@pytest.mark.parametrize("kind", ["steps", "between", "old"])
+@pytest.mark.parametrize("kind", ["steps", "between", "epochs"])
 def test_runs_of_every_kind_fit_their_schemas(tmp_path: Path, described: Any, kind: str) -> None:
     if kind == "steps":
         path = by_steps(tmp_path, TOLD).path
     elif kind == "between":
         path = Recorded(tmp_path, ticks(24, trained()), TOLD).path
     else:
-        path = str(tmp_path / "ledger.sqlite")
-        Path(path).write_bytes(gzip.decompress((LEDGERS / "version-3.gz").read_bytes()))
+        with Book(tmp_path) as book:
+            training(book, "net-1a2b", 4)
+        path = str(book.path)
     client = Served([tick(1)], [path]).client()
     _, found = check(described, client, "runs", {})
     assert found["runs"]
@@ -469,5 +469,5 @@ def test_runs_of_every_kind_fit_their_schemas(tmp_path: Path, described: Any, ki
         status, whole = check(described, client, "run", {"id": run["id"]})
         assert status == 200
         assert (bool(whole["steps"]), bool(whole["between"])) == (kind == "steps", kind == "between")
-        assert (whole["run"]["config"] != {}) == (kind != "old")
+        assert (whole["run"]["config"] != {}) == (kind != "epochs")
         assert check(described, client, "epochs", {"run": run["id"]})[0] == 200

@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState, Tick
 from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
-from gpumon.storage.ledger.migrations import VERSION
+from gpumon.storage.ledger.tables import VERSION
 from gpumon.storage.sqlite.read import LOCKED, Patience, open_to_read
 from gpumon_web.not_kept import why_none_listed
 from gpumon_web.work import WorkerProcess
@@ -32,7 +32,7 @@ from tests.web.served import Served
 
 NET, OTHER = "net-1a2b", "net-3c4d"
 NOW = time.time() // 7200 * 7200 - 300
-NEWER = "was written by a newer gpumon"
+NEWER = "is of version 999"
 
 
 @pytest.fixture

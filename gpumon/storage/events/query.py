@@ -66,7 +66,7 @@ def read_events(
     Raises GpumonError.
     """
     with reading(path) as file:
-        return _read(file.connection, begin, end, wanted, limit) if file.has_people else []
+        return _read(file.connection, begin, end, wanted, limit) if file.has_tables else []
 
 
 def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
@@ -75,7 +75,7 @@ def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> in
     Raises GpumonError.
     """
     with reading(path) as file:
-        if not file.has_people:
+        if not file.has_tables:
             return 0
         where, values = _condition(file.connection, begin, end, wanted)
         return int(file.connection.execute(f"SELECT count(*) FROM event WHERE {where}", values).fetchone()[0])
@@ -85,7 +85,7 @@ def devices_of_events(path: str) -> list[str]:
     """Return the UUIDs of the GPUs that any event is about. Raises GpumonError."""
     with reading(path) as file:
         asked = "SELECT DISTINCT device FROM event WHERE device != ''"
-        return [uuid for (uuid,) in typed_rows(file.connection.execute(asked) if file.has_people else (), str)]
+        return [uuid for (uuid,) in typed_rows(file.connection.execute(asked) if file.has_tables else (), str)]
 
 
 def _condition(

@@ -19,7 +19,7 @@ _MOST_NAME = 100
 
 def device_table(file: OpenFile) -> dict[str, Device]:
     """Return every GPU of the table of devices by UUID. Raises sqlite3.Error, or ValueError for a damaged one."""
-    rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_people else ()
+    rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
     # A MIG instance has no number of its own, and which one of its GPU it was the table does not tell.
     return {
         uuid: Device(uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MOST_NAME) or UNKNOWN_MODEL)

@@ -1,6 +1,6 @@
 """The file of kept history as readers see it: columns of one metric, decoded once, while a daemon may be writing.
 
-Who asks is a view: a file that is missing, damaged or of a newer gpumon answers nothing, and `problem` says why.
+Who asks is a view: a file that is missing, damaged or of another version answers nothing, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpumon.storage.history.line import Line
 from gpumon.storage.history.read import open_file, why_unreadable
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.sqlite.cells import parse_names, typed_rows
-from gpumon.storage.sqlite.write import NewerFile
+from gpumon.storage.sqlite.write import OtherVersion
 
 _LOOK = 2.0
 """Seconds between looks for new blocks."""
@@ -195,7 +195,7 @@ class KeptFile:
                     self.problem = ""
                     return nothing
             found = read(self._db)
-        except NewerFile as error:
+        except OtherVersion as error:
             self.problem = str(error)
             return nothing
         except (sqlite3.Error, OSError, ValueError) as error:

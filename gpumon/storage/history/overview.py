@@ -18,8 +18,6 @@ _OTHERS = (
     ("processes", "process", "first", "last", 1e-9, 0.0),
 )  # fmt: skip
 """Name for people; the table, begin and end of a row, the seconds in one of these, and the length of a row."""
-_BEFORE_PROCESSES = 2
-"""Of these, those that a file has which has no processes."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
     "SELECT DISTINCT device FROM event WHERE device != ''",
@@ -73,13 +71,12 @@ class Overview(NamedTuple):
 def overview(path: str) -> Overview:
     """Return what the file has. Raises GpumonError when it cannot be read."""
     with reading(path) as file:
-        if file.version == 0:  # it is being made
+        if not file.has_tables:
             return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
         tiers = [size for shape in SHAPES if (size := _size(file.connection, shape))]
-        asked = _SUBJECTS if file.has_people else _SUBJECTS[:1]
-        rows = file.connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
+        rows = file.connection.execute(f"{' UNION '.join(_SUBJECTS)} ORDER BY 1")
         subjects = [clean(subject, 100) for (subject,) in typed_rows(rows, str)]
-        others = _others(file) if file.has_people else ()
+        others = _others(file)
     return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
 
 
@@ -96,11 +93,11 @@ def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
 
 def _others(file: OpenFile) -> list[TableSize]:
     found = []
-    for name, table, first, last, scale, length in _OTHERS if file.has_processes else _OTHERS[:_BEFORE_PROCESSES]:
+    for name, table, first, last, scale, length in _OTHERS:
         asked = f"SELECT min({first}), max({last}), count(*) FROM {table}"
         for begin, end, rows in typed_rows(file.connection.execute(asked), int, int, int):
             found.append(TableSize(name, begin * scale, end * scale + length, rows))
-    for shape in PROCESS_SHAPES if file.has_processes else ():
+    for shape in PROCESS_SHAPES:
         asked = "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?"
         for begin, end, size in typed_rows(file.connection.execute(asked, (shape.number,)), int, int, int):
             found.append(TableSize(f"processes {shape.step} s", begin * 1e-9, end * 1e-9, 0, size))

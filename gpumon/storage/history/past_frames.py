@@ -25,7 +25,7 @@ from gpumon.storage.history.query import HOST
 from gpumon.storage.history.read import OpenFile, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.sqlite.cells import parse_names, typed_rows
-from gpumon.storage.sqlite.write import NewerFile
+from gpumon.storage.sqlite.write import OtherVersion
 
 
 class KeptFrame(NamedTuple):
@@ -48,11 +48,11 @@ def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, De
     """
     try:
         file = open_file(path)
-    except (sqlite3.Error, OSError, NewerFile):
+    except (sqlite3.Error, OSError, OtherVersion):
         return []
     found: list[KeptFrame] = []
     with closing(file.connection) as db:
-        if not file.version:
+        if not file.has_tables:
             return []
         known = _KnownDevices(devices, _names(file))
         end = before.time

@@ -11,42 +11,29 @@ from typing import NamedTuple
 from gpumon.common.errors import GpumonError
 from gpumon.storage.history.schema import VERSION
 from gpumon.storage.sqlite.read import open_to_read, words_of
-from gpumon.storage.sqlite.write import NewerFile, is_damage
-
-_WITH_PEOPLE = 2
-"""Version of the file from which it has accounts, events and names of GPUs."""
-_WITH_PROCESSES = 3
-"""Version of the file from which it has processes."""
+from gpumon.storage.sqlite.write import OtherVersion, is_damage
 
 
 class OpenFile(NamedTuple):
-    """A connection that only reads, and the version of its file."""
+    """A connection that only reads."""
 
     connection: sqlite3.Connection
-    version: int
-    """0 while the file is being made, without any table."""
-
-    @property
-    def has_people(self) -> bool:
-        """Whether it has tables of accounts, events and names of GPUs."""
-        return self.version >= _WITH_PEOPLE
-
-    @property
-    def has_processes(self) -> bool:
-        """Whether it has tables of processes."""
-        return self.version >= _WITH_PROCESSES
+    has_tables: bool
+    """False while the file is being made."""
 
 
 def open_file(path: str, *, any_thread: bool = False, patience: float | None = None) -> OpenFile:
     """Return the file at `path`, which the caller closes; `any_thread` and `patience`: as of `open_to_read`.
 
-    Raises sqlite3.Error, and NewerFile for one that a later gpumon wrote.
+    Raises sqlite3.Error, and OtherVersion for one of another version.
     """
-    found = OpenFile(*open_to_read(path, any_thread=any_thread, patience=patience))
-    if found.version > VERSION:
-        found.connection.close()
-        raise NewerFile(f"{path} was written by a newer gpumon: upgrade gpumon")
-    return found
+    connection, version = open_to_read(path, any_thread=any_thread, patience=patience)
+    if version not in (0, VERSION):
+        connection.close()
+        raise OtherVersion(
+            f"{path} is of version {version}, this gpumon reads version {VERSION}: use the same version as its daemon"
+        )
+    return OpenFile(connection, version == VERSION)
 
 
 @contextmanager

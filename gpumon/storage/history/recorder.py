@@ -205,8 +205,7 @@ class HistoryRecorder:
         first = self._first
         assert self._earlier is not None
         assert first is not None
-        offset_ns = first.time_ns - first.monotonic_ns
-        since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot, offset_ns)
+        since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot)
         collect_earlier(self._earlier(since_ns), since_ns, first.monotonic_ns, self._take, self._rest)
         self._earlier = None
 

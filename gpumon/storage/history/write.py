@@ -11,11 +11,10 @@ from math import nan
 from operator import add
 from typing import NamedTuple
 
-from gpumon.common.clock import SECOND
 from gpumon.storage.history.aggregator import Block, columns_of
 from gpumon.storage.history.block import BadBlock, cells_of, pack
 from gpumon.storage.history.cell import HistoryCell, fold, weights
-from gpumon.storage.history.tiers import SHAPES, TierShape
+from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
 
 _TWICE = 1.05
@@ -49,20 +48,10 @@ def seal(block: Block) -> SealedBlock:
     return SealedBlock(block.shape, block.number, block.subject, min(block.cells), max(block.cells), data)
 
 
-def taken_until(connection: sqlite3.Connection, directory: str, boot: str, offset_ns: int) -> int:
-    """Return up to when (ns, CLOCK_MONOTONIC) the ticks of a directory's daemons of this boot are in blocks.
-
-    Where nothing says so, as a daemon of an earlier version has written, it is the end of the newest cell of this
-    boot; `offset_ns`: by which the wall clock is ahead of the steady one.
-    """
+def taken_until(connection: sqlite3.Connection, directory: str, boot: str) -> int:
+    """Return up to when (ns, CLOCK_MONOTONIC) the ticks of a directory's daemons of this boot are in blocks; else 0."""
     row = connection.execute("SELECT until FROM taken WHERE directory = ? AND boot = ?", (directory, boot)).fetchone()
-    if row is not None:
-        return int(row[0])
-    finest = SHAPES[0]
-    (last,) = connection.execute(
-        "SELECT max(number * ? + last) FROM block WHERE tier = ? AND boot = ?", (finest.cells, finest.number, boot)
-    ).fetchone()
-    return 0 if last is None else max(0, (int(last) + 1) * finest.step * SECOND - offset_ns)
+    return int(row[0]) if row is not None else 0
 
 
 def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, taken: Taken | None = None) -> None:
@@ -128,7 +117,7 @@ def _merged(block: SealedBlock, before: Mapping[int, HistoryCell], replaces: boo
 
 
 class _Order(NamedTuple):
-    """The places of metrics in a block of another version."""
+    """The places of metrics in a block that has other metrics."""
 
     stored: tuple[str, ...]
     places: tuple[int, ...]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from gpumon.analysis.rank_epochs import Span
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.frame import TRAINING
 from gpumon.storage.ledger.combine import (
     by_stretch,
     highest,
@@ -203,7 +202,7 @@ def _last_logged(record: Record) -> dict[str, float]:
 def _trained(parts: Sequence[EpochSummary]) -> float:
     """Seconds in which the steps of these epochs were made; NaN where no epoch separates them, or one has no length.
 
-    An epoch may lack them: it has no phase of training, or was kept by an older version.
+    An epoch without a phase of training lacks them.
     """
     if not any(epoch.trained > 0 for epoch in parts):
         return NAN
@@ -321,11 +320,9 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
 
 
 def entered(row: PhaseRow) -> float:
-    """A number that grows with when a phase was first entered; a ledger of an older version has it for some."""
+    """A number that grows with when a phase was first entered; infinite where that is not known."""
     # NaN is not itself; in place, because a call would cost more than the rest of the loop.
-    if row.place == row.place:
-        return row.place
-    return row.spans[0][0] if row.spans else 0.0 if row.phase == TRAINING else math.inf
+    return row.place if row.place == row.place else math.inf
 
 
 def spans(record: Record) -> list[Span]:

@@ -18,8 +18,8 @@ from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.text import clean
 from gpumon.model.frame import RunState
 from gpumon.model.run import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
-from gpumon.storage.ledger.migrations import VERSION
 from gpumon.storage.ledger.records import RunRow
+from gpumon.storage.ledger.tables import VERSION
 from gpumon.storage.sqlite.read import words_of
 from gpumon.storage.sqlite.write import BUSY, require_regular_files, transaction
 
@@ -149,7 +149,6 @@ def _opened(path: str) -> sqlite3.Connection:
     if version != VERSION:
         db.close()
         raise GpumonError(
-            f"{path} is of version {version}, this gpumon changes version {VERSION}: start the daemon of this "
-            "version first, which updates it"
+            f"{path} is of version {version}, this gpumon changes version {VERSION}: use the same version as its daemon"
         )
     return db

@@ -327,14 +327,14 @@ def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
     share = DeviceUsage(found["uuid"])
     share.rest = usage_sums_of(found["rest"])
     share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}
-    share.outside = {phase: usage_sums_of(part) for phase, part in found.get("outside", {}).items()}
-    share.rows = {number: usage_sums_of(part) for number, part in found.get("rows", ())}
+    share.outside = {phase: usage_sums_of(part) for phase, part in found["outside"].items()}
+    share.rows = {number: usage_sums_of(part) for number, part in found["rows"]}
     share._busy_at = found["busy"]
     if found["last"]:
         monotonic, counters, at = found["last"]
         energy, *throttled = [NAN if value is None else value for value in counters]
         share._last = DeviceSample(monotonic, [NAN] * len(GPU_METRICS), 0, monotonic)
-        share._energy.believe(found.get("energy_at", at), energy)
+        share._energy.believe(found["energy_at"], energy)
         share._throttled = at, throttled
     return share
 

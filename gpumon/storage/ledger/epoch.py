@@ -153,6 +153,6 @@ def epoch_of(found: Mapping[str, Any]) -> Epoch:
     epoch.end = Moment(*found["end"]) if found["end"] else None
     epoch.ended_ns = found["ended"]
     epoch.phases = {name: PhaseTotals(*row) for name, row in found["phases"].items()}
-    epoch.peaks = {phase: Peak(*peak) for phase, peak in found.get("peaks", {}).items()}
+    epoch.peaks = {phase: Peak(*peak) for phase, peak in found["peaks"].items()}
     epoch.metrics = dict(found["metrics"])
     return epoch

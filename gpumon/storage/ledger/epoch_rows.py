@@ -101,7 +101,7 @@ def outside_rows(
 ) -> Iterator[LedgerRow]:  # fmt: skip
     """Rows of what a rank did outside its epochs until a moment: by phase and all together, and each device's usage.
 
-    None where boundaries were lost, or an older version kept the run's begin: what lies outside is unknown then.
+    None where boundaries were lost: what lies outside is unknown then.
     """
     found = timeline.outside_at(until)
     if found is None:

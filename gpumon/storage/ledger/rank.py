@@ -368,8 +368,7 @@ class RankRecorder:
         shares = {share.uuid: share for share in map(device_usage_of, state["shares"])}
         self.timeline, self.shares = timeline, shares
         self._traces.resume(traces)
-        if "package" in state:
-            self.package = package_usage_of(state["package"])
+        self.package = package_usage_of(state["package"])
 
     def catch_up(self, rounds: Iterable[EarlierRound]) -> None:
         """Add to the traces what an earlier daemon sampled and did not write, oldest first."""

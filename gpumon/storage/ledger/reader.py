@@ -1,7 +1,6 @@
 """The ledger as readers see it: read only, while a daemon may be writing.
 
-Each look is one read transaction, so that its parts belong together. Columns are read by name: a
-ledger of another version of gpumon may have more, and those it lacks are not known.
+Each look is one read transaction, so that its parts belong together.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from gpumon.storage.ledger.decode import (
     usage_rows,
 )
 from gpumon.storage.ledger.metadata import about_conditions, named, tag_names
-from gpumon.storage.ledger.migrations import OUTSIDE_SINCE, VERSION
 from gpumon.storage.ledger.records import (
     AWAITED,
     USAGE_INDEX,
@@ -51,6 +49,7 @@ from gpumon.storage.ledger.records import (
     settled_epochs,
 )
 from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.tables import VERSION
 from gpumon.storage.sqlite.read import open_to_read, words_of
 from gpumon.storage.sqlite.write import unreadable
 
@@ -62,14 +61,12 @@ _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
 class Ledger:
-    """One ledger file, open to read. Raises GpumonError when it is missing, damaged, or of a newer gpumon."""
+    """One ledger file, open to read. Raises GpumonError when it is missing, damaged, or of another version."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._db, version = _opened(path)
-        self._has_outside = version >= OUTSIDE_SINCE
+        self._db = _opened(path)
         self._db.row_factory = decode.cells_of
-        self._tables: set[str] = set()
         if in_force().way != SHOWN:  # any of its users may be named by another one
             with self._reading():
                 in_force().meet([row.text("user") for row in self._rows("SELECT DISTINCT user FROM run")])
@@ -105,8 +102,8 @@ class Ledger:
         if running:
             clauses.append(f"state = {RunState.RUNNING:d}")
         for table, condition, wanted in about_conditions(tags, where):
-            clauses.append(f"id IN (SELECT run FROM {table} WHERE {condition})" if self._has(table) else "0")
-            values += wanted if self._has(table) else ()
+            clauses.append(f"id IN (SELECT run FROM {table} WHERE {condition})")
+            values += wanted
         query = f"SELECT * FROM run WHERE {' AND '.join(clauses)} ORDER BY started DESC, id LIMIT {limit or -1:d}"
         with self._reading():
             return [self._listed(decode.run_row(row)) for row in self._rows(query, *values)]
@@ -185,14 +182,10 @@ class Ledger:
                 about=self._about(run_id),
                 outside=outside_rows(
                     self._columns(f"SELECT * FROM outside WHERE rank {_RANKS} ORDER BY rank, place, phase", run_id)
-                )
-                if self._has_outside
-                else [],
+                ),
                 step_rows=step_rows(
                     self._columns(f"SELECT * FROM step_row WHERE rank {_RANKS} ORDER BY rank, ordinal", run_id)
-                )
-                if self._has_outside
-                else [],
+                ),
                 outside_usage=usage_rows(self._columns(outside, run_id)),
                 settled=settled,
             )
@@ -328,8 +321,6 @@ class Ledger:
             self._user(run_id),
             *(
                 self._rows(f"SELECT * FROM {table} WHERE run = ? ORDER BY {order} LIMIT {_MOST_ABOUT}", run_id)
-                if self._has(table)
-                else ()
                 for table, order in (("parameter", "kind, place, name"), ("note", "time, text"), ("tag", "tag"))
             ),
         )
@@ -338,7 +329,7 @@ class Ledger:
         """Tags of every run that has some, by its id as the file has it."""
         rows: dict[str, list[Cells]] = {}
         with self._reading():
-            for row in self._rows("SELECT run, tag, removed FROM tag ORDER BY run, tag") if self._has("tag") else ():
+            for row in self._rows("SELECT run, tag, removed FROM tag ORDER BY run, tag"):
                 rows.setdefault(row.text("run"), []).append(row)
         return {run_id: tag_names(of_run[:_MOST_ABOUT]) for run_id, of_run in rows.items()}
 
@@ -347,7 +338,7 @@ class Ledger:
         words, rows = in_force().words, dict[tuple[str, str], list[Cells]]()
         query = "SELECT id, user, tag, removed FROM tag JOIN run ON run.id = tag.run ORDER BY id, tag"
         with self._reading():
-            for row in self._rows(query) if self._has("tag") else ():
+            for row in self._rows(query):
                 rows.setdefault((row.text("id"), row.text("user")), []).append(row)
         return {
             words(run_id, user): [words(tag, user) for tag in tag_names(of_run[:_MOST_ABOUT])]
@@ -356,19 +347,13 @@ class Ledger:
 
     def _tags(self, run_id: str) -> Sequence[str]:
         query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
-        return tag_names(self._rows(query, run_id)) if self._has("tag") else ()
+        return tag_names(self._rows(query, run_id))
 
     def _user(self, run_id: str) -> str:
         """The name of its user as the file has it; empty where names are shown as they are."""
         if in_force().way == SHOWN:
             return ""
         return next((row.text("user") for row in self._rows("SELECT user FROM run WHERE id = ?", run_id)), "")
-
-    def _has(self, table: str) -> bool:
-        """Whether the file has a table that ledgers of older versions have not."""
-        if table not in self._tables:
-            self._tables |= {row.text("name") for row in self._rows("SELECT name FROM sqlite_schema")}
-        return table in self._tables
 
     def _as_written(self, run_id: str) -> str:
         """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
@@ -499,21 +484,20 @@ def _require_readable(path: str) -> None:
         raise _unreadable(path, error) from error
 
 
-def _opened(path: str) -> tuple[sqlite3.Connection, int]:
+def _opened(path: str) -> sqlite3.Connection:
     if not may_exist(path):
         raise NotBegunError(NOTHING)
     try:
         db, version = open_to_read(path)
     except (sqlite3.Error, OSError) as error:
         raise _unreadable(path, error) from error
-    if 0 < version <= VERSION:
-        return db, version
+    if version == VERSION:
+        return db
     db.close()
     if version == 0:
         raise NotBegunError(NOTHING)  # a daemon is making it at this moment
     raise GpumonError(
-        f"{path} was written by a newer gpumon (version {version} of the ledger, this one reads up to {VERSION}): "
-        "upgrade gpumon"
+        f"{path} is of version {version}, this gpumon reads version {VERSION}: use the same version as its daemon"
     )
 
 

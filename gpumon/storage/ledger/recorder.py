@@ -22,8 +22,8 @@ from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.follower import LEDGER
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.ledger.device import REMEMBERED, RecentSamples, device_sample
-from gpumon.storage.ledger.migrations import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.rank import EarlierRound, RankRecorder, earlier_round
+from gpumon.storage.ledger.tables import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.writer import KEYS, Batch, KnownRuns, OpenRank
 from gpumon.storage.sqlite.read import open_to_read
 from gpumon.storage.sqlite.write import open_to_write, transaction
@@ -37,7 +37,7 @@ def carry_over(
 ) -> None:
     """Begin a ledger at `path` with the runs of some ranks, by their keys, each as the first of `ledgers` has it.
 
-    A ledger that cannot be read, or is of an older version, has none for that. Raises OSError or sqlite3.Error where
+    A ledger that cannot be read, or is of another version, has none for that. Raises OSError or sqlite3.Error where
     the new one cannot be made.
     """
     wanted = set(keys)

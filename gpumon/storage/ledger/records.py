@@ -95,7 +95,7 @@ class RunRow(NamedTuple):
     resumes: str
     """Id of the run that this one continues, or empty."""
     seconds: float = NAN
-    """Seconds that it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
+    """Seconds that it took, or until it was last written, by the steady clock."""
 
     @property
     def epochs_before(self) -> int:
@@ -440,7 +440,7 @@ class StepCounts:
 
     def outside(self) -> int | None:
         """Those of a run without epochs, but for evaluation; of several ranks those of the one with most."""
-        if not self._record.outside:  # lost, or kept by an older version
+        if not self._record.outside:  # boundaries were lost
             return most([rank.steps or None for rank in self._record.ranks])
         ranks = {row.rank for row in self._outside}
         return most([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])

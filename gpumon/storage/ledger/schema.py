@@ -1,4 +1,4 @@
-"""The ledger's measured columns as data; `migrations` has its tables as SQL.
+"""The ledger's measured columns as data; `tables` has its tables as SQL.
 
 One SQLite file, `ledger.sqlite` in the state directory. Times are nanoseconds since 1970, durations
 seconds, everything else base units; NULL is "not known", never 0. A run has one row however many
@@ -148,4 +148,4 @@ USAGE: tuple[UsageColumn, ...] = (
          "The energy where it is known; else the part of it that surely belongs here, because a gap in the readings "
          "lies across a boundary.", over_devices=OverDevices.SUM, over_time=OverTime.SUM),
 )  # fmt: skip
-"""In the order of a row's values. A new one stands at its end, and has a script of its own in `migrations`."""
+"""In the order of a row's values."""

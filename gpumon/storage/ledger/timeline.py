@@ -62,8 +62,8 @@ class EpochTimeline:
         self.peak = PeakCounter()
         self.left: list[int] = []
         """Numbers of epochs that were written with an end, and had none."""
-        self.outside: dict[str, PhaseTotals] | None = {}
-        """Phases outside epochs; None where an older version kept the begin of this run, which did not count them."""
+        self.outside: dict[str, PhaseTotals] = {}
+        """Phases outside epochs."""
         self.outside_peaks: dict[str, Peak] = {}
         self.rows = StepStretches()
         self._row_since = Moment(0, 0, NAN)
@@ -160,8 +160,8 @@ class EpochTimeline:
         return bool(self.spans) and self.spans[-1].ordinal == OUTSIDE and self.spans[-1].phase == PAUSED
 
     def outside_at(self, now: Moment) -> dict[str, PhaseTotals] | None:
-        """The phases outside epochs until `now`, with that of the time since the last boundary; None if unknown."""
-        if self.outside is None or self.lost:
+        """The phases outside epochs until `now`, with that since the last boundary; None where boundaries were lost."""
+        if self.lost:
             return None
         found = dict(self.outside)
         if self.open is None and self.spans and now.monotonic_ns >= self._since.monotonic_ns and not self.ended_ns:
@@ -171,7 +171,7 @@ class EpochTimeline:
 
     def paused_until(self, now: int) -> float:
         """Seconds until `now` (ns, CLOCK_MONOTONIC) in which the run was paused."""
-        before = (self.outside or {}).get(PAUSED, PhaseTotals()).seconds
+        before = self.outside.get(PAUSED, PhaseTotals()).seconds
         since = now - self._since.monotonic_ns if self.is_paused and not self.ended_ns else 0
         return before + max(0, since) / SECOND
 
@@ -204,7 +204,7 @@ class EpochTimeline:
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
             "last": self.last, "since": self._since, "peak": self.peak.as_json(),
-            "outside": self.outside and {name: part.as_json() for name, part in self.outside.items()},
+            "outside": {name: part.as_json() for name, part in self.outside.items()},
             "outside_peaks": self.outside_peaks, "rows": self.rows.as_json(), "row_since": self._row_since,
         }  # fmt: skip
 
@@ -235,7 +235,7 @@ class EpochTimeline:
 
     def _enter(self, at: Moment, ordinal: int, phase: str) -> None:
         now = self.spans[-1] if self.spans else None
-        if ordinal == OUTSIDE and self.outside and phase not in self.outside and len(self.outside) >= _MOST_OUTSIDE:
+        if ordinal == OUTSIDE and phase not in self.outside and len(self.outside) >= _MOST_OUTSIDE:
             phase = ""
         if now is not None and (now.ordinal, now.phase) == (ordinal, phase):
             return
@@ -248,7 +248,7 @@ class EpochTimeline:
 
     def _close_outside(self, at: Moment) -> None:
         """A phase outside epochs is over; between two epochs back to back there was none."""
-        if self.outside is not None and at.monotonic_ns > self._since.monotonic_ns:
+        if at.monotonic_ns > self._since.monotonic_ns:
             phase = self.spans[-1].phase or OTHER
             self.outside[phase] = self._with_outside(self.outside.get(phase), at)
             self.rows.spent(self.spans[-1].phase, self._row_since, at)
@@ -298,13 +298,10 @@ def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
     timeline._fold = EpochFold(found["newest"], found["lost"], opened)
     timeline.logged, timeline.next = dict(found["logged"]), found["next"]
     timeline.last, timeline._since = Moment(*found["last"]), Moment(*found["since"])
-    outside = found.get("outside")
-    timeline.outside = None if outside is None else {name: PhaseTotals(*row) for name, row in outside.items()}
-    timeline.outside_peaks = {phase: Peak(*peak) for phase, peak in found.get("outside_peaks", {}).items()}
-    if "rows" in found:
-        timeline.rows, timeline._row_since = step_rows_of(found["rows"]), Moment(*found["row_since"])
-    if "peak" in found:
-        timeline.peak = peak_counter_of(found["peak"])
+    timeline.outside = {name: PhaseTotals(*row) for name, row in found["outside"].items()}
+    timeline.outside_peaks = {phase: Peak(*peak) for phase, peak in found["outside_peaks"].items()}
+    timeline.rows, timeline._row_since = step_rows_of(found["rows"]), Moment(*found["row_since"])
+    timeline.peak = peak_counter_of(found["peak"])
     timeline._by_number = {epoch.epoch: epoch.ordinal for epoch in timeline.epochs.values()}
     return timeline
 

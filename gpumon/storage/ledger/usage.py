@@ -325,13 +325,11 @@ class UsageSums:
 def usage_sums_of(found: Sequence[Any]) -> UsageSums:
     """Restore the result of `UsageSums.as_json`. Raises ValueError, TypeError or KeyError when it is something else."""
     sums = UsageSums()
-    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *newer = found
-    if newer:
-        estimated, unseen, begun, ended = newer
-        for one, rows in ((sums.estimated, estimated), (sums.unseen, unseen)):
-            one.rows = {until: row for until, *row in rows}
-        if begun and ended:
-            sums.read_counter(tuple(begun), tuple(ended))
+    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *cut, begun, ended = found
+    for one, rows in zip((sums.estimated, sums.unseen), cut, strict=True):
+        one.rows = {until: row for until, *row in rows}
+    if begun and ended:
+        sums.read_counter(tuple(begun), tuple(ended))
     for spread, (percents, seconds, whole, total) in ((sums.ticks, ticks), (sums.busy, busy)):
         spread.bins = dict(zip(percents, seconds, strict=True))
         spread.seconds, spread.total = whole, total
@@ -339,10 +337,9 @@ def usage_sums_of(found: Sequence[Any]) -> UsageSums:
         (sums.weighed, weighed), (sums.weights, weights), (sums.inside, inside), (sums.held, held),
         (sums.first, first), (sums.counted, counted), (sums.covered, covered),
     ):  # fmt: skip
-        if len(its) > len(mine):
-            raise ValueError("of a later version")
-        # A column that is new since then stands at the end.
-        mine[: len(its)] = [NAN if value is None else value for value in its]
+        if len(its) != len(mine):
+            raise ValueError("other columns")
+        mine[:] = [NAN if value is None else value for value in its]
     return sums
 
 

@@ -76,7 +76,7 @@ def process_lines(
     if path:
         try:
             with reading(path) as file:
-                if file.has_processes:
+                if file.has_tables:
                     file.connection.execute("BEGIN")
                     grid, recent, wanted, kept = _read(file.connection, frames, key, query)
         except GpumonError as error:

@@ -59,7 +59,7 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
     One that is still there reaches until what the file has last. Raises GpumonError.
     """
     with reading(path) as file:
-        if not file.has_processes:
+        if not file.has_tables:
             return []
         db = file.connection
         db.execute("BEGIN")  # all tables as they are at one moment
@@ -127,10 +127,8 @@ def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted:
     if path:
         try:
             with reading(path) as file:
-                if file.has_processes:
+                if file.has_tables:
                     found = _read(file.connection, span, wanted, sums)
-                elif file.version:
-                    problem = f"{path} is of an older gpumon, which keeps no processes: restart the daemon"
         except GpumonError as error:
             problem = str(error)
     until = found.until if is_known(found.until) else -inf

@@ -1,1 +1,1 @@
-"""SQLite files of the state directory: made, brought to this version, moved aside where damaged, read by others."""
+"""SQLite files of the state directory: made, moved aside where damaged or of another version, read by others."""

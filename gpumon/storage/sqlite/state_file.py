@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from gpumon.common.paths import open_regular
 from gpumon.storage.sqlite.read import words_of
-from gpumon.storage.sqlite.write import FileKind, NewerFile, is_damage, move_aside, open_to_write
+from gpumon.storage.sqlite.write import FileKind, OtherVersion, is_damage, move_aside, open_to_write
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -32,7 +32,7 @@ class StateFile:
         self.problem = ""
         """Why nothing is written just now, for people; empty while all is well."""
         self.is_refused = False
-        """Whether a later gpumon wrote it: it is left alone for good."""
+        """Whether another version of gpumon writes it, too: it is left alone for good."""
         self.is_ending = False
         """Set by the owner when it will not be opened again."""
         self._kind = kind
@@ -41,6 +41,7 @@ class StateFile:
         self._shared = shared
         self._opened = opened
         self._connection: sqlite3.Connection | None = None
+        self._was_open = False
         self._inodes: tuple[int, int] = (0, 0)
         """Of the file, and of its write-ahead log; 0 where there is none."""
         self._raw = -1
@@ -56,12 +57,15 @@ class StateFile:
         """Return the connection, a new one where the file or its write-ahead log has lost its name,
         or something else wrote over the file: then it is mended from the log, or found to be damaged.
 
-        Raises NewerFile, OSError or sqlite3.Error, which `failed` takes.
+        Raises OtherVersion, OSError or sqlite3.Error, which `failed` takes.
         """
         if self._connection is not None and self._is_there() and self._is_database():
             return self._connection
         self.close()
-        self._connection = open_to_write(self.path, self._kind, shared=self._shared, uid=self._uid, log=self._say)
+        self._connection = open_to_write(
+            self.path, self._kind, shared=self._shared, uid=self._uid, log=self._say, is_first=not self._was_open
+        )
+        self._was_open = True
         self._inodes = _inode_of_content(self.path), _inode(f"{self.path}-wal")
         with suppress(OSError):
             self._raw = open_regular(self.path)
@@ -79,7 +83,7 @@ class StateFile:
 
         A damaged file is moved aside. Returns whether a new one can be begun now.
         """
-        if isinstance(error, NewerFile):
+        if isinstance(error, OtherVersion):
             self.problem, self.is_refused = str(error), True
             self._say(f"{error}; {self._kind.refused}")
             return False

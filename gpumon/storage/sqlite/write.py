@@ -1,10 +1,10 @@
-"""A connection that writes: the file is made, brought to this version, or moved aside where it is damaged."""
+"""A connection that writes: the file is made, or moved aside where it is damaged or of another version."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -12,7 +12,8 @@ from typing import NamedTuple
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import make_private_dir, require_regular, require_regular_or_absent
 
-_ASIDE = ".damaged-"
+_DAMAGED = ".damaged-"
+_OTHER_VERSION = ".other-version-"
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Behind the path of a file: itself, and what SQLite keeps beside it."""
 
@@ -38,21 +39,21 @@ def unreadable(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
 
 def moved_aside(path: str) -> list[str]:
     """Return the damaged files that once had this path, oldest first."""
-    begin = os.path.basename(path) + _ASIDE
+    begin = os.path.basename(path) + _DAMAGED
     try:
         names = os.listdir(os.path.dirname(path) or ".")
     except OSError:
         return []
     numbers = (name.removeprefix(begin) for name in names if name.startswith(begin))
-    return [f"{path}{_ASIDE}{number}" for number in sorted(int(one) for one in numbers if one.isdecimal())]
+    return [f"{path}{_DAMAGED}{number}" for number in sorted(int(one) for one in numbers if one.isdecimal())]
 
 
-def move_aside(path: str) -> str:
-    """Rename a file and what SQLite keeps beside it to the first name that is free."""
+def move_aside(path: str, ending: str = _DAMAGED) -> str:
+    """Rename a file and what SQLite keeps beside it to the first name with this ending that is free."""
     number = 1
-    while os.path.lexists(f"{path}{_ASIDE}{number}"):
+    while os.path.lexists(f"{path}{ending}{number}"):
         number += 1
-    aside = f"{path}{_ASIDE}{number}"
+    aside = f"{path}{ending}{number}"
     for suffix in SUFFIXES:
         if os.path.lexists(path + suffix):
             os.rename(path + suffix, aside + suffix)
@@ -86,41 +87,49 @@ BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
 
 
-class NewerFile(GpumonError):
-    """The file was written by a later gpumon."""
+class OtherVersion(GpumonError):
+    """The tables of the file are those of another version of gpumon."""
 
 
 class FileKind(NamedTuple):
-    """A kind of file: what it is, for people, and how its tables came about."""
+    """A kind of file: what it is, for people, and its tables."""
 
     what: str
-    migrations: Sequence[str]
-    """`migrations[n]` leads from version n (`PRAGMA user_version`) to n + 1."""
+    version: int
+    """`PRAGMA user_version`."""
+    tables: str
+    """SQL that makes them."""
     meanwhile: str
     """Half a sentence for people: how it goes on while the file cannot be written."""
     refused: str
-    """Half a sentence for people: the loss where a later gpumon wrote the file."""
+    """Half a sentence for people: the loss where another version of gpumon writes the file, too."""
 
 
 def open_to_write(
     path: str, kind: FileKind, *, shared: bool, uid: int, log: Callable[[str], object],
-    mounts: str = "/proc/self/mountinfo",
+    is_first: bool = True, mounts: str = "/proc/self/mountinfo",
 ) -> sqlite3.Connection:  # fmt: skip
     """A connection to the file at `path`, which is made when it is missing.
 
-    `shared`: others may read it. A damaged file is moved aside and never deleted. Raises NewerFile,
-    OSError or sqlite3.Error.
+    `shared`: others may read it. A damaged file is moved aside and never deleted. So is one of another version when
+    this program opens it for the first time (`is_first`); later, a program of that version writes it as well.
+    Raises OtherVersion, OSError or sqlite3.Error.
     """
     directory = os.path.dirname(path)
     make_private_dir(directory, uid, shared=shared)
     try:
-        return _connect(path, kind.migrations, shared, mounts)
+        return _connect(path, kind, shared, mounts)
+    except OtherVersion as error:
+        if not is_first:
+            raise
+        aside = move_aside(path, _OTHER_VERSION)
+        log(f"{error}: moved to {aside}, and a new {kind.what} started")
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         aside = move_aside(path)
         log(f"{path} is damaged ({error}): moved to {aside}, and a new {kind.what} started")
-        return _connect(path, kind.migrations, shared, mounts)
+    return _connect(path, kind, shared, mounts)
 
 
 @contextmanager
@@ -136,7 +145,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) -> sqlite3.Connection:
+def _connect(path: str, kind: FileKind, shared: bool, mounts: str) -> sqlite3.Connection:
     require_regular_files(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o644 if shared else 0o600)
@@ -150,12 +159,12 @@ def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) ->
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # one bad cell must not stop all writing
     try:
         # Only once the file is known to be ours: a mode is written into it.
-        found = _version(path, connection, len(migrations))
+        is_new = _version(path, connection, kind) == 0
         connection.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(path, mounts) else 'WAL'}").fetchone()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        for version in range(found, len(migrations)):
-            _migrate(connection, version, migrations[version])
+        if is_new:
+            _make(connection, kind)
     except UnicodeDecodeError as error:
         connection.close()
         raise unreadable(error) from error
@@ -165,19 +174,19 @@ def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) ->
     return connection
 
 
-def _version(path: str, connection: sqlite3.Connection, newest: int) -> int:
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
+def _version(path: str, connection: sqlite3.Connection, kind: FileKind) -> int:
+    """The version of the file; 0 of one without tables."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if found > newest:
-        raise NewerFile(f"{path} is of version {found}, this gpumon writes version {newest}: update gpumon")
-    return int(found)
+    if version not in (0, kind.version):
+        raise OtherVersion(f"{path} is of version {version}, this gpumon writes version {kind.version}")
+    return int(version)
 
 
-def _migrate(connection: sqlite3.Connection, version: int, script: str) -> None:
-    """One version further, as a whole or not at all."""
+def _make(connection: sqlite3.Connection, kind: FileKind) -> None:
+    """Make all tables or none, unless another program has just made them."""
     with transaction(connection):
-        if connection.execute("PRAGMA user_version").fetchone() == (version,):
-            for statement in script.split(";\n"):
-                if statement.strip():
-                    connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
+        if connection.execute("PRAGMA user_version").fetchone() == (0,):
+            for statement in kind.tables.split(";\n"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {kind.version}")

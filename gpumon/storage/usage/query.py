@@ -56,14 +56,14 @@ def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str 
     Raises GpumonError.
     """
     with reading(path) as file:
-        return _read(file.connection, begin, end, device) if file.has_people else KeptAccounts((), ())
+        return _read(file.connection, begin, end, device) if file.has_tables else KeptAccounts((), ())
 
 
 def read_users(path: str, begin: float, end: float) -> list[str]:
     """Return the names of those who held a GPU in hours of this window, by name. Raises GpumonError."""
     asked = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
     with reading(path) as file:
-        rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)) if file.has_people else ()
+        rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)) if file.has_tables else ()
         users = [user for (user,) in typed_rows(rows, str)]
     people = in_force()
     people.meet(users)
