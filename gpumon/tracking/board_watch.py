@@ -217,7 +217,7 @@ class Watched:
         try:
             mark = Mark(event.mark)
         except ValueError:
-            mark = Mark.PHASE  # of a later version; what is in force from here on is still known
+            mark = Mark.PHASE  # not known; what is in force from here on still is
         boundary = Boundary(
             run=self.name,
             number=event.number,
@@ -333,7 +333,7 @@ def _check(found: os.stat_result, uid: int) -> None:
         raise BoardError(f"belongs to uid {found.st_uid}, not to {uid} as its name says")
     if found.st_nlink != 1:
         raise BoardError("has another name elsewhere")
-    if not wire.LEAST <= found.st_size <= wire.LARGEST:
+    if found.st_size != wire.SIZE:
         raise BoardError(f"{found.st_size} bytes long")
     if found.st_mode & 0o022:
         raise BoardError("is writable by others")

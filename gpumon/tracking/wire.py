@@ -6,26 +6,25 @@ not cover. Measurements behind each choice: `docs/architecture.md`.
 
 | offset | bytes | what |
 |---|---|---|
-| 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `BoardHeader`; crc32 of 0..79 at 80 |
+| 0 | 84 | header, written once, `<8sIIIIQQQ16sQQI`: see `BoardHeader`; crc32 of 0..79 at 80 |
 | 256, 512 | 128 | state A (even numbers), B (odd) |
 | 768 | 8 | u64: number of the newest event, counted from 1 |
 | 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
-| 832, 848 | 16 | since 1.2: headers, as those, of particulars A, B |
+| 832, 848 | 16 | headers, as those, of particulars A, B |
 | 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
 | 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
 | 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
-| 90112 | 512 x 16 | since 1.1: supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
-| 98304, 110592 | 12288 | since 1.2: particulars A (even versions), B: JSON, see `gpumon.run_about` |
+| 90112 | 512 x 16 | supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
+| 98304, 110592 | 12288 | particulars A (even versions), B: JSON, see `gpumon.run_about` |
 
-Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
+Header: magic `GPUMTAG\\x01`, version, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
 the monotonic and on the wall clock, crc32.
 
 State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
 wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
-none), epoch, phase, flags; `<8d` metrics, the newest of each; since 1.1 `<II`: which of them are set, a bit for each
-from the lowest on, and 0. Before, what is not set is NaN, and so is what was logged as NaN. A record may grow in
-a later minor version: the length says so.
+none), epoch, phase, flags; `<8d` metrics, the newest of each; `<II`: which of them are set, a bit for each
+from the lowest on, and 0.
 
 Framework memory: u32 crc32 of what follows it, u32 length of what follows, `<QQ` = number, monotonic; then for
 each device `<II9Q` = the framework's own number of it, mark of its UUID (see `device_mark`; 0 where not
@@ -59,15 +58,11 @@ from gpumon.model.run import ROOM
 from gpumon.model.vendors import bare
 
 MAGIC = b"GPUMTAG\x01"
-MAJOR = 1
-MINOR = 2
+VERSION = 1
+"""Boards of another version are not read."""
 SIZE = 122880
-LEAST = 90112
-"""Of a board of version 1.0: trainings outlive an upgrade of the daemon."""
-LARGEST = 131072
-"""A later minor version may be larger; nothing beyond this is looked at."""
 
-HEADER = Struct("<8sHHIIIQQQ16sQQI")
+HEADER = Struct("<8sIIIIQQQ16sQQI")
 STATES = (256, 512)
 EVENT_HEAD = 768
 DESCRIPTIONS = (800, 816)
@@ -95,9 +90,7 @@ MEMORY_HEAD = Struct("<QQ")
 MEMORY_ENTRY = Struct("<II9Q")
 EVENT_BODY = Struct("<HHQQQqQiIQQ8d")
 SUPPLEMENT_BODY = Struct("<HHQ")
-STATE_LEAST = STATE_HEAD.size + STATE_METRICS.size
-"""Of version 1.0."""
-STATE_BODY = STATE_LEAST + STATE_SET.size
+STATE_BODY = STATE_HEAD.size + STATE_METRICS.size + STATE_SET.size
 STATE_SIZE = PREFIX.size + STATE_BODY
 MAX_METRICS = 8
 NAN = float("nan")
@@ -208,7 +201,7 @@ class Event(NamedTuple):
 def pack_header(header: BoardHeader) -> bytes:
     """The first 84 bytes of a board."""
     raw = HEADER.pack(
-        MAGIC, MAJOR, MINOR, header.size, header.pid, header.parent, header.started, header.pid_namespace,
+        MAGIC, VERSION, header.size, header.pid, header.parent, header.started, header.pid_namespace,
         header.time_namespace, header.boot_id, header.monotonic_ns, header.time_ns, 0,
     )  # fmt: skip
     return raw[:-4] + _CRC.pack(crc32(raw[:-4]))
@@ -287,32 +280,32 @@ def unpack_header(front: bytes) -> BoardHeader:
     """The header of a board. Raises BoardError when this is none, or one of another version."""
     if len(front) < HEADER.size:
         raise BoardError("shorter than a header")
-    magic, major, _minor, size, *rest, crc = HEADER.unpack_from(front)
+    magic, version, size, *rest, crc = HEADER.unpack_from(front)
     if magic != MAGIC:
         raise BoardError("not a tag board")
     if crc32(front[: HEADER.size - 4]) != crc:
         raise BoardError("damaged header")
-    if major != MAJOR:
-        raise BoardError(f"version {major} of the board, this gpumon reads version {MAJOR}")
+    if version != VERSION:
+        raise BoardError(f"version {version} of the board, this gpumon reads version {VERSION}")
     return BoardHeader(size, *rest)
 
 
 def unpack_state(front: bytes) -> State | None:
     """The newest whole state of the first `FRONT` bytes of a board, or None before the first."""
-    best: tuple[int, tuple[int, ...], int, int] | None = None
+    best: tuple[int, tuple[int, ...], int] | None = None
     for offset in STATES:
         if len(front) < offset + 256:
             continue
         crc, length = PREFIX.unpack_from(front, offset)
-        if not STATE_LEAST <= length <= 248 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
+        if length != STATE_BODY or crc32(front[offset + 4 : offset + 8 + length]) != crc:
             continue
         head = STATE_HEAD.unpack_from(front, offset + 8)
         if head[0] and (best is None or head[0] > best[0]):
-            best = (head[0], head, offset, length)
+            best = (head[0], head, offset)
     if best is None:
         return None
     at = best[2] + 8 + STATE_HEAD.size
-    which = STATE_SET.unpack_from(front, at + STATE_METRICS.size)[0] if best[3] >= STATE_BODY else None
+    which, _ = STATE_SET.unpack_from(front, at + STATE_METRICS.size)
     fields: tuple[Any, ...] = (*best[1], _logged(STATE_METRICS.unpack_from(front, at), which))
     return State(*fields)
 
@@ -337,17 +330,16 @@ def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
     )
 
 
-def unpack_event(ring: bytes, number: int, supplements: bytes = b"") -> Event | None:
+def unpack_event(ring: bytes, number: int, supplements: bytes) -> Event | None:
     """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole.
 
-    `supplements`: the bytes from SUPPLEMENTS on; a board of version 1.0 has none.
+    `supplements`: the bytes from SUPPLEMENTS on.
     """
     body = _whole(ring, event_offset(number) - EVENTS, EVENT_BODY.size, number)
-    if body is None:
-        return None
-    fields = EVENT_BODY.unpack(body)
     supplement = _whole(supplements, supplement_offset(number) - SUPPLEMENTS, SUPPLEMENT_BODY.size, number)
-    which, _, peak = SUPPLEMENT_BODY.unpack(supplement) if supplement is not None else (None, 0, NOT_KNOWN)
+    if body is None or supplement is None:
+        return None
+    fields, (which, _, peak) = EVENT_BODY.unpack(body), SUPPLEMENT_BODY.unpack(supplement)
     whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], _logged(fields[-MAX_METRICS:], which), peak)
     event = Event(*whole)
     return event if event.number == number else None
@@ -359,7 +351,7 @@ def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
 
 
 def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """(version, length, crc32, offset) of the particulars of a run; a board of version 1.1 has none."""
+    """(version, length, crc32, offset) of the particulars of a run, the newer first; absent ones left out."""
     return _texts(front, ABOUTS, ABOUT_TEXTS, ROOM)
 
 
@@ -373,10 +365,7 @@ def _texts(front: bytes, headers: Sequence[int], offsets: Sequence[int], room: i
     return sorted(found, reverse=True)
 
 
-def _logged(numbers: Sequence[float], which: int | None) -> tuple[float | None, ...]:
-    if which is None:  # of version 1.0: a NaN may have been logged or not
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
-        return tuple(None if value != value else value for value in numbers)
+def _logged(numbers: Sequence[float], which: int) -> tuple[float | None, ...]:
     return tuple(value if which >> slot & 1 else None for slot, value in enumerate(numbers))
 
 

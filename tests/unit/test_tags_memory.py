@@ -61,7 +61,8 @@ def marks(board: Board) -> list[tuple[int, int, int]]:
     """(asked, free, device) of each out-of-memory mark."""
     assert board._map is not None
     ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
-    events = [unpack_event(ring, number) for number in range(1, board._events + 1)]
+    more = bytes(board._map[wire.SUPPLEMENTS : wire.SUPPLEMENTS + wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE])
+    events = [unpack_event(ring, number, more) for number in range(1, board._events + 1)]
     return [(e.asked, e.free, e.aux) for e in events if e is not None and e.mark == wire.OUT_OF_MEMORY]
 
 
