@@ -235,7 +235,7 @@ class Schema:
         self.tables: dict[str, Table] = {name: _table(tables.get(name)) for name in TABLES}
         known = {column.name for column in self.tables["sample"]}
         self.absent = {column.name: Availability.NOT_RECORDED for column in SAMPLE[_FACTS:] if column.name not in known}
-        """Metrics of this version that the file does not have."""
+        """Metrics that the file does not have."""
 
 
 def schema_to_json() -> dict[str, Any]:

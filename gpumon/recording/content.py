@@ -1,6 +1,6 @@
 """The contents of a recording: frames, each with where it came from, and the tables of their columns.
 
-A file names its columns, so that a reader of another version takes those that it knows. A new column is a name here.
+A file names its columns. A metric that it does not have was not recorded; one that is not known here is passed over.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def context_of(told: Any) -> Context:
     return Context(
         _origin(told),
         _driver(told.get("driver")),
-        text(told.get("hostname", "")),
-        text(told.get("part", ""), 40),
+        text(told.get("hostname")),
+        text(told.get("part"), 40),
     )
 
 
@@ -183,7 +183,7 @@ def device_of(told: Any, absent: Mapping[str, Availability]) -> Device:
     missing = {text(name): _availability(why) for name, why in _object(told.get("missing")).items()}
     return Device(
         text(told.get("uuid")), whole(told.get("index"), -_I32, _I32), text(told.get("name")), {**absent, **missing},
-        text(told.get("source", "")), text(told.get("parent", "")), whole(told.get("instance", -1), -1, _I32),
+        text(told.get("source")), text(told.get("parent")), whole(told.get("instance"), -1, _I32),
     )  # fmt: skip
 
 
@@ -285,9 +285,9 @@ def _origin(told: Mapping[str, Any], nested: bool = False) -> Origin:
         ended=told.get("ended") is True,
         capabilities=capabilities,
         parts=tuple(SourceInfo(_origin(part, nested=True), _driver(part.get("driver"))) for part in parts),
-        notice=text(told.get("notice", ""), _LONG),
-        unanswered=moment(told.get("unanswered", 0.0)),
-        speed=moment(told.get("speed", 1.0)),
+        notice=text(told.get("notice"), _LONG),
+        unanswered=moment(told.get("unanswered")),
+        speed=moment(told.get("speed")),
     )
 
 
@@ -297,7 +297,7 @@ def _driver(told: Any) -> Driver:
 
 
 def _availability(why: Any) -> Availability:
-    """The reason; one of a later version is that the driver gave none."""
+    """The reason; an unknown one is that the driver gave none."""
     return Availability(why) if whole(why) in _STATES else Availability.FAILED
 
 

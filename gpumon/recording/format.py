@@ -25,7 +25,7 @@ from gpumon.common.text import clean
 
 MAGIC = b"\x89GPUMREC"
 MAJOR, MINOR = 1, 0
-"""A reader of this version reads every minor one of its major one: those only add columns and kinds of blocks."""
+"""A reader reads every minor version of its major one: those only add metrics and kinds of blocks."""
 
 HEAD = struct.Struct("<8sHHII")
 """magic, major, minor, bytes of JSON behind it, CRC32 of the four bytes of versions and of the JSON"""
@@ -83,7 +83,7 @@ def pack_header(schema: dict[str, Any]) -> bytes:
 
 
 def unpack_header(raw: bytes) -> Header:
-    """The header at the beginning of `raw`, which may be longer. Raises Damaged, or SourceError for a later version."""
+    """The header at the beginning of `raw`, which may be longer. Raises Damaged, or SourceError for another format."""
     if len(raw) < HEAD.size:
         raise Damaged("cut short within its header")
     magic, major, minor, length, crc = HEAD.unpack_from(raw)
@@ -95,7 +95,7 @@ def unpack_header(raw: bytes) -> Header:
     if crc != _header_crc(major, minor, body):
         raise Damaged("the header is damaged")
     if major != MAJOR:
-        to_do = "upgrade gpumon" if major > MAJOR else "play it with the version that wrote it"
+        to_do = "play it with the version of gpumon that wrote it"
         raise SourceError(f"written in format {major}, and this gpumon reads format {MAJOR}: {to_do}")
     schema = parse_json(body)
     if not isinstance(schema, dict):

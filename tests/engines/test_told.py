@@ -20,7 +20,7 @@ from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
-SOURCES = ("nvml", "sim:sixteen", "sim:faults", "sim:hostile", f"replay:{ROOT / 'tests/recordings/version-1.gpumon'}")
+SOURCES = ("nvml", "sim:sixteen", "sim:faults", "sim:hostile", f"replay:{ROOT / 'tests/recordings/epochs.gpumon'}")
 HOSTILE = (
     'qu"ote',
     "new\nline",
