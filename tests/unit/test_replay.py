@@ -271,6 +271,16 @@ def test_a_gzip_cut_short_gives_what_could_be_read_and_says_so(tmp_path: Path) -
     assert source.origin().problem == ""
 
 
+@pytest.mark.parametrize("left", [1, 2, 3, 4])
+def test_a_log_cut_short_within_a_tick_calls_no_gpu_silent(tmp_path: Path, left: int) -> None:
+    times = [1000 * tick + gpu for tick in range(20) for gpu in range(4)]
+    lines = rows(times).splitlines(keepends=True)
+    content = "".join(lines[: 1 + 4 * 19 + left]) + "2025/07/27 00:0"
+    _, readings = everything(write(tmp_path, content))
+    assert len(readings) == (20 if left == 4 else 19)
+    assert {sample.state for reading in readings for sample in reading.samples} == {Availability.OK}
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -129,7 +129,7 @@ class ReplaySource:
             self.interval = found.interval_ns / SECOND
             """Seconds from tick to tick in the log: the median of its beginning."""
             self.tick_period = self.interval / speed
-            self._ticks = self._dated(ticks(chain(head, rows), found), clock.time())
+            self._ticks = self._dated(self._whole(ticks(chain(head, rows), found)), clock.time())
             self._end = LAST
             self._next = self._following()
             begin = self._next.time_ns if self._next else 0
@@ -156,6 +156,17 @@ class ReplaySource:
                     or f"{self._log.name} ends after {(last - begin) / SECOND:.0f} s: start earlier than that"
                 )
         self._first = self._next.time_ns if self._next else 0
+
+    def _whole(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        """Yield `groups`, without the last one of a log that is cut short within it: the other GPUs answered too."""
+        before, rows = next(groups, None), 0
+        for group in groups:
+            if before is not None:
+                yield before
+                rows = len(before)
+            before = group
+        if before is not None and not (self._log.cut and len(before) < rows):
+            yield before
 
     def _dated(self, groups: Iterator[list[Row]], now: int) -> Iterator[Reading]:
         """Each tick with its time: that of its first row, and always later than the one before."""
