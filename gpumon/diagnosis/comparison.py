@@ -1,4 +1,4 @@
-"""Rules about runs side by side: reasons for which they may not be comparable."""
+"""Rules about compared runs: reasons why they may not be comparable."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ComparedRun(NamedTuple):
     """Its letter in the comparison."""
     record: Record
     epochs: Sequence[EpochSummary]
-    """Those that count."""
+    """The epochs that are compared."""
 
 
-def doubts(runs: Sequence[ComparedRun]) -> list[Finding]:
-    """Return the reasons for which these runs may not be comparable: of all of them first, then run by run."""
+def comparison_findings(runs: Sequence[ComparedRun]) -> list[Finding]:
+    """Return the reasons why these runs may not be comparable: about all of them first, then run by run."""
     return [*diagnose(COMPARISON_RULES, [runs]), *diagnose(COMPARED_RUN_RULES, runs)]
 
 
@@ -37,43 +37,43 @@ def different_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 
 
 def different_numbers_of_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """They ran on more or fewer GPUs."""
+    """They ran on different numbers of GPUs."""
     yield from _differ("different numbers of GPUs", runs, lambda run: _count(len(run.record.devices)))
 
 
 def different_power_limits(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their GPUs were allowed more or less power."""
+    """Their GPUs had different power limits."""
     yield from _differ("different power limits", runs, lambda run: _limits(run.record.devices))
 
 
 def different_drivers(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their drivers have different versions."""
+    """They ran with different driver versions."""
     yield from _differ("different drivers", runs, lambda run: run.record.run.driver)
 
 
 def different_plans(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """They planned more or fewer epochs."""
+    """They planned different numbers of epochs."""
     yield from _differ("different numbers of planned epochs", runs, lambda run: _count(run.record.run.epochs))
 
 
 def different_steps(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their epochs have more or fewer steps."""
+    """Their epochs have different numbers of steps."""
     yield from _differ("different numbers of steps per epoch", runs, lambda run: _steps(run.epochs))
 
 
 def not_all_real(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Some are of a simulation or a recording."""
+    """Some come from a simulation or a recording."""
     yield from _differ("not all measured on real GPUs", runs, lambda run: run.record.run.label or "live")
 
 
 def different_peaks(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their peaks of tensor memory mean different things."""
+    """Their peaks of tensor memory were measured in different ways."""
     yield from _differ("peak tensor memory from different sources", runs, lambda run: _peaks(run.epochs))
 
 
 def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """One began hot and one cold."""
-    starts = [_first(run.record, lambda values: values.value("temperature_start")) for run in runs]
+    """Their GPUs had very different temperatures at the start."""
+    starts = [_first_value(run.record, lambda values: values.value("temperature_start")) for run in runs]
     known = [start for start in starts if is_known(start)]
     if known and max(known) - min(known) > START_APART:
         each = ", ".join(
@@ -81,65 +81,65 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
         )
         apart = units.number(START_APART, Unit.CELSIUS)
         evidence = {run.name: start for run, start in zip(runs, starts, strict=True)}
-        yield _doubt("different_heat", f"GPU start temperatures differ by more than {apart}: {each}", evidence)
+        yield _finding("different_heat", f"GPU start temperatures differ by more than {apart}: {each}", evidence)
 
 
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
-    """Memory on one of its GPUs was not its own: of other processes, or of none that the driver lists."""
+    """Other processes, or none that the driver lists, held memory on one of its GPUs."""
     rows = run.record.whole_epochs
-    held = [more for row in rows if is_known(more := row.value("memory_used_peak") - _own_peak(row))]
+    held = [excess for row in rows if is_known(excess := row.value("memory_used_peak") - _own_peak(row))]
     others = max(held, default=0.0)
     if others > OTHERS_HOLD:
         summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} were not of that run"
-        yield _doubt("others_hold_memory", summary, {"bytes": others})
+        yield _finding("others_hold_memory", summary, {"bytes": others})
 
 
 def _own_peak(row: UsageRow) -> float:
-    """The most that the run held there; NaN where the driver does not say it.
+    """Return the peak memory of the run itself on a device; NaN if the driver does not report it.
 
-    Its list is seconds older than the use of the memory: of a run that grows, its framework tells more.
+    The process list is seconds older than the used memory, so that a growing run may have more in its framework.
     """
     used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
     return max(used, reserved) if is_known(used) and is_known(reserved) else used
 
 
 def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
-    """Nobody sampled during part of an epoch."""
-    missed = [epoch for epoch in run.epochs if epoch.sampled_share < SAMPLED]
-    if missed:
+    """No samples were taken during part of an epoch."""
+    partial = [epoch for epoch in run.epochs if epoch.sampled_share < SAMPLED]
+    if partial:
         summary = (
-            f"{run.name}: {units.count(len(missed))} of {units.count(len(run.epochs))} epochs are incompletely sampled"
+            f"{run.name}: {units.count(len(partial))} of {units.count(len(run.epochs))} epochs are incompletely sampled"
         )
-        yield _doubt("incompletely_sampled", summary, {"epochs": float(len(missed))})
+        yield _finding("incompletely_sampled", summary, {"epochs": float(len(partial))})
 
 
 def no_epochs(run: ComparedRun) -> Iterator[Finding]:
-    """It has epochs, of which none can be compared yet."""
+    """None of its epochs can be compared yet."""
     if not run.epochs and (run.record.epochs or run.record.run.epochs):
-        yield _doubt("no_epochs", f"{run.name}: no epoch has ended", {})
+        yield _finding("no_epochs", f"{run.name}: no epoch has ended", {})
 
 
 COMPARISON_RULES: tuple[Rule[Sequence[ComparedRun]], ...] = (
     different_gpus, different_numbers_of_gpus, different_power_limits, different_drivers, different_plans,
     different_steps, not_all_real, different_peaks, different_heat,
 )  # fmt: skip
-"""About all runs together."""
+"""Rules about all runs together."""
 COMPARED_RUN_RULES: tuple[Rule[ComparedRun], ...] = (others_hold_memory, incompletely_sampled, no_epochs)
-"""About each of them."""
+"""Rules about a single run of the comparison."""
 
 _SUBJECT = Subject("comparison", "", "These runs")
 
 
-def _doubt(kind: str, summary: str, evidence: Mapping[str, float]) -> Finding:
+def _finding(kind: str, summary: str, evidence: Mapping[str, float]) -> Finding:
     return Finding(kind, Severity.WARNING, _SUBJECT, summary, "", evidence)
 
 
-def _differ(what: str, runs: Sequence[ComparedRun], of: Callable[[ComparedRun], str]) -> Iterator[Finding]:
-    """A sentence when two that are known differ."""
-    values = [of(run) for run in runs]
+def _differ(summary: str, runs: Sequence[ComparedRun], value_of: Callable[[ComparedRun], str]) -> Iterator[Finding]:
+    """Yield a finding if two known values differ; an empty value is unknown."""
+    values = [value_of(run) for run in runs]
     if len({value for value in values if value}) > 1:
         each = ", ".join(f"{run.name} {value or '?'}" for run, value in zip(runs, values, strict=True))
-        yield _doubt(what.lower().replace(" ", "_"), f"{what}: {each}", {})
+        yield _finding(summary.lower().replace(" ", "_"), f"{summary}: {each}", {})
 
 
 def _models(devices: Sequence[DeviceRow]) -> str:
@@ -154,27 +154,26 @@ def _limits(devices: Sequence[DeviceRow]) -> str:
 
 
 def _steps(epochs: Sequence[EpochSummary]) -> str:
-    """Of most epochs."""
+    """Return the steps per epoch that most epochs have."""
     counts = [epoch.steps for epoch in epochs if epoch.steps]
     return _count(max(set(counts), key=lambda steps: (counts.count(steps), steps), default=0))
 
 
 def _count(number: int | None) -> str:
-    """With its thousands set apart, as everywhere; empty where there is none."""
     return units.count(number) if number else ""
 
 
 def _peaks(epochs: Sequence[EpochSummary]) -> str:
-    """Where the most in live tensors is from; empty where nobody tells."""
+    """Return how the peak of tensor memory was measured; empty if unknown."""
     if any(is_known(epoch.live_peak.value) for epoch in epochs):
         return "the framework's own"
-    read = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)
-    return "read between steps, where activations are freed" if read else ""
+    is_sampled = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)
+    return "read between steps, where activations are freed" if is_sampled else ""
 
 
-def _first(record: Record, value: Callable[..., float]) -> float:
-    """Of the whole run, else of its first epoch; the hottest device's."""
+def _first_value(record: Record, value_of: Callable[..., float]) -> float:
+    """Return the highest value of any device for the whole run, or else for its first epoch; NaN if unknown."""
     rows = [row for row in record.whole_epochs if row.ordinal == WHOLE_RUN] or [
         row for row in record.whole_epochs if row.ordinal == 0
     ]
-    return max((one for row in rows if is_known(one := value(row))), default=NAN)
+    return max((value for row in rows if is_known(value := value_of(row))), default=NAN)

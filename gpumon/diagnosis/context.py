@@ -1,4 +1,4 @@
-"""The input of rules: a GPU or a run. A live run, a past one and an epoch are one type: the same rules judge all."""
+"""Contexts that rules judge: a GPU or a run. A live run, a past run and an epoch share one type and the same rules."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from gpumon.model.metrics import BY_NAME, PCIE_LINK, Availability
 
 
 def has_slow_link(status: GpuStatus) -> bool:
-    """Whether a GPU that is in use has a PCIe link slower than it could be: the time before tells what that means."""
+    """Return whether the PCIe link of a GPU in use is slower than possible now; an idle link steps down as well."""
     sample = status.sample
     if status.state is GpuState.FREE or sample.state is not Availability.OK:
         return False
@@ -21,41 +21,41 @@ def has_slow_link(status: GpuStatus) -> bool:
 
 
 def _link_of(sample: Sample) -> Mapping[str, float]:
-    """The PCIe link of a GPU as it is now."""
+    """Return the present values of the PCIe link of a GPU by metric."""
     return {metric: sample.value(metric) for metric in PCIE_LINK}
 
 
 def _slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """The metrics of which a PCIe link has less than it could, as an idle one does: what it has, and could have."""
-    found = [(metric, link.get(metric, NAN), sample.value(BY_NAME[metric].limit)) for metric in PCIE_LINK]
-    return [(metric, has, most) for metric, has, most in found if 0 < has < most]
+    """Return (metric, value, maximum) for each value of a PCIe link that is below its maximum."""
+    values = [(metric, link.get(metric, NAN), sample.value(BY_NAME[metric].limit)) for metric in PCIE_LINK]
+    return [(metric, value, maximum) for metric, value, maximum in values if 0 < value < maximum]
 
 
 class LinkUnderLoad(NamedTuple):
-    """The PCIe link of a GPU at the end of the last time in which it was loaded for `thresholds.LOADED_FOR`."""
+    """The PCIe link of a GPU at the end of its last period under load (`thresholds.LOADED_FOR`)."""
 
     load: float = NAN
-    """The lowest utilization of any few seconds of that time; NaN where there was none lately."""
+    """Lowest utilization of any few seconds of that period; NaN if there was none recently."""
     values: Mapping[str, float] = {}
     """The values of `PCIE_LINK`."""
 
 
 class GpuContext(NamedTuple):
-    """A GPU now."""
+    """A GPU at the newest frame."""
 
     status: GpuStatus
     now: float
     """Seconds since 1970."""
     rates: Mapping[str, float] = {}
-    """Rates of counters by metric, where they are known: shares of the time."""
+    """Known rates of counters by metric: shares of the time."""
     loaded: LinkUnderLoad = LinkUnderLoad()
     """Its PCIe link when it was last under load."""
     peer_links: float = NAN
-    """The most NVLink links that are up on another GPU of the same model in this machine; NaN without one."""
+    """Highest number of active NVLink links of another GPU of the same model in this machine; NaN if there is none."""
     is_lost_with_gpu: bool = False
     """Whether it is a MIG instance of a GPU that is lost itself."""
     is_replaced: bool = False
-    """Whether it is lost, and another GPU has its number now."""
+    """Whether it is lost and its index belongs to another GPU now."""
 
     @property
     def device(self) -> Device:
@@ -66,27 +66,27 @@ class GpuContext(NamedTuple):
         return Subject("gpu", self.device.uuid, f"GPU {self.device.label}")
 
     def value(self, metric: str) -> float:
-        """A metric by its name; NaN where it is missing."""
+        """Return the value of a metric by its name; NaN if missing."""
         return self.status.sample.value(metric)
 
     @property
     def is_current(self) -> bool:
-        """Whether its values are of now: neither the driver nor the daemon is silent."""
+        """Whether its values are current: both driver and daemon answer."""
         return self.status.sample.state is Availability.OK and self.status.state is not GpuState.STALE
 
     @property
     def slow_link(self) -> list[tuple[str, float, float]]:
-        """Metrics of which its PCIe link had less under load than it could, and still has: what it had, and could have.
+        """(metric, value, maximum) of its PCIe link under load, for values that were below the maximum and still are.
 
-        An idle link steps down too, and never up: one that is at its best now is well.
+        An idle link only steps down: a value at its maximum now proves that the link is healthy.
         """
         sample = self.status.sample
-        still = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}
-        return [one for one in _slower_than_possible(sample, self.loaded.values) if one[0] in still]
+        slow_now = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}
+        return [entry for entry in _slower_than_possible(sample, self.loaded.values) if entry[0] in slow_now]
 
 
 class RunContext(NamedTuple):
-    """A run, or an epoch of one. NaN is unknown."""
+    """A run or an epoch; NaN is unknown."""
 
     subject: Subject
     state: RunState = RunState.RUNNING
@@ -97,15 +97,15 @@ class RunContext(NamedTuple):
     ooms: float = NAN
     """Out-of-memory errors."""
     since_oom: float = NAN
-    """Seconds since the last of them."""
+    """Seconds since the last one."""
     asked: float = NAN
-    """Bytes that the failed allocation asked for."""
+    """Bytes requested by the failed allocation."""
     free: float = NAN
-    """Bytes that the device had."""
+    """Bytes that were free on the device."""
     wait_share: float = NAN
     """Share of the time spent waiting for data."""
     waits_in_part: bool = False
-    """Whether that is of a part of the time, the phases in which waits are measured."""
+    """Whether that is a share of only the phases in which waits are measured."""
     throttled_share: float = NAN
     """Share of the time in which the driver lowered the clocks."""
     idle_share: float = NAN
@@ -113,15 +113,15 @@ class RunContext(NamedTuple):
     diverged: Sequence[str] = ()
     """Names of logged metrics that are NaN or infinite."""
     claimed: int = 0
-    """GPUs that it claims although the driver lists no process of its user on them."""
+    """Number of GPUs that it claims although the driver lists no process of its user on them."""
 
 
 Context = TypeVar("Context")
 Rule = Callable[[Context], Iterable[Finding]]
-"""A plain function of a context; what it yields is found."""
+"""A function that yields its findings about a context."""
 
 
 def diagnose(rules: Iterable[Rule[Context]], contexts: Sequence[Context]) -> list[Finding]:
-    """Return the findings of `rules` on each context, the most severe first; of one severity, by order of the rules."""
-    found = [finding for rule in rules for context in contexts for finding in rule(context)]
-    return sorted(found, key=lambda finding: -finding.severity)
+    """Return the findings of all rules about all contexts, the most severe first, then in the order of the rules."""
+    findings = [finding for rule in rules for context in contexts for finding in rule(context)]
+    return sorted(findings, key=lambda finding: -finding.severity)

@@ -1,4 +1,4 @@
-"""A finding: something about a GPU or a run that a person should know, and what to do about it."""
+"""Findings: what a user should know about a GPU or a run, and what to do about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumon.model.metrics import Metric
 
 
 class Severity(IntEnum):
-    """Order of findings: the highest first."""
+    """How urgent a finding is."""
 
     INFO = 0
     WARNING = 1
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     """One result of a rule."""
 
     kind: str
-    """Stable name for programs, such as `input_bound`."""
+    """Stable identifier for programs, such as `input_bound`."""
     severity: Severity
     subject: Subject
     summary: str
@@ -42,18 +42,18 @@ class Finding(NamedTuple):
     action: str
     """Suggested remedy, in a sentence; empty if there is none."""
     evidence: Mapping[str, float] = {}
-    """The numbers behind it, in base units."""
+    """The numbers it is based on, in base units."""
 
 
 def severity_of(metric: Metric, value: float) -> Severity:
-    """Return how severe `value` is by the thresholds of its metric; INFO where it is unknown."""
+    """Return the severity of `value` by the thresholds of its metric; INFO if it is NaN."""
     if value >= metric.critical:
         return Severity.CRITICAL
     return Severity.WARNING if value >= metric.warn else Severity.INFO
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding with keys that keep their meaning; what is unknown is left out of the evidence."""
+    """Return a finding as JSON with stable keys; unknown numbers are left out of the evidence."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.name.lower(),
@@ -68,13 +68,13 @@ _GPU = "GPU "
 
 
 class FindingGroup(NamedTuple):
-    """A finding, or several that differ in their GPU alone."""
+    """A finding, or several that differ only in their GPU."""
 
     findings: Sequence[Finding]
 
     @property
     def first(self) -> Finding:
-        """The finding whose severity and summary are those of all."""
+        """The first finding; all have its severity and summary."""
         return self.findings[0]
 
     @property
@@ -82,36 +82,36 @@ class FindingGroup(NamedTuple):
         """The subjects: `GPU 3`, `GPU 0–7`, `GPU 0–2, 5`."""
         if len(self.findings) == 1:
             return self.first.subject.title
-        names = [one.subject.title.removeprefix(_GPU) for one in self.findings]
+        names = [finding.subject.title.removeprefix(_GPU) for finding in self.findings]
         whole = ranges(int(name) for name in names if name.isdecimal())
         return _GPU + ", ".join(filter(None, (whole, *(name for name in names if not name.isdecimal()))))
 
     @property
     def action(self) -> str:
-        """What to do: each remedy once, as a command names the GPU it acts on."""
-        actions = dict.fromkeys(one.action for one in self.findings if one.action)
+        """The remedy, or one per GPU if they differ, as commands that name their GPU do."""
+        actions = dict.fromkeys(finding.action for finding in self.findings if finding.action)
         if len(actions) < 2:
             return next(iter(actions), "")
-        return " ".join(f"{one.subject.title}: {one.action}" for one in self.findings if one.action)
+        return " ".join(f"{finding.subject.title}: {finding.action}" for finding in self.findings if finding.action)
 
     @property
     def ids(self) -> frozenset[str]:
-        """The ids of the subjects."""
-        return frozenset(one.subject.id for one in self.findings)
+        """Ids of the subjects."""
+        return frozenset(finding.subject.id for finding in self.findings)
 
 
-def grouped(findings: Iterable[Finding]) -> list[FindingGroup]:
-    """Return findings in their order; those of one kind that say the same of several GPUs stand where the first did."""
-    found: dict[object, list[Finding]] = {}
-    for place, one in enumerate(findings):
-        alone = one.subject.kind != "gpu"
-        key = place if alone else (one.kind, one.severity, one.summary)
-        found.setdefault(key, []).append(one)
-    return [FindingGroup(tuple(alike)) for alike in found.values()]
+def group_findings(findings: Iterable[Finding]) -> list[FindingGroup]:
+    """Merge findings that say the same of several GPUs into one group, at the position of the first of them."""
+    groups: dict[object, list[Finding]] = {}
+    for index, finding in enumerate(findings):
+        is_single = finding.subject.kind != "gpu"
+        key = index if is_single else (finding.kind, finding.severity, finding.summary)
+        groups.setdefault(key, []).append(finding)
+    return [FindingGroup(tuple(group)) for group in groups.values()]
 
 
 def one_per_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
-    """Return groups with one of each GPU and run first, in their order, then the further ones."""
+    """Return the first group of each GPU and run, in order, followed by the others."""
     first: list[FindingGroup] = []
     further: list[FindingGroup] = []
     seen = set[str]()
@@ -122,7 +122,7 @@ def one_per_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return numbers for people, in their order: `0–3, 6`."""
+    """Return sorted numbers for people, with ranges: `0–3, 6`."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Facts that no rule could judge, because no GPU tells them: "nothing needs attention" would be a guess then."""
+"""Rules about a GPU now, and what these rules could not judge for lack of data."""
 
 from __future__ import annotations
 
@@ -16,69 +16,66 @@ from gpumon.model.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
 from gpumon.model.vendors import maker
 
-_JUDGED = (
+_JUDGED_FACTS = (
     ("temperature", ("gpu.temperature", "gpu.temperature_memory")),
     ("throttling", ("gpu.throttled_hw_thermal", "gpu.throttled_sw_thermal")),
     ("memory limit", ("gpu.memory_used", "gpu.memory_total")),
 )
-"""Names for people, with the metrics that its rules read; of the first two any one tells, of memory both are needed."""
+"""Facts by their name for people, with the metrics that their rules read: any one of them is enough, except for
+`_ALL_NEEDED`."""
 _ALL_NEEDED = ("memory limit",)
 GPUS = "GPUs"
-"""Where none can be read at all."""
+"""Stands for all facts if there is no GPU."""
 NOTHING = "Nothing needs attention."
 
 
 def nothing_found(unknown: Sequence[str]) -> str:
-    """A sentence where no rule has found anything; `unknown` is what none could judge."""
+    """Return the sentence for no findings; `unknown` are the facts that could not be judged."""
     return f"Nothing found; not known here: {', '.join(unknown)}." if unknown else NOTHING
 
 
 def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
-    """Return what is not known of any GPU that answers, in words: `temperature`; empty where the rules had all.
+    """Return the facts, such as `temperature`, that no answering GPU reports; empty if everything could be judged.
 
-    Of a GPU that does not answer a rule says so; where there is none, no rule can.
+    GPUs that do not answer have a finding of their own. `tells_processes`: the source lists processes and runs.
     """
     if not samples:
         return [GPUS]
     answering = [sample for sample in samples if sample.state is Availability.OK]
     if not answering:
         return []
-    found = []
-    for title, metrics in _JUDGED:
+    unknown = []
+    for title, metrics in _JUDGED_FACTS:
         enough = all if title in _ALL_NEEDED else any
-        if not any(enough(_is_told(sample, name) for name in metrics) for sample in answering):
-            found.append(title)
-    return found if tells_processes else [*found, "processes", "runs"]
-
-
-def _is_told(sample: Sample, metric: str) -> bool:
-    """Whether it has a value, or will have: none is missing for good."""
-    return metric not in sample.device.missing
+        if not any(enough(name not in sample.device.missing for name in metrics) for sample in answering):
+            unknown.append(title)
+    return unknown if tells_processes else [*unknown, "processes", "runs"]
 
 
 _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
-"""Metrics of which a GPU that works tells one at least."""
+"""A working GPU reports at least one of these metrics."""
 _UNLISTED = "a process that the driver does not list"
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lost it. Where it lost a whole GPU, that says so for its MIG instances."""
+    """The driver lost it. If a GPU is lost, its MIG instances get no finding of their own."""
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
-        found = _unavailable(gpu, _make_instance(gpu) if is_part else _reset_or_restart(gpu))
+        finding = _unavailable(gpu, _create_instance(gpu) if is_part else _reset_or_restart(gpu))
         if gpu.is_replaced:
-            found = found._replace(summary=f"{found.summary}: {sample.device.uuid}, whose number another one has now")
-        yield found
+            summary = f"{finding.summary}: {sample.device.uuid}, whose number another one has now"
+            finding = finding._replace(summary=summary)
+        yield finding
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver cannot read it, or has not answered for longer than a busy machine may make it."""
+    """The driver cannot read it, or has not answered for longer than a busy machine explains."""
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
-        if not _silence(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
+        if not _seconds_unanswered(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
             yield _unavailable(gpu, f"See 'dmesg' for what the driver reports; if it stays so, {RESTART_MACHINE}.")
     elif sample.state is Availability.RESET_REQUIRED:
         yield _unavailable(gpu, _reset_or_restart(gpu))
@@ -86,23 +83,23 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
         yield _unavailable(gpu, "")
 
 
-def tells_nothing(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver answers for it, with errors in the place of values."""
+def answers_with_errors(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver returns errors instead of values for it."""
     sample = gpu.status.sample
     if (
         gpu.status.state is not GpuState.UNKNOWN
         or not gpu.is_current
-        or any(is_known(gpu.value(one)) for one in _VITAL)
+        or any(is_known(gpu.value(name)) for name in _VITAL)
     ):
         return
-    if any(sample.device.missing.get(one) is Availability.FAILED for one in _VITAL):
+    if any(sample.device.missing.get(name) is Availability.FAILED for name in _VITAL):
         summary = "the driver answers with errors: its state is unknown"
         action = f"See 'dmesg' for what the driver reports. If it stays so: {reset(gpu.device)}; or {RESTART_MACHINE}."
         yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, action)
 
 
 def hot(gpu: GpuContext) -> Iterator[Finding]:
-    """It, or its memory, is near the temperature at which the driver lowers the clocks."""
+    """The GPU or its memory is near the temperature at which the driver lowers the clocks."""
     if not gpu.is_current:
         return
     for metric in HOT:
@@ -122,14 +119,14 @@ def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def heat(rates: Mapping[str, float]) -> Severity:
-    """Return how badly heat lowers the clocks, by the rates of `THERMAL`."""
+    """Return how severely heat lowers the clocks, by the rates of the `THERMAL` counters."""
     return max(severity_of(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
 
 
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
     """The next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
-    is_divided = gpu.status.state is GpuState.DIVIDED  # then its instances say so
+    is_divided = gpu.status.state is GpuState.DIVIDED  # then its instances have the finding
     if gpu.is_current and not is_divided and used >= BY_NAME["gpu.memory_used"].critical * total:
         summary = f"memory is nearly full: {units.of_total(used, total)}"
         evidence = {"memory_used": used, "memory_total": total}
@@ -137,16 +134,16 @@ def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def divided(gpu: GpuContext) -> Iterator[Finding]:
-    """It is in MIG mode, and has no instance: nothing can run on it."""
+    """It is in MIG mode without an instance, so that nothing can run on it."""
     count = gpu.value("gpu.mig_instances")
     if gpu.is_current and gpu.status.state is GpuState.DIVIDED and count == 0:
-        action = _make_instance(gpu, or_undivide=True)
+        action = _create_instance(gpu, or_undivide=True)
         summary = "in MIG mode without an instance: nothing can run on it"
         yield Finding("divided", Severity.INFO, gpu.subject, summary, action, {"mig_instances": count})
 
 
 def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
-    """A process holds it and has run nothing on it for long."""
+    """A process holds it but has run no kernel for a long time."""
     status = gpu.status
     if status.state is GpuState.HELD and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
         used = gpu.value("gpu.memory_used")
@@ -166,7 +163,7 @@ def memory_unattributed(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def free(gpu: GpuContext) -> Iterator[Finding]:
-    """Nothing holds it and nothing has run on it for long."""
+    """It has been free for a long time."""
     status = gpu.status
     if status.state is GpuState.FREE and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
         evidence = {"seconds": _idle(gpu)}
@@ -174,14 +171,14 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
 
 
 GPU_RULES: tuple[Rule[GpuContext], ...] = (
-    lost, unavailable, tells_nothing, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided, allocated_idle,
-    memory_unattributed, free,
+    lost, unavailable, answers_with_errors, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided,
+    allocated_idle, memory_unattributed, free,
 )  # fmt: skip
-"""The most urgent first: so are findings of one severity ordered."""
+"""In order of urgency, which orders findings of equal severity."""
 
 
 def idle_text(gpu: GpuContext) -> str:
-    """Return for how long it has done nothing, in whole minutes: `at least 42 min`, `6 h 37 min`."""
+    """Return how long it has been idle, in whole minutes: `at least 42 min`, `6 h 37 min`."""
     since = gpu.status.since
     minutes = int(_idle(gpu) // 60)
     text = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
@@ -191,16 +188,16 @@ def idle_text(gpu: GpuContext) -> str:
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
     sample, fault = gpu.status.sample, reported_fault(gpu)
     reason = sample.reason
-    if sample.state is Availability.STALE and _silence(sample) > 0:
-        reason = f"the driver has not answered for {units.duration(_silence(sample))}"
+    if sample.state is Availability.STALE and _seconds_unanswered(sample) > 0:
+        reason = f"the driver has not answered for {units.duration(_seconds_unanswered(sample))}"
     if fault is None:
         return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, action)
     summary, evidence = f"{reason}, after {fault.text}", {"xid": float(fault.code)}
     return Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, fault.action, evidence)
 
 
-def _silence(sample: Sample) -> float:
-    """Seconds since the driver was asked, which may be long after the last values; if unknown, their age."""
+def _seconds_unanswered(sample: Sample) -> float:
+    """Return the seconds since the open driver call began; if unknown, the age of the values."""
     return sample.unanswered if is_known(sample.unanswered) else sample.age
 
 
@@ -208,8 +205,8 @@ def _reset_or_restart(gpu: GpuContext) -> str:
     return sentence(f"{reset(gpu.device)}; or {RESTART_MACHINE}")
 
 
-def _make_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
-    """How to make an instance on its GPU; `or_undivide`: or to end the division."""
+def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
+    """Return how to create a MIG instance; `or_undivide`: mention also how to leave MIG mode."""
     vendor = maker(gpu.device.name, gpu.device.uuid)
     if vendor is None or not (profiles := command(gpu.device, vendor.instances)):
         return "Make an instance on this GPU, or end its division." if or_undivide else "Make the instance again."
@@ -218,7 +215,7 @@ def _make_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
 
 
 def _idle(gpu: GpuContext) -> float:
-    """Seconds by the monotonic clock: the time of day may have been set meanwhile."""
+    """Return the idle time in seconds by the monotonic clock, since the wall clock may have been set."""
     since = gpu.status.since
     return NAN if since is None else since.seconds
 

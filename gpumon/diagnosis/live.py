@@ -1,4 +1,4 @@
-"""Contexts and findings of what a frame shows now."""
+"""Findings about the GPUs and runs of the newest frame."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")
-"""Counters whose sum is the `throttled_share` of the ledger too."""
-_ALL = 1 << 20
-"""Points: each sample by itself."""
+"""Counters whose sum is `throttled_share`, as in the ledger."""
+_ALL_POINTS = 1 << 20
+"""Number of points that returns each sample by itself."""
 
 
 class Shares(NamedTuple):
-    """Shares of the time, as mean of the GPUs; NaN where it is unknown, or nobody has watched for long enough."""
+    """Shares of the time, averaged over GPUs; NaN if unknown or not sampled for long enough."""
 
     throttled: float = NAN
-    """In which heat or a power brake held the clocks down."""
+    """Time in which heat or a power brake lowered the clocks."""
     idle: float = NAN
-    """In which no kernel ran."""
+    """Time in which no kernel ran."""
 
 
 def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
-    """Return the rates of the counters of heat at `now`, by metric."""
+    """Return the rates of the thermal counters at `now`, by metric."""
     return {metric.name: history.last(uuid, metric.name, now) for metric in THERMAL}
 
 
 def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: float) -> Shares:
     """Return the shares of the time from `begin` to `end` (s since 1970), as far as the history goes back."""
-    found = [_of_gpu(history, uuid, begin, end) for uuid in uuids]
-    return Shares(_mean([one.throttled for one in found]), _mean([one.idle for one in found]))
+    by_gpu = [_shares_of_gpu(history, uuid, begin, end) for uuid in uuids]
+    return Shares(_mean([gpu.throttled for gpu in by_gpu]), _mean([gpu.idle for gpu in by_gpu]))
 
 
-def _of_gpu(history: RecentHistory, uuid: str, begin: float, end: float) -> Shares:
-    found = history.query(Query(uuid, (_UTILIZATION, *_THROTTLED), begin, end, _ALL))
-    series = found[_UTILIZATION]
+def _shares_of_gpu(history: RecentHistory, uuid: str, begin: float, end: float) -> Shares:
+    result = history.query(Query(uuid, (_UTILIZATION, *_THROTTLED), begin, end, _ALL_POINTS))
+    series = result[_UTILIZATION]
     times = [time for time, value in zip(series.times, series.mean, strict=True) if is_known(value)]
     if not times or times[-1] - times[0] < JUDGED_FROM:
         return Shares()
-    busy = _known(series.mean)
-    counters = [values for name in _THROTTLED if (values := _known(found[name].mean))]
-    throttled = sum(sum(values) / len(values) for values in counters) if counters else NAN
-    return Shares(min(1.0, throttled) if counters else NAN, sum(value < IDLE for value in busy) / len(busy))
+    utilization = _known(series.mean)
+    counters = [values for name in _THROTTLED if (values := _known(result[name].mean))]
+    throttled = min(1.0, sum(sum(values) / len(values) for values in counters)) if counters else NAN
+    return Shares(throttled, sum(value < IDLE for value in utilization) / len(utilization))
 
 
 def _known(values: Iterable[float]) -> list[float]:
@@ -90,38 +90,37 @@ def findings(
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
-    `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time,
-    `monotonic_ns` the same by the clock that nobody sets, 0 where it is unknown;
-    `history` is that of the time before, where the caller has it: rates of counters and shares of the time need it.
-    `rates` by UUID and metric, and links when they were last `loaded`, are for a caller that has no history.
+    `epochs` contains the known boundaries, and may be None without runs. `now` is the time of the frame (s since 1970),
+    `monotonic_ns` the same by CLOCK_MONOTONIC or 0 if unknown. Rates of counters and shares of the time come from
+    `history`; a caller without one passes `rates` by UUID and metric, and `loaded` links by UUID.
     """
-    contexts = [_gpu(one, now, history, rates, loaded) for one in statuses]
-    lost = {one.sample.device.uuid for one in statuses if one.sample.state is Availability.LOST}
+    contexts = [_gpu_context(status, now, history, rates, loaded) for status in statuses]
+    lost = {status.sample.device.uuid for status in statuses if status.sample.state is Availability.LOST}
     if lost:
-        contexts = list(_lost(contexts, lost))
-    found = diagnose(GPU_RULES, [_among(context, statuses) for context in contexts])
+        contexts = list(_mark_lost(contexts, lost))
+    result = diagnose(GPU_RULES, [_add_peer_links(context, statuses) for context in contexts])
     if runs and epochs is not None:
-        from gpumon.diagnosis.runs import RUN_RULES  # without a run, `status` does without them
+        from gpumon.diagnosis.runs import RUN_RULES  # not imported by `status` without a run
 
-        found += diagnose(RUN_RULES, [live_run(ranks, epochs, now, history, monotonic_ns) for ranks in runs])
-    return sorted(found, key=lambda finding: -finding.severity)
+        result += diagnose(RUN_RULES, [live_run(ranks, epochs, now, history, monotonic_ns) for ranks in runs])
+    return sorted(result, key=lambda finding: -finding.severity)
 
 
 def is_recent(finding: Finding) -> bool:
-    """Return whether what befell a run did so lately; other findings are about now."""
+    """Return whether a finding is about now, or about an incident of the last `RECENT` seconds."""
     return "age" not in finding.evidence or finding.evidence["age"] < RECENT
 
 
-def _gpu(
+def _gpu_context(
     status: GpuStatus,
     now: float,
     history: RecentHistory | None,
-    known: Mapping[str, Mapping[str, float]],
+    known_rates: Mapping[str, Mapping[str, float]],
     loaded: Mapping[str, LinkUnderLoad],
 ) -> GpuContext:
     uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
-        return GpuContext(status, now, known.get(uuid, {}), loaded.get(uuid, LinkUnderLoad()))
+        return GpuContext(status, now, known_rates.get(uuid, {}), loaded.get(uuid, LinkUnderLoad()))
     from gpumon.diagnosis.pcie_link import link_series_from_history, link_under_load
 
     link = (
@@ -130,41 +129,47 @@ def _gpu(
     return GpuContext(status, now, rates(history, uuid, now), link)
 
 
-def _lost(contexts: Sequence[GpuContext], lost: Collection[str]) -> Iterator[GpuContext]:
-    """The contexts of GPUs of which some, by their UUIDs, are lost."""
-    devices = [one.status.sample.device for one in contexts]
-    numbers = {device.label for device in devices if device.uuid not in lost}
+def _mark_lost(contexts: Sequence[GpuContext], lost: Collection[str]) -> Iterator[GpuContext]:
+    """Add what follows for each GPU from the UUIDs of the lost ones."""
+    devices = [context.device for context in contexts]
+    present_labels = {device.label for device in devices if device.uuid not in lost}
     for context, device in zip(contexts, devices, strict=True):
-        is_replaced = device.uuid in lost and device.label in numbers
+        is_replaced = device.uuid in lost and device.label in present_labels
         yield context._replace(is_lost_with_gpu=device.parent in lost, is_replaced=is_replaced)
 
 
-def _among(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuContext:
-    """The context of a GPU among the others of the machine."""
+def _add_peer_links(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuContext:
+    """Add the number of active NVLink links of other GPUs of the same model."""
     if not is_known(context.value(_LINKS)):
         return context
-    own = context.status.sample.device
-    others = [one.sample for one in statuses if one.sample.device.name == own.name and one.sample.device != own]
-    links = [sample.value(_LINKS) for sample in others if sample.state is Availability.OK]
-    return context._replace(peer_links=max((one for one in links if is_known(one)), default=NAN))
+    own = context.device
+    others = [status.sample for status in statuses]
+    links = [
+        sample.value(_LINKS)
+        for sample in others
+        if sample.device.name == own.name and sample.device != own and sample.state is Availability.OK
+    ]
+    return context._replace(peer_links=max((count for count in links if is_known(count)), default=NAN))
 
 
 def live_run(
     ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None, monotonic_ns: int = 0
 ) -> RunContext:
-    """Return the context of a run of the newest frame; shares of its time are known where there is a history.
+    """Return the context of a run of the newest frame; shares of its time are known only with a `history`.
 
-    `now` and `monotonic_ns` as of `findings`.
+    `now` and `monotonic_ns` as for `findings`.
     """
     run = ranks.first
     running = ranks.state is RunState.RUNNING
-    faults = epochs.faults([one.key for one in ranks.all])
-    ended = max((one.updated for one in ranks.all if is_known(one.updated)), default=NAN)
+    faults = epochs.faults([rank.key for rank in ranks.all])
+    ended = max((rank.updated for rank in ranks.all if is_known(rank.updated)), default=NAN)
     # In its first epoch a training compiles and fills caches.
-    lasted = seconds_since_begin(run, now, monotonic_ns)
-    settled = running and run.epoch > run.first_epoch and lasted > 0
-    waited = epochs.data_wait(run.key, now, monotonic_ns)
-    throttled, idle = _shares(ranks, now, history) if settled and history is not None else (NAN, NAN)
+    duration = seconds_since_begin(run, now, monotonic_ns)
+    settled = running and run.epoch > run.first_epoch and duration > 0
+    wait = epochs.data_wait(run.key, now, monotonic_ns)
+    throttled, idle = NAN, NAN
+    if settled and history is not None:
+        throttled, idle = shares(history, ranks.gpus, max(run.started, now - JUDGED_OVER), now)
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
         state=ranks.state,
@@ -174,51 +179,50 @@ def live_run(
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
-        # By the board alone, where no boundary is kept: then nobody knows what of the time was no training.
-        wait_share=NAN if not settled else waited.share if waited.measured > 0 else run.wait / lasted,
-        waits_in_part=lasted > WHOLE * waited.measured > 0,
+        # Without boundaries, by the board alone: the whole time, since its phases are unknown.
+        wait_share=NAN if not settled else wait.share if wait.measured > 0 else run.wait / duration,
+        waits_in_part=duration > WHOLE * wait.measured > 0,
         throttled_share=throttled,
         idle_share=idle,
-        diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),
-        claimed=sum(int(one.facts.claimed) for one in ranks.all) if running else 0,
+        diverged=sorted({name for rank in ranks.all for name, value in rank.metrics.items() if not isfinite(value)}),
+        claimed=sum(int(rank.facts.claimed) for rank in ranks.all) if running else 0,
     )
 
 
-def _shares(ranks: Ranks, now: float, history: RecentHistory) -> tuple[float, float]:
-
-    return shares(history, ranks.gpus, max(ranks.first.started, now - JUDGED_OVER), now)
-
-
 LOOK_BACK = 605
-"""Frames that are looked through for what befell a run, and for how long a GPU is idle: ten minutes at one a second,
-and a few more, so that "at least 10 min" is reached."""
-_RATE_OF = 2
-"""Frames between which a counter grows: the newest and the one before."""
-_SPARE = 3
-"""More frames than a minute has: a tick may be early."""
+"""Frames searched for incidents of runs and for idle times: ten minutes at one frame per second, and a few more so
+that "at least 10 min" is reached."""
+_RATE_FRAMES = 2
+"""Frames needed for the rate of a counter."""
+_SPARE_FRAMES = 3
+"""Frames added to those of a minute, since ticks may be early."""
 
 
 class JudgedFrame:
-    """A frame with what follows from it and from `before`, earlier frames as far as they are known, oldest first.
+    """A frame with its judged GPUs, runs and findings, based on it and on earlier frames.
 
-    What only concerns runs is imported once there is one: `gpumon status` is to be quick.
+    Modules that concern only runs are imported when there is one, to keep `gpumon status` fast.
     """
 
     def __init__(
-        self, frame: Frame, before: Sequence[Frame] = (), live: bool = True, epochs: Epochs | None = None
+        self, frame: Frame, earlier: Sequence[Frame] = (), live: bool = True, epochs: Epochs | None = None
     ) -> None:
-        """Judge a frame; `epochs` know boundaries of its runs, also those from before `before`."""
+        """Judge a frame.
+
+        `earlier` are frames before it, oldest first, as far as known. `epochs` may contain boundaries from before
+        these. `live` is False if the source has stopped sampling.
+        """
         self._frame = frame
-        self._before = [one for one in before if one.number < frame.number]
+        self._earlier = [other for other in earlier if other.number < frame.number]
         self._epochs: Epochs | None = None
         self._known_epochs = epochs
         self.runs = ranks_of(frame.runs)
         self.gpus: tuple[GpuStatus, ...] = gpu_statuses(frame, self.runs, None, live)
         """In the order of its samples."""
-        if self._before and needs_earlier_frames(self.gpus):
+        if self._earlier and needs_earlier_frames(self.gpus):
             activity = Activity()
-            for one in (*self._before, frame):
-                activity.add(one)
+            for added in (*self._earlier, frame):
+                activity.add(added)
             self.gpus = gpu_statuses(frame, self.runs, activity, live)
 
     @property
@@ -228,43 +232,43 @@ class JudgedFrame:
             from gpumon.analysis.epochs import Epochs
 
             self._epochs = self._known_epochs or Epochs()
-            for one in self._before:
-                self._epochs.add_boundaries(one.boundaries)
+            for frame in self._earlier:
+                self._epochs.add_boundaries(frame.boundaries)
             self._epochs.add(self._frame)
         return self._epochs
 
     def progress(self, ranks: Ranks) -> Progress:
-        """Return how far one of its runs is."""
+        """Return the progress of one of its runs."""
         from gpumon.analysis.progress import progress
 
         return progress(ranks, self.epochs, self._frame.time, self._frame.monotonic_ns)
 
     def findings(self) -> list[Finding]:
-        """Return what a person should know, the most severe first."""
+        """Return all findings, the most severe first."""
         from gpumon.diagnosis.gpu import THERMAL
         from gpumon.storage.history.counters import rates_between
 
         frame, names = self._frame, [metric.name for metric in THERMAL]
-        rates = rates_between(self._before[-1], frame, names) if self._before else {}
+        rates = rates_between(self._earlier[-1], frame, names) if self._earlier else {}
         epochs, now = self.epochs if self.runs else None, frame.monotonic_ns
         loaded = self._loaded_links()
         return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, loaded=loaded, monotonic_ns=now)
 
     def _loaded_links(self) -> dict[str, LinkUnderLoad]:
-        """The links that are slow now, when they were last under load."""
+        """Return the links that are slow now as they were when last under load, by UUID."""
         slow = [status.sample.device.uuid for status in self.gpus if has_slow_link(status)]
-        if not slow or not self._before:
+        if not slow or not self._earlier:
             return {}
         from gpumon.diagnosis.pcie_link import link_series_from_frames, link_under_load
 
-        frames, now = (*self._before, self._frame), self._frame.time
+        frames, now = (*self._earlier, self._frame), self._frame.time
         return {uuid: link_under_load(link_series_from_frames(frames, uuid), now) for uuid in slow}
 
 
 def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether frames before this one may change what is judged, or the word for it.
+    """Return whether earlier frames may change a state or its word.
 
-    One alone cannot tell a pause from idleness, nor a sample between two steps from a light load.
+    A single frame cannot distinguish a pause from idleness, or a sample between two steps from a light load.
     """
     return any(
         status.state is GpuState.ALLOCATED or (status.state is GpuState.BUSY and status.load is not Load.BUSY)
@@ -273,32 +277,32 @@ def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
-    """Return the frames of the last while, where they may change what is reported: a look is to be quick.
+    """Return recent frames up to the newest, only as many as may change what `status` reports, to keep it fast.
 
-    One of them tells how fast counters grow, a minute a pause from idleness; of what is idle, more of them tell for
-    how long, and of a slow link whether it was loaded.
+    Two frames give the rates of counters; a minute distinguishes a pause from idleness; ten minutes give the idle time,
+    incidents of runs, and whether a slow link was under load.
     """
     ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
     statuses = gpu_statuses(newest, ranks_of(newest.runs))
     if not ended_badly and not any(map(has_slow_link, statuses)):
         if not needs_earlier_frames(statuses):
-            return live.since(max(0, newest.number - _RATE_OF))
-        few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
-        minute = live.since(max(0, newest.number - few))
+            return live.since(max(0, newest.number - _RATE_FRAMES))
+        count = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE_FRAMES)
+        minute = live.since(max(0, newest.number - count))
         if not any(status.state is GpuState.HELD for status in JudgedFrame(newest, minute).gpus):
             return minute
     return live.since(max(0, newest.number - LOOK_BACK))
 
 
 def epochs_from_boundaries(live: Live, newest: Frame) -> Epochs | None:
-    """Return the epochs by every boundary that is kept, where a run has any: what is left of it hangs on the last ones.
+    """Return the epochs from every boundary in the ring, so that the time left agrees with views that saw all frames.
 
-    So it is the time that a view tells, which has all frames. None without such a run.
+    None if no running run has epochs.
     """
     if not any(run.state is RunState.RUNNING and run.epoch >= 0 for run in newest.runs):
         return None
     from gpumon.analysis.epochs import Epochs
 
-    found = Epochs()
-    found.add_boundaries(live.boundaries())
-    return found
+    epochs = Epochs()
+    epochs.add_boundaries(live.boundaries())
+    return epochs

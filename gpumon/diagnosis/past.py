@@ -1,4 +1,4 @@
-"""Contexts and findings of runs in a ledger, and of their epochs."""
+"""Findings about runs in the ledger, and verdicts on their epochs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
-    """Return the findings about a run; `total` as from `aggregate.whole`."""
+    """Return the findings about a run; `total` as returned by `aggregate.whole`."""
     return diagnose(RUN_RULES, [past_run(record, total, now)])
 
 
@@ -28,7 +28,7 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
     last = ooms[-1] if ooms else None
     newest = max((row.epoch for row in record.epochs), default=-1)
-    odd = {name for row in record.epochs for name, value in row.metrics.items() if not math.isfinite(value)}
+    diverged = {name for row in record.epochs for name, value in row.metrics.items() if not math.isfinite(value)}
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
         state=run.state,
@@ -42,24 +42,24 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
         waits_in_part=_waits_in_part(total),
         throttled_share=total.value("throttled_share"),
         idle_share=total.value("idle_share"),
-        diverged=sorted(odd),
+        diverged=sorted(diverged),
     )
 
 
 FINE = "fine"
-"""The kind of a verdict on an epoch that was as it should be."""
+"""Kind of the verdict on an epoch without findings."""
 PARTLY_SAMPLED = "incompletely_sampled"
-"""The kind of a verdict on an epoch of which too little was sampled to judge its GPUs."""
+"""Kind of the verdict on an epoch with too few samples to judge its GPUs."""
 
 
 class Verdict(NamedTuple):
-    """One word for an epoch."""
+    """The judgment of an epoch in a word or two."""
 
     kind: str
-    """That of its first finding; else `running`, `settling`, `not_finished`, `incompletely_sampled` or `fine`."""
+    """The kind of its first finding, or `running`, `settling`, `not_finished`, `incompletely_sampled` or `fine`."""
     text: str
     severity: Severity | None
-    """None where nothing was judged."""
+    """None if nothing was judged."""
 
 
 _WORDS = {
@@ -70,32 +70,33 @@ _WORDS = {
 }
 
 
-_JUDGED = ("utilization_mean", "idle_share", "throttled_share")
-"""Measured columns of which one can say that they are fine."""
+_JUDGED_COLUMNS = ("utilization_mean", "idle_share", "throttled_share")
+"""An epoch can be called fine if one of these is known."""
 
 
-def brief(finding: Finding) -> str:
-    """Return a finding about a run or an epoch in as few words as there are, without numbers where it has a word."""
+def short_summary(finding: Finding) -> str:
+    """Return a finding about a run or an epoch in a word or two, or else its summary."""
     return _WORDS.get(finding.kind, finding.summary)
 
 
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     """Return the verdict on an epoch of a run that is `running` or over.
 
-    None of one that ended while nothing of its GPUs was measured: nobody knows whether it was fine. One that just
-    ended is not judged by what may still change.
+    None for an ended epoch without measurements of its GPUs. An epoch that has just ended is `settling`, since its
+    values may still change.
     """
-    found = epoch_findings(epoch)
-    if epoch.is_settling and not (found and found[0].severity is Severity.CRITICAL):
+    first = next(iter(epoch_findings(epoch)), None)
+    is_critical = first is not None and first.severity is Severity.CRITICAL
+    if epoch.is_settling and not is_critical:
         return Verdict("settling", "settling", None)
-    if found and (found[0].severity is Severity.CRITICAL or is_known(epoch.ended)):
-        return Verdict(found[0].kind, brief(found[0]), found[0].severity)
+    if first is not None and (is_critical or is_known(epoch.ended)):
+        return Verdict(first.kind, short_summary(first), first.severity)
     if not is_known(epoch.ended):
         if running:
             return Verdict("running", "running", None)
         return Verdict("not_finished", "not finished", Severity.WARNING)
     if is_partly_sampled(epoch):
-        return Verdict(PARTLY_SAMPLED, sampled(epoch), None)
+        return Verdict(PARTLY_SAMPLED, sampled_text(epoch), None)
     return Verdict(FINE, "fine", Severity.INFO) if is_measured(epoch) else None
 
 
@@ -104,33 +105,33 @@ Verdicts = Mapping[int, Verdict | None]
 
 
 def verdicts_of(epochs: Iterable[EpochSummary], *, running: bool) -> Verdicts:
-    """Judge epochs of a run that is `running` or over, once for all who show them."""
+    """Return the verdicts on the epochs of a run that is `running` or over, by ordinal."""
     return {epoch.ordinal: verdict(epoch, running) for epoch in epochs}
 
 
-def _waits_in_part(stretch: EpochSummary) -> bool:
-    """Whether the share of waits is of less than the whole, by more than can be seen in it."""
-    return stretch.wait_share * stretch.seconds > WHOLE * stretch.wait
+def _waits_in_part(summary: EpochSummary) -> bool:
+    """Whether waits were measured in noticeably less than the whole time."""
+    return summary.wait_share * summary.seconds > WHOLE * summary.wait
 
 
-def is_partly_sampled(stretch: EpochSummary) -> bool:
-    """Whether too little of an epoch or a run was sampled for its measured values to stand for all of it."""
-    return stretch.sampled_share < SAMPLED or stretch.lacks_energy
+def is_partly_sampled(summary: EpochSummary) -> bool:
+    """Return whether an epoch or a run has too few samples for its measured values to represent all of it."""
+    return summary.sampled_share < SAMPLED or summary.lacks_energy
 
 
-def sampled(stretch: EpochSummary) -> str:
-    """Say how much of an epoch or a run was sampled."""
-    share = units.percent(stretch.sampled_share)
+def sampled_text(summary: EpochSummary) -> str:
+    """Return for people how much of an epoch or a run was sampled."""
+    share = units.percent(summary.sampled_share)
     return f"{share} sampled" if share != units.percent(0.0) else "not sampled"
 
 
-def is_measured(stretch: EpochSummary) -> bool:
-    """Whether anything of its GPUs is known that the rules judge: short waits alone do not make a run fine."""
-    return any(is_known(stretch.value(name)) for name in _JUDGED)
+def is_measured(summary: EpochSummary) -> bool:
+    """Return whether a measurement that the rules judge is known; short waits alone do not make a run fine."""
+    return any(is_known(summary.value(name)) for name in _JUDGED_COLUMNS)
 
 
 def epoch_findings(epoch: EpochSummary) -> list[Finding]:
-    """Return the findings about one epoch, by the rules for runs; its GPUs are judged if enough of it was sampled."""
+    """Return the findings about an epoch by the rules for runs; its GPUs are judged if enough of it was sampled."""
     is_judged = not is_partly_sampled(epoch)
     context = RunContext(
         subject=Subject("epoch", str(epoch.ordinal), f"epoch {epoch.epoch}"),

@@ -1,4 +1,4 @@
-"""Rules about a live run with its ranks: the notes below it, for people."""
+"""Rules about runs: incidents of a live run with its ranks, and problems of a live run, a past run or an epoch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpumon.model.metrics import Unit
 
 
 class RankContext(NamedTuple):
-    """A run of the newest frame."""
+    """A run of the newest frame with its ranks."""
 
     ranks: Ranks
     faults: Sequence[Boundary]
-    """Its out-of-memory errors whose boundaries were seen."""
+    """Boundaries of its out-of-memory errors."""
 
     @property
     def subject(self) -> Subject:
@@ -31,18 +31,18 @@ class RankContext(NamedTuple):
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
-    """Return the incidents of a run: out-of-memory errors, by their boundaries, and a resume."""
+    """Return the incidents of a live run: out-of-memory errors (`faults`) and a resume."""
     return diagnose(RANK_RULES, [RankContext(ranks, faults)])
 
 
 def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
-    """Its last error; those that nobody saw happen are only counted."""
+    """Its last out-of-memory error; errors without a boundary are only counted."""
     faults, ooms = run.faults, run.ranks.ooms
     if faults:
         last = max(faults, key=lambda fault: fault.time_ns)
-        often = f" ({len(faults)} times)" if len(faults) > 1 else ""
-        room = f"requested {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
-        summary = f"out of memory: {room}, at {units.clock(last.time_ns / SECOND)}{often}"
+        times = f" ({len(faults)} times)" if len(faults) > 1 else ""
+        sizes = f"requested {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
+        summary = f"out of memory: {sizes}, at {units.clock(last.time_ns / SECOND)}{times}"
     elif ooms > 0:
         summary = f"out of memory {units.whole(ooms)} times" if ooms > 1 else "out of memory once"
     else:
@@ -51,7 +51,7 @@ def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
 
 
 def resumed(run: RankContext) -> Iterator[Finding]:
-    """It continues what an earlier process began."""
+    """It continues the training of an earlier process."""
     slowest = run.ranks.slowest
     if slowest.resumed:
         summary = f"resumed at epoch {slowest.first_epoch}"
@@ -79,7 +79,7 @@ def run_out_of_memory(run: RunContext) -> Iterator[Finding]:
 
 
 def ended_badly(run: RunContext) -> Iterator[Finding]:
-    """Its code raised, or its process was killed."""
+    """Its code raised an exception, or its process was killed."""
     if run.state in _ENDS:
         kind, text = _ENDS[run.state]
         summary = f"{text} in epoch {run.epoch}" if run.epoch else text
@@ -88,7 +88,7 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
 
 
 def diverged(run: RunContext) -> Iterator[Finding]:
-    """It logged a number that is none."""
+    """It logged a value that is NaN or infinite."""
     if run.diverged:
         *others, last = run.diverged
         are = f"{', '.join(others)} and {last} are" if others else f"{last} is"
@@ -100,14 +100,14 @@ def diverged(run: RunContext) -> Iterator[Finding]:
 def input_bound(run: RunContext) -> Iterator[Finding]:
     """The GPU waits while batches are loaded."""
     if run.wait_share >= thresholds.INPUT_BOUND:
-        of = "its training" if run.waits_in_part else "the time"
-        summary = f"waits for data {units.number(run.wait_share, Unit.RATIO)} of {of}"
+        whole = "its training" if run.waits_in_part else "the time"
+        summary = f"waits for data {units.number(run.wait_share, Unit.RATIO)} of {whole}"
         action = "Add DataLoader workers, or move decoding off the CPU."
         yield Finding("input_bound", Severity.WARNING, run.subject, summary, action, {"wait_share": run.wait_share})
 
 
 def throttled(run: RunContext) -> Iterator[Finding]:
-    """The driver lowers the clocks for much of the time."""
+    """The driver lowers the clocks for a large share of the time."""
     share = run.throttled_share
     if share >= thresholds.THROTTLED:
         summary = f"throttled {units.number(share, Unit.RATIO)} of the time"
@@ -124,7 +124,7 @@ def mostly_idle(run: RunContext) -> Iterator[Finding]:
 
 
 def claimed(run: RunContext) -> Iterator[Finding]:
-    """It names GPUs on which its user has no process."""
+    """It claims GPUs on which its user has no process."""
     if run.claimed:
         summary = f"claims {units.counted(run.claimed, 'GPU')} without a process there"
         action = "It counts as using them once the driver lists a process of its user: check that it trains on the GPU."

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.comparison import ComparedRun, doubts
+from gpumon.diagnosis.comparison import ComparedRun, comparison_findings
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Unit
@@ -136,7 +136,7 @@ def compare(
         [len(epochs) for epochs in counted],
         [len(all_) - len(epochs) for all_, epochs in zip(finished, counted, strict=True)],
         _compared(MEASURES, counted),
-        [doubt.summary for doubt in doubts(sides)],
+        [doubt.summary for doubt in comparison_findings(sides)],
         _compared(WHOLE, [[run] for run in wholes]),
         [*unknown_energy(names, wholes), *_broken_off(names, records, begun, times or begun)],
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.analysis.ranks import Ranks, run_memory
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut, text_width
-from gpumon.diagnosis.finding import grouped
+from gpumon.diagnosis.finding import group_findings
 from gpumon.diagnosis.live import JudgedFrame
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample
@@ -136,7 +136,7 @@ def _told(
             yield from (_rank(run, labels, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{BELOW}and {len(ranks.all) - _RANKS} more ranks"
-    for group in grouped(found.findings()):
+    for group in group_findings(found.findings()):
         # The line of a GPU that cannot be read says no more than why: what to do about it is in the finding.
         finding = group.first
         if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or group.action):

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpumon.diagnosis.finding import Finding, Severity, Subject, grouped
+from gpumon.diagnosis.finding import Finding, Severity, Subject, group_findings
 from gpumon.diagnosis.gpu import NOTHING
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
@@ -62,12 +62,12 @@ def test_no_line_is_wider_than_its_room_and_no_word_is_lost(cells: int) -> None:
 @pytest.mark.parametrize("name", ["a" * 200, "日本語" * 40])
 def test_a_long_name_is_cut_and_not_what_is_wrong(name: str) -> None:
     one = Finding("kind", Severity.WARNING, Subject("run", "r", name), "waits for data 35 % of its time", "")
-    found = grouped([one])
+    found = group_findings([one])
     row = overview_rows.finding_row(found[0], 80, 1, overview_rows.subject_cells(found, 0, 80))
     line = "".join(segment.text for segment in drawn(row.pieces, 80))
     assert one.summary in line
     assert name[:5] in line
-    short = grouped([finding("3")])
+    short = group_findings([finding("3")])
     assert overview_rows.subject_cells(short, 0, 80) == len("GPU 3")
 
 
@@ -85,7 +85,7 @@ def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old()
     assert said(attention([], (), 60, is_old=True))[0] == UNKNOWN
     assert said(attention([finding("1")], (), 60, is_old=True))[0] == LAST_SEEN
     assert counted([]) == ""
-    assert counted(grouped([finding("1"), finding("2", summary="idle for 9 min")])) == "2 findings"
+    assert counted(group_findings([finding("1"), finding("2", summary="idle for 9 min")])) == "2 findings"
 
 
 def test_nothing_is_claimed_of_what_is_not_known() -> None:

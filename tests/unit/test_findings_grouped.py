@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.diagnosis.finding import Finding, Severity, Subject, grouped, one_per_subject_first, ranges
+from gpumon.diagnosis.finding import Finding, Severity, Subject, group_findings, one_per_subject_first, ranges
 from gpumon.diagnosis.gpu import not_judged, nothing_found
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
@@ -15,22 +15,22 @@ def gone(gpu: str, summary: str = "no GPU driver answers", kind: str = "gpu") ->
 
 
 def test_what_is_the_same_of_all_gpus_is_one_line() -> None:
-    (group,) = grouped(gone(str(gpu)) for gpu in range(8))
+    (group,) = group_findings(gone(str(gpu)) for gpu in range(8))
     assert group.title == "GPU 0–7"
     assert group.ids == {f"id-{gpu}" for gpu in range(8)}
 
 
 def test_what_differs_stands_by_itself_in_its_order() -> None:
     found = [gone("3"), gone("1", "the GPU must be reset"), gone("0"), gone("5")]
-    assert [group.title for group in grouped(found)] == ["GPU 0, 3, 5", "GPU 1"]
+    assert [group.title for group in group_findings(found)] == ["GPU 0, 3, 5", "GPU 1"]
 
 
 def test_instances_are_named_behind_whole_gpus() -> None:
-    assert [group.title for group in grouped([gone("0:1"), gone("2"), gone("1")])] == ["GPU 1–2, 0:1"]
+    assert [group.title for group in group_findings([gone("0:1"), gone("2"), gone("1")])] == ["GPU 1–2, 0:1"]
 
 
 def test_runs_are_never_joined() -> None:
-    assert [group.title for group in grouped([gone("a", kind="run"), gone("b", kind="run")])] == ["a", "b"]
+    assert [group.title for group in group_findings([gone("a", kind="run"), gone("b", kind="run")])] == ["a", "b"]
 
 
 def test_numbers_in_a_row_are_a_range() -> None:
@@ -74,15 +74,15 @@ def test_where_no_gpu_can_be_read_nobody_says_that_nothing_needs_attention() -> 
 
 def test_gpus_in_one_group_keep_a_remedy_each() -> None:
     found = [gone(gpu)._replace(action=f"Reset {gpu}.") for gpu in ("1", "4")]
-    (group,) = grouped(found)
+    (group,) = group_findings(found)
     assert group.action == "GPU 1: Reset 1. GPU 4: Reset 4."
-    (same,) = grouped(one._replace(action="Wait.") for one in found)
+    (same,) = group_findings(one._replace(action="Wait.") for one in found)
     assert same.action == "Wait."
 
 
 def test_one_finding_of_each_gpu_and_run_comes_first() -> None:
     found = [gone("3", "hot"), gone("3", "slow link"), gone("3", "full"), gone("1", "hot"), gone("net", kind="run")]
-    ordered = one_per_subject_first(grouped(found))
+    ordered = one_per_subject_first(group_findings(found))
     assert [(group.title, group.first.summary) for group in ordered] == [
         ("GPU 1, 3", "hot"), ("net", "no GPU driver answers"), ("GPU 3", "slow link"), ("GPU 3", "full"),
     ]  # fmt: skip

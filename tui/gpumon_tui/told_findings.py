@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, grouped, one_per_subject_first
+from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_findings, one_per_subject_first
 from gpumon.diagnosis.live import findings, is_recent
 from gpumon.model import units
 from gpumon.model.metrics import Availability
@@ -60,9 +60,9 @@ class ToldFindings:
     def groups(self) -> list[FindingGroup]:
         """Return the same, one for those that say the same of several GPUs; one of each GPU and run comes first."""
         found = self.pressing()
-        return self._groups.get("pressing", found, lambda: one_per_subject_first(grouped(found)))
+        return self._groups.get("pressing", found, lambda: one_per_subject_first(group_findings(found)))
 
     def notes(self) -> list[FindingGroup]:
         """Return those that are good to know, in the same way."""
         found = [one for one in self.all() if one.severity is Severity.INFO]
-        return self._groups.get("notes", found, lambda: grouped(found))
+        return self._groups.get("notes", found, lambda: group_findings(found))

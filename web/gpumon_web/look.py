@@ -10,7 +10,7 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.context import GpuContext, diagnose
 from gpumon.diagnosis.faults import FAULT_RULES
-from gpumon.diagnosis.finding import Finding, FindingGroup, grouped, ranges
+from gpumon.diagnosis.finding import Finding, FindingGroup, group_findings, ranges
 from gpumon.diagnosis.gpu import idle_text
 from gpumon.diagnosis.live import findings, is_recent
 from gpumon.model.device import Device
@@ -32,7 +32,7 @@ def news_of(
 
 def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:
     """Return `news_of` as {"kind", "level", "about", "text", "action", "link"}; those of free GPUs are one."""
-    others = [_note(group) for group in grouped(finding for finding in found if finding.kind != "free")]
+    others = [_note(group) for group in group_findings(finding for finding in found if finding.kind != "free")]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
     return [*notes[:SHOWN], *_more(len(notes) - SHOWN), *notes[SHOWN:]]
@@ -46,7 +46,7 @@ def news_about(found: Sequence[Finding], uuid: str) -> list[Finding]:
 def notes_of(found: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
     """The part of `news_of` about one GPU, for its own page: that it is free stands there already."""
     own = [one for one in news_about(found, uuid) if one.kind != "free"]
-    return [{**_note(group), "link": ""} for group in grouped(own)]
+    return [{**_note(group), "link": ""} for group in group_findings(own)]
 
 
 def fault(status: GpuStatus, now: float) -> dict[str, Any] | None:

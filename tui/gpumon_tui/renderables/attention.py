@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, grouped
+from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_findings
 from gpumon.diagnosis.gpu import nothing_found
 from gpumon.model import units
 from gpumon_tui import theme
@@ -38,7 +38,7 @@ def attention(
     lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
     if not is_old and all(one.severity is Severity.INFO for one in found):
         lines += [[Segment(part, theme.PLAIN)] for part in wrapped(nothing_found(unknown), cells)]
-    for group in grouped(selected_first(found, selected)):
+    for group in group_findings(selected_first(found, selected)):
         one = group.first
         style = STYLES[one.severity]
         head: Line = [

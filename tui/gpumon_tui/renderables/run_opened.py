@@ -10,7 +10,7 @@ from rich.style import Style
 
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import is_partly_sampled, sampled
+from gpumon.diagnosis.past import is_partly_sampled, sampled_text
 from gpumon.model import units
 from gpumon.model.frame import TRAINING
 from gpumon.reports.run_tables import OPEN, used_peak
@@ -157,7 +157,7 @@ def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) 
         *([Cell("")] if logged else []),
         *logged[1:],
         *(Cell(text, style) for text in one.costs),
-        Cell(sampled(of) if is_whole and is_partly_sampled(of) else "", theme.DIM),
+        Cell(sampled_text(of) if is_whole and is_partly_sampled(of) else "", theme.DIM),
     )
 
 
@@ -214,7 +214,7 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     side = margin(cells)
     indent = " " * (side + 1)
     whole, line = run.whole, [Segment(indent)]
-    seen = sampled(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
+    seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
     for value, what in (
         (state, ""), (units.span(run.seconds), ""), (seen, ""), (_epochs(run), ""),
         (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " peak"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled, sampled
+from gpumon.diagnosis.past import findings, is_measured, is_partly_sampled, sampled_text, short_summary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon.reports.run_tables import place, state
@@ -104,12 +104,14 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     metric = f"{name} {units.digits(logged[name])}" if name else ""
     is_settled = record.run.settled(now)
     if found:
-        return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_settled, brief(found[0]))
+        return RunDetail(
+            total.wait_share, metric, found[0].summary, found[0].severity, is_settled, short_summary(found[0])
+        )
     if missed := sum(map(is_partly_sampled, epochs)):
         words = f"{units.counted(missed, 'epoch')} partly sampled"
         return RunDetail(total.wait_share, metric, words, None, is_settled)
     if is_partly_sampled(total):  # as one that had begun before its recording, or before the daemon
-        return RunDetail(total.wait_share, metric, sampled(total), None, is_settled)
+        return RunDetail(total.wait_share, metric, sampled_text(total), None, is_settled)
     return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_settled)
 
 
