@@ -19,7 +19,7 @@ COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 TYPES = nice $(BIN)/mypy >$(VENV)/types-said 2>&1 & types=$$!; status=0
 SAID = wait $$types || status=1; cat $(VENV)/types-said; exit $$status
 
-.PHONY: help tui web test test-all golden lint style gpu bench clean
+.PHONY: help tui web test test-all man golden lint style gpu bench clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,6 +40,11 @@ test: $(VENV)/tests style $(VENV)/rewritten  ## everything that a change must pa
 test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, all of the fuzzing, and every combination of sizes and frameworks
 	$(COMPILE)
 	$(TYPES); $(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS) || status=1; $(SAID)
+
+man: $(VENV)/tests  ## write the manual page docs/gpumon.1 from the options of the commands
+	COLUMNS=80 $(BIN)/argparse-manpage --module gpumon.cli.parser --function whole_parser --project-name gpumon --prog gpumon \
+	  --description "monitor GPUs, epoch by epoch of each training" --manual-title "User commands" \
+	  --include docs/gpumon.1.include --output docs/gpumon.1
 
 golden: $(VENV)/tests  ## draw the golden screens of the terminal view anew; look at what git diff shows
 	GPUMON_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/tui/test_golden_screens.py

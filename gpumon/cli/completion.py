@@ -1,22 +1,21 @@
-"""Print the script by which bash, zsh or fish completes commands, options and their values.
+"""Print the script by which bash, zsh or fish completes commands and options.
 
   source <(gpumon completion bash)     in ~/.bashrc
-  source <(gpumon completion zsh)      in ~/.zshrc, below compinit
+  eval "$(gpumon completion zsh)"      in ~/.zshrc, below compinit
   gpumon completion fish | source      in ~/.config/fish/config.fish
 
-Of a gpumon that is installed below ~/.local or for the whole system, fish finds it without that, and so does bash
-with the package bash-completion.
+Needs the package shtab: pip install 'gpumon[completion]'
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 
-import gpumon
 from gpumon.common.errors import EXIT_OK, GpumonError
 
 SHELLS = ("bash", "zsh", "fish")
+FILES = ("FILE", "FILE.html", "PATH")
+"""Metavars of options whose values are files."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,10 +23,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    path = os.path.join(os.path.dirname(gpumon.__file__), "completions", f"gpumon.{arguments.shell}")
     try:
-        with open(path, encoding="utf-8") as file:
-            print(file.read(), end="")
-    except FileNotFoundError:
-        raise GpumonError(f"this installation lacks {path}: install gpumon again") from None
+        import shtab
+    except ImportError:
+        raise GpumonError("completion needs the package shtab: pip install 'gpumon[completion]'") from None
+    from gpumon.cli.parser import whole_parser
+
+    parser = whole_parser()
+    _complete_paths(parser, shtab.FILE, shtab.DIRECTORY)
+    print(shtab.complete(parser, arguments.shell))
     return EXIT_OK
+
+
+def _complete_paths(parser: argparse.ArgumentParser, file: object, directory: object) -> None:
+    """Let shtab complete the values of options that take a path."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _complete_paths(below, file, directory)
+        elif action.metavar in FILES:
+            action.complete = file  # type: ignore[attr-defined]
+        elif action.metavar == "DIR":
+            action.complete = directory  # type: ignore[attr-defined]

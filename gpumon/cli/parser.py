@@ -15,6 +15,23 @@ def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
     return _Parser(prog=f"gpumon {name}", description=description, formatter_class=_Formatter)
 
 
+def whole_parser() -> argparse.ArgumentParser:
+    """Return gpumon with all its commands as one parser, for completion and the manual page."""
+    from importlib import import_module
+
+    from gpumon.cli import COMMANDS
+
+    parser = _Parser(prog="gpumon", description="Monitor GPUs, epoch by epoch of each training.",
+                     formatter_class=_Formatter)  # fmt: skip
+    parser.add_argument("-V", "--version", action="store_true", help="show the version and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for name, text in COMMANDS.items():
+        module = import_module(f"gpumon.cli.{name}")
+        below = commands.add_parser(name, help=text, description=module.__doc__, formatter_class=_Formatter)
+        module.add_options(below)
+    return parser
+
+
 class _Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options, and gives an empty list.

@@ -79,7 +79,18 @@ def test_the_terminal_view_loads_no_driver_and_no_numpy() -> None:
     assert loaded & {"numpy", "psutil", "pynvml", "dash", "plotly", "torch"} == set()
 
 
-OPTIONAL = ("prometheus_client", "httpx", "yaml", "cryptography", "bcrypt", "pandas", "pyarrow", "polars", "torch")
+OPTIONAL = (
+    "prometheus_client",
+    "httpx",
+    "shtab",
+    "yaml",
+    "cryptography",
+    "bcrypt",
+    "pandas",
+    "pyarrow",
+    "polars",
+    "torch",
+)
 """Packages of the extras: only the part that needs one may import it."""
 
 
@@ -121,7 +132,6 @@ def test_whether_a_number_is_known_is_asked_in_one_way(sources: Sequence[Source]
 
 
 OPENED = {
-    "gpumon/cli/completion.py": "a file of the package",
     "gpumon/storage/sqlite/write.py": "the list of mounts of the kernel",
     "gpumon/common/privacy.py": "/etc/passwd",
     "gpumon/common/rapl.py": "counters of the kernel",
