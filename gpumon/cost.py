@@ -1,7 +1,7 @@
-"""A charge: the cost of some use of GPUs, as numbers that are never added to each other.
+"""The cost of GPU usage: held time, idle held time, energy and CO2, which are never added to each other.
 
-Held time is what others could not use; idle held time is the part of it in which nothing was computed. Energy is
-already in the price of rented GPUs, and is what one's own GPUs cost: whoever adds the two counts it twice.
+Held time is time in which others could not use a GPU; idle held time is the part without kernels. The price of a rented
+GPU includes its energy, while energy is what an owned GPU costs: adding the two would count it twice.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99
-"""The share of a time from which on what is known of it counts as all."""
+"""Share of a time from which on the measured part counts as all of it."""
 
 
 class Amount(NamedTuple):
-    """A sum of money or grams."""
+    """An amount of money or grams of CO2."""
 
     value: float = NAN
-    """Of what is known; NaN where nothing is."""
+    """The known part; NaN if nothing is known."""
     complete: bool = True
-    """Whether that is all; else it is at least so much."""
+    """Whether the known part is all; else the amount is at least `value`."""
     about: bool = False
-    """Whether the value itself is near the truth and no bound of it: it may be a little less or more."""
+    """Whether `value` is approximate, so that it may be slightly too high or too low."""
 
     @property
-    def is_told(self) -> bool:
-        """Whether it says anything: at least nothing is not known."""
+    def is_meaningful(self) -> bool:
+        """Whether it should be shown: "at least 0" says nothing."""
         return is_known(self.value) and (self.complete or self.value != 0)
 
     def __add__(self, other: object) -> Amount:
-        """Add what is known of both."""
+        """Add the known parts of both."""
         if not isinstance(other, Amount):
             return NotImplemented
-        known = [one for one in (self, other) if is_known(one.value)]
-        value = sum(one.value for one in known) if known else NAN
-        return Amount(value, self.complete and other.complete, any(one.about for one in known))
+        known = [amount for amount in (self, other) if is_known(amount.value)]
+        value = sum(amount.value for amount in known) if known else NAN
+        return Amount(value, self.complete and other.complete, any(amount.about for amount in known))
 
 
 NOTHING = Amount()
@@ -56,7 +56,7 @@ UNKNOWN = Amount(NAN, complete=False)
 
 
 class Charge(NamedTuple):
-    """The cost of some use, by the prices in force."""
+    """The cost of some usage."""
 
     held: Amount = NOTHING
     idle_held: Amount = NOTHING
@@ -65,16 +65,16 @@ class Charge(NamedTuple):
     """Grams."""
 
     def plus(self, other: Charge) -> Charge:
-        """Add another use."""
+        """Return the sum of this and another charge."""
         return Charge(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 NO_CHARGE = Charge(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
-"""Of use of which nothing is known."""
+"""The charge of unknown usage."""
 
 
-def together(charges: Iterable[Charge]) -> Charge:
-    """Add uses."""
+def sum_charges(charges: Iterable[Charge]) -> Charge:
+    """Return the sum of some charges."""
     total = Charge()
     for charge in charges:
         total = total.plus(charge)
@@ -82,7 +82,7 @@ def together(charges: Iterable[Charge]) -> Charge:
 
 
 def amount(quantity: float, price: float, *, complete: bool = True) -> Amount:
-    """Price a quantity; nothing of it costs nothing, whatever the price."""
+    """Return the price of a quantity; a quantity of 0 costs 0 at any known price."""
     if quantity == 0 and complete:
         return Amount(0.0) if isfinite(price) else NOTHING
     if not (is_known(quantity) and isfinite(price)):
@@ -91,63 +91,67 @@ def amount(quantity: float, price: float, *, complete: bool = True) -> Amount:
 
 
 HourOfDay = Callable[[float], int]
-"""The hour of the day, 0 to 23, of a time (s since 1970)."""
+"""Returns the hour of the day, 0 to 23, of a time (s since 1970)."""
 
-_BORDERS = 300.0
-"""Seconds of which the difference of every zone to UTC is a multiple."""
+_ZONE_STEP = 300.0
+"""Seconds; the UTC offset of every time zone is a multiple of this."""
 _INSTANT = 0.001
+"""Seconds."""
 
 
 def local_hour(moment: float) -> int:
-    """Return the hour of the day in the time zone of this machine, whose electricity it is."""
+    """Return the hour of the day in the time zone of this machine, which uses the electricity."""
     return time.localtime(moment).tm_hour
 
 
 def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterator[tuple[int, float]]:
-    """Yield each hour of the day that a time touches, and the seconds of it.
+    """Yield the hours of the day that a period touches, each with its seconds.
 
-    In some zones an hour begins at half past one of UTC, or a quarter: it is looked for in steps of five minutes.
+    Some time zones are offset from UTC by fractions of an hour, so that an hour's begin is searched in steps of five
+    minutes.
     """
     moment, end = begin, begin + seconds
     while moment < end:
-        following, hour = min(end, (floor(moment / HOUR) + 1) * HOUR), hour_of_day(moment)
-        if hour_of_day(max(moment, following - _INSTANT)) != hour:
-            border = (floor(moment / _BORDERS) + 1) * _BORDERS
-            while border < following and hour_of_day(border) == hour:
-                border += _BORDERS
-            following = min(following, border)
-        yield hour, following - moment
-        moment = following
+        next_hour, hour = min(end, (floor(moment / HOUR) + 1) * HOUR), hour_of_day(moment)
+        if hour_of_day(max(moment, next_hour - _INSTANT)) != hour:
+            border = (floor(moment / _ZONE_STEP) + 1) * _ZONE_STEP
+            while border < next_hour and hour_of_day(border) == hour:
+                border += _ZONE_STEP
+            next_hour = min(next_hour, border)
+        yield hour, next_hour - moment
+        moment = next_hour
 
 
-class Priced(NamedTuple):
-    """Charges of some hours."""
+class HourlyCharges(NamedTuple):
+    """Charges for some hours."""
 
     users: Mapping[str, Charge]
-    """By user; the empty name is whoever held a GPU unknown."""
+    """By user; the empty name stands for unknown holders."""
     free: Charge
-    """GPUs that nobody held: energy alone."""
+    """Free GPUs: energy only."""
 
 
 def price_hours(
     hours: Iterable[HourUse], devices: Sequence[KnownDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
-) -> Priced:
-    """Return what each user's part of these hours costs."""
+) -> HourlyCharges:
+    """Return what the usage of each user in these hours costs."""
     models = {device.uuid: device.name for device in devices}
     users: dict[str, Charge] = {}
     free = Charge()
     for hour in hours:
         per_hour = prices.of_model(models.get(hour.device, ""))
-        per_kwh = [(prices.kwh[of], part / HOUR) for of, part in hours_of_day(hour.begin, HOUR, hour_of_day)]
+        per_kwh = [(prices.kwh[number], part / HOUR) for number, part in hours_of_day(hour.begin, HOUR, hour_of_day)]
         for account in hour.accounts:
-            charge = _charge(account, per_hour, per_kwh, prices)
+            charge = _account_charge(account, per_hour, per_kwh, prices)
             users[account.user] = users.get(account.user, Charge()).plus(charge)
         if hour.use.free > 0:
             free = free.plus(_hourly_energy(hour.use.free_energy, per_kwh, prices, complete=True))
-    return Priced(users, free)
+    return HourlyCharges(users, free)
 
 
-def _charge(account: Account, per_hour: float, per_kwh: Sequence[tuple[float, float]], prices: Prices) -> Charge:
+def _account_charge(
+    account: Account, per_hour: float, per_kwh: Sequence[tuple[float, float]], prices: Prices
+) -> Charge:
     judged, metered = account.judged > 0, account.metered > 0
     idle = amount(account.idle_held / HOUR, per_hour, complete=account.judged >= WHOLE * account.held)
     return _hourly_energy(
@@ -156,9 +160,9 @@ def _charge(account: Account, per_hour: float, per_kwh: Sequence[tuple[float, fl
 
 
 def _hourly_energy(joules: float, per_kwh: Sequence[tuple[float, float]], prices: Prices, *, complete: bool) -> Charge:
-    """The charge of energy alone, by the prices of an hour and their parts of it.
+    """Return the charge for energy in an hour; `per_kwh` are the prices in it, each with its share of the hour.
 
-    An account does not know when in its hour energy was used: with two prices it is about as much.
+    An account does not record when in the hour energy was used, so that with two prices the amount is approximate.
     """
     kwh = joules / JOULES_PER_KWH * prices.pue
     money = sum((amount(kwh * part, price, complete=complete) for price, part in per_kwh), Amount())
@@ -167,70 +171,73 @@ def _hourly_energy(joules: float, per_kwh: Sequence[tuple[float, float]], prices
 
 
 class Measured(NamedTuple):
-    """The measurements that a charge needs; NaN is not known."""
+    """The measurements that a charge needs; NaN if unknown."""
 
     energy: float
     """Joules, of all devices."""
     idle_share: float
     sampled: float
-    """Seconds for which they were measured."""
+    """Seconds that were sampled."""
 
 
 def price_run(
     total: EpochSummary, epochs: Sequence[EpochSummary], devices: Sequence[DeviceRow], prices: Prices,
     hour_of_day: HourOfDay = local_hour,
 ) -> Charge:  # fmt: skip
-    """Return what a run costs: each of its GPUs from its begin to its end, and the energy of all.
+    """Return what a run costs: each of its GPUs for the whole run, and the energy of all.
 
-    Energy of an epoch is spread evenly over its time, so that a tariff that changes within one holds for its part;
-    what was used outside of them is spread over the whole run.
+    The energy of an epoch is spread evenly over it, so that a tariff that changes within applies proportionally. Energy
+    used outside of epochs is spread over the whole run.
     """
-    charge = price_stretch(total, devices, prices, hour_of_day)
-    parts = [epoch for epoch in epochs if is_known(epoch.ended) and epoch.value("energy") >= 0]
-    rest = total.value("energy") - sum(epoch.value("energy") for epoch in parts)
-    if not parts or not rest >= 0:
+    charge = price_summary(total, devices, prices, hour_of_day)
+    ended = [epoch for epoch in epochs if is_known(epoch.ended) and epoch.value("energy") >= 0]
+    rest = total.value("energy") - sum(epoch.value("energy") for epoch in ended)
+    if not ended or not rest >= 0:
         return charge
     between = _energy(rest, total.begun, total.seconds, prices, hour_of_day)
-    of_epochs = [_energy(one.value("energy"), one.begun, one.seconds, prices, hour_of_day) for one in parts]
-    priced = together([between, *of_epochs])
+    within = [_energy(epoch.value("energy"), epoch.begun, epoch.seconds, prices, hour_of_day) for epoch in ended]
+    energy = sum_charges([between, *within])
     complete = charge.energy.complete
     return charge._replace(
-        energy=priced.energy._replace(complete=complete and priced.energy.complete),
-        co2=priced.co2._replace(complete=complete and priced.co2.complete),
+        energy=energy.energy._replace(complete=complete and energy.energy.complete),
+        co2=energy.co2._replace(complete=complete and energy.co2.complete),
     )
 
 
 def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOfDay = local_hour) -> Charge:
-    """Return what a run of the ledger costs, up to `now` (s since 1970) while it goes on."""
+    """Return what a run in the ledger costs; up to `now` (s since 1970) while it is running."""
     epochs = aggregate.epochs(record)
     return price_run(aggregate.whole(record, epochs, now), epochs, record.devices, prices, hour_of_day)
 
 
-def price_stretch(
-    stretch: EpochSummary, devices: Sequence[DeviceRow], prices: Prices, hour_of_day: HourOfDay = local_hour
+def price_summary(
+    summary: EpochSummary, devices: Sequence[DeviceRow], prices: Prices, hour_of_day: HourOfDay = local_hour
 ) -> Charge:
-    """Return what an epoch costs, its energy spread evenly over it."""
-    measured = Measured(*(stretch.value(name) for name in Measured._fields))
-    return price_devices(stretch.begun, stretch.seconds, measured, devices, prices, hour_of_day)
+    """Return what an epoch or another summarized time costs, its energy spread evenly over it."""
+    measured = Measured(*(summary.value(name) for name in Measured._fields))
+    return price_devices(summary.begun, summary.seconds, measured, devices, prices, hour_of_day)
 
 
 def price_devices(
     begun: float, seconds: float, measured: Measured, devices: Sequence[DeviceRow], prices: Prices,
     hour_of_day: HourOfDay = local_hour,
 ) -> Charge:  # fmt: skip
-    """Return what some devices cost for a time in which so much of them was measured."""
+    """Return what some devices cost for a time, given their measurements in it."""
     complete = measured.sampled >= WHOLE * seconds
     charge = _energy(measured.energy, begun, seconds, prices, hour_of_day, complete=complete)
     idle = measured.idle_share
     held = [amount(seconds / HOUR, prices.of_model(device.name)) for device in devices]
-    unused = [Amount(one.value * idle, complete) if is_known(one.value) and is_known(idle) else UNKNOWN for one in held]
+    unused = [
+        Amount(amount.value * idle, complete) if is_known(amount.value) and is_known(idle) else UNKNOWN
+        for amount in held
+    ]
     return charge._replace(held=sum(held, Amount()), idle_held=sum(unused, Amount()))
 
 
 def _energy(
     joules: float, begun: float, seconds: float, prices: Prices, hour_of_day: HourOfDay, *, complete: bool = True
 ) -> Charge:
-    """The charge of energy that was used evenly over a time."""
+    """Return the charge for energy that was used evenly over a time."""
     kwh = joules / JOULES_PER_KWH * prices.pue
     co2 = amount(kwh, prices.co2, complete=complete)
     if len(set(prices.kwh)) == 1 or not seconds > 0:

@@ -1,7 +1,7 @@
-"""The newest frames, whoever writes them: what every view and every script reads.
+"""`Live`: reads the newest frames, for views and scripts.
 
-`Live` follows a ring through restarts of its daemon, new generations and damaged files, and never
-raises for any of them: `state` says how things are.
+`Live` follows a ring through restarts of its daemon, replaced and damaged files without raising an error: `state`
+reports the problem.
 """
 
 import os
@@ -33,6 +33,7 @@ from gpumon.ring.reader import Heartbeat, RingReader
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
+    from gpumon.ring.directory import Known
     from gpumon.ring.sums import Sums
     from gpumon.storage.history.devices import Wanted
     from gpumon.storage.history.grid import Moment
@@ -46,10 +47,10 @@ NO_DAEMON = "no daemon is running"
 ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
 CATCHING_UP = "not live yet: the simulation makes up its last 10 minutes"
-_PATIENCE = 2.0
-"""Seconds of silence after which what is shown is no longer what is, at short intervals."""
-_GIVEN_UP = 5.0
-"""Seconds of silence after which a ring counts as one that nobody writes, at short intervals."""
+_STALE_AFTER = 2.0
+"""Seconds without a heartbeat after which frames count as stale; at long intervals, three intervals."""
+_DEAD_AFTER = 5.0
+"""Seconds without a heartbeat after which a ring counts as having no writer; at long intervals, three intervals."""
 T = TypeVar("T")
 
 
@@ -57,26 +58,25 @@ class LiveState(NamedTuple):
     """The state of live data."""
 
     live: bool
-    """Whether the newest frame shows what is now; False as well once a recording has ended (`Origin.ended`)."""
+    """Whether the newest frame is current; False also when a recording has ended (`Origin.ended`)."""
     text: str
     """For people: `live`, or what is wrong and what to do."""
     interval: float
     """Seconds between frames."""
     age: float = 0.0
-    """Seconds since the writer was heard, or since the newest frame of a ring that is gone; 0 where none is silent."""
+    """Seconds since the last heartbeat, or since the newest frame of a removed ring; 0 while live."""
     since: float = NAN
-    """Seconds since 1970: the time of the newest frame; NaN when there is none."""
+    """Time of the newest frame, seconds since 1970; NaN if there is none."""
     stale: bool = False
-    """Whether a daemon runs that has gone silent: its driver does not answer, or somebody stopped it."""
+    """Whether a daemon exists but has stopped writing: its driver does not answer, or it was suspended."""
 
 
 class Live:
-    """A reader that finds its ring again.
+    """A reader that reopens its ring when that is replaced.
 
-    A ring in memory has no name that it could lose: `generation` counts those that were given up for another.
-
-    `opener` gives a descriptor of the ring; it may raise OSError when there is none. `note` is what `state` says while
-    all is well, `missing` what it says while there is no ring; in `where` lies its history.
+    `opener` returns a descriptor of the ring, or raises OSError if there is none. `note` is the text of `state` while
+    live, `missing` the text while there is no ring. `generation` counts the replacements of a ring in memory, which has
+    no file name to check. `where` are the directories in which to look for its history.
     """
 
     def __init__(
@@ -89,32 +89,32 @@ class Live:
         where: Places | None = None,
     ) -> None:
         self.playback = playback
-        """Of a recording that this process plays: pauses it and takes it elsewhere."""
+        """Pauses and seeks a recording that this process plays; None for other sources."""
         self.has_failed: Callable[[], bool] = lambda: False
-        """Whether sampling in this process has ended by itself: nothing more comes."""
+        """Returns whether sampling in this process has ended with an error."""
         self.end_sampling: Callable[[], object] = lambda: None
-        """Asks sampling in this process to end, for a view that has found a daemon."""
+        """Tells the sampler in this process to stop, for a view that has found a daemon."""
         self._opener, self._where, self._note = opener, where, note
         self._generation, self._read_generation = generation, 0
         self._reader: RingReader | None = None
-        self._look_again = 0.0
+        self._next_search = 0.0
         self._newest: tuple[RingReader | None, int, float] = (None, 0, NAN)
+        """Reader, number and time of the newest frame."""
         self._missing = self._problem = missing or no_daemon(where or Places())
 
     def latest(self) -> Frame | None:
-        """The newest frame, or None when there is none to be had."""
+        """Return the newest frame, or None if there is none."""
         return self._try(lambda reader: reader.newest())
 
     def since(self, number: int) -> list[Frame]:
-        """Frames newer than `number`, oldest first; those of more than some minutes ago are not full (`Frame.is_full`).
+        """Return the frames after `number`, oldest first; those older than some minutes are not full (`Frame.is_full`).
 
-        A ring that begins anew counts from 1 again; then all its frames are newer.
+        A replaced ring may count from 1 again; then all its frames are returned.
         """
-
         return self._try(lambda reader: reader.since(0 if reader.heartbeat().head < number else number)) or []
 
     def boundaries(self) -> list[Boundary]:
-        """Every boundary of runs that is kept, oldest first: for who reads few frames, such as the newest alone."""
+        """Return every boundary of runs in the ring, oldest first, for callers that read only few frames."""
         return self._try(lambda reader: reader.boundaries()) or []
 
     def window(
@@ -123,21 +123,21 @@ class Live:
     ) -> "Window":  # fmt: skip
         """Return metrics by time and device as numpy arrays, from frames and kept history. Needs numpy.
 
-        The window is of `length` (seconds, or such as "90s", "2h", "7d") and ends with the newest frame, or is from
-        `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or such as "7d" for so long ago). Where it has more
-        samples than `points`, or older ones than the ring, it is in at most so many stretches, with low, mean and high.
-        `metrics` are names, or one; else each is read when it is asked for; `devices` are indexes or UUIDs, else all.
-        Raises UsageError.
+        The window is the last `length` (seconds, or text like "90s", "2h", "7d") up to the newest frame, or the time
+        from `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or text like "7d" for 7 days ago). If it has
+        more samples than `points`, or older ones than the ring, it is divided into at most `points` intervals with low,
+        mean and high. `metrics` is a name or several; by default, each is read when first accessed. `devices` are
+        indexes or UUIDs; by default all. Raises UsageError.
         """
         from gpumon.window import Window
 
-        frames, path = self.since(0), self._kept()
-        found = Window.ask(
+        frames, path = self.since(0), self._history_path()
+        window = Window.ask(
             frames, path, self._newest_time(frames), length=length, begin=begin, end=end, metrics=metrics,
             devices=devices, points=points,
         )  # fmt: skip
-        found.problem = found.problem or self._why_nothing(frames, path)
-        return found
+        window.problem = window.problem or self._no_data_reason(frames, path)
+        return window
 
     def to_pandas(self, length: str | float | None = None, *, value: str = "mean", **window: Any) -> Any:
         """Return `window(length, ...)` as a pandas DataFrame: rows by time (UTC), columns by metric and device.
@@ -159,9 +159,8 @@ class Live:
     ) -> "WindowTotals":  # fmt: skip
         """Return energy, utilization, throttling, peak memory and PCIe bytes of each GPU, from frames and kept history.
 
-        The window is of `length` (seconds, or such as "7d") and ends with the newest frame, or is from `begin` to `end`
-        (seconds since 1970, a datetime, a text of ISO 8601, or such as "7d" for so long ago). `devices` are indexes or
-        UUIDs; else all. Each total says how many seconds are missing. Raises UsageError.
+        The window is given as for `window`. `devices` are indexes or UUIDs; by default all. Each total says how many
+        seconds are missing. Raises UsageError.
         """
         from gpumon.storage.history.devices import chosen, devices_of
         from gpumon.storage.history.grid import span_of
@@ -169,124 +168,128 @@ class Live:
 
         frames = self.since(0)
         span = span_of(length, begin, end, float(floor(self._newest_time(frames))))
-        path = self._kept()
+        path = self._history_path()
         wanted = chosen(devices, devices_of(frames[-1:]), lambda: kept_devices(path, frames))
-        found = open_totals(path, frames, span, wanted)
-        return found._replace(problem=found.problem or self._why_nothing(frames, path))
+        totals = open_totals(path, frames, span, wanted)
+        return totals._replace(problem=totals.problem or self._no_data_reason(frames, path))
 
     def processes(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
         devices: "Wanted | Iterable[Wanted] | None" = None, user: str | None = None, pid: int | None = None,
     ) -> "ProcessWindow":  # fmt: skip
-        """Return the processes that were on the GPUs in a window, with what they used, from frames and kept history.
+        """Return the processes on the GPUs in a window, with their usage, from frames and kept history.
 
-        The window is as of `totals`; `devices` are indexes or UUIDs. What is not named selects all. Raises UsageError.
+        The window is given as for `window`. `devices` (indexes or UUIDs), `user` and `pid` restrict the result. Raises
+        UsageError.
         """
         from gpumon.storage.processes.query import processes_of
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
-        return processes_of(self._kept(), frames, span, devices, user or "", pid or 0)
+        return processes_of(self._history_path(), frames, span, devices, user or "", pid or 0)
 
     def process_lines(
         self, process: "Process | KnownProcess", length: str | float | None = None, *,
         begin: "Moment | None" = None, end: "Moment | None" = None, points: int = 2000,
     ) -> "ProcessLines":  # fmt: skip
-        """Return what a process of a frame, or of `processes`, used over time, in at most `points` stretches a line.
+        """Return the usage of a process over time, in at most `points` intervals; it is one of a frame or `processes`.
 
-        The window is as of `totals`. Raises UsageError.
+        The window is given as for `window`. Raises UsageError.
         """
         from gpumon.storage.processes.query import lines_of
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
-        return lines_of(self._kept(), frames, span, process, points)
+        return lines_of(self._history_path(), frames, span, process, points)
 
     def sums(self) -> "Sums | None":
-        """Sums of the daemon's own ticks; None where it keeps none."""
+        """Return the usage sums that the daemon keeps in the ring; None if it keeps none."""
         return self._try(lambda reader: reader.sums())
 
-    def _why_nothing(self, frames: Sequence[Frame], path: str) -> str:
-        """Why there are neither frames nor a history; empty where there are any."""
+    def _no_data_reason(self, frames: Sequence[Frame], path: str) -> str:
+        """Return why there are neither frames nor a history; empty if there are."""
         return "" if frames or may_exist(path) else self.state().text
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:
-        """The end of windows (s since 1970): the newest frame, but now where it shows a machine and has no writer."""
+        """Return the end of windows (s since 1970): the newest frame, or now if the daemon of this machine is gone."""
         if frames and (self.is_alive() or Capability.LIVE not in self.origin().capabilities):
             return frames[-1].time
         return time.time()
 
-    def _kept(self) -> str:
-        """The file with history of what is read here, or that was read when a ring was there; empty where none is."""
-        if self._where is None or self._try(lambda reader: reader.directory()) is not None:
+    def _history_path(self) -> str:
+        """Return the history file of this ring, or without a ring that of the directories; empty if there is none."""
+        if self._where is None or self._directory() is not None:
             return self.history_file()
         return next(iter(history_paths(self._where)), "")
 
+    def _directory(self) -> "Known | None":
+        return self._try(lambda reader: reader.directory())
+
     def origin(self) -> Origin:
-        """Where the numbers come from."""
-        return known.origin if (known := self._try(lambda reader: reader.directory())) else Origin("")
+        """Return where the numbers come from."""
+        return directory.origin if (directory := self._directory()) else Origin("")
 
     def driver(self) -> Driver:
-        return known.driver if (known := self._try(lambda reader: reader.directory())) else Driver()
+        return directory.driver if (directory := self._directory()) else Driver()
 
     def hostname(self) -> str:
-        return known.hostname if (known := self._try(lambda reader: reader.directory())) else ""
+        return directory.hostname if (directory := self._directory()) else ""
 
     def not_kept(self) -> tuple[str, str]:
-        """Why the daemon keeps no run just now, and no history; each is empty when it does, or nobody runs."""
-        known = self._try(lambda reader: reader.directory())
-        return (known.ledger, known.history) if known and self.is_alive() else ("", "")
+        """Return why the daemon keeps no runs now, and why no history; each is empty if it does, or if none runs."""
+        directory = self._directory()
+        return (directory.ledger, directory.history) if directory and self.is_alive() else ("", "")
 
     def history_file(self) -> str:
-        """The file that keeps longer history of what is read here; empty where nobody keeps any."""
+        """Return the path of the history file for this ring; empty if there is none."""
         if self._where is None or Capability.LIVE not in self.origin().capabilities:
             return ""
         return next(iter(history_paths(self._where)), "")
 
     def unreadable(self) -> str:
-        """Why a ring that is there cannot be read, and what to do; empty where it can be, or none is there."""
+        """Return why an existing ring cannot be read, and what to do; empty if it can, or if there is none."""
         self.heartbeat()
         return self._problem if self._reader is None and self._problem != self._missing else ""
 
     def heartbeat(self) -> Heartbeat | None:
-        """The writer's last sign of life."""
+        """Return the last heartbeat of the writer; None without a ring."""
         return self._try(lambda reader: reader.heartbeat())
 
     def writer_pid(self) -> int:
-        """The process that writes the ring; 0 when there is none."""
+        """Return the pid of the process that writes the ring; 0 without a ring."""
         return self._reader.written_by.pid if self._reader else 0
 
     def writer(self) -> Superblock | None:
-        """The process that writes the ring, or wrote it last; None where there is none."""
+        """Return the process that writes the ring, or wrote it last; None without a ring."""
         return self._reader.written_by if self._reader else None
 
     def version(self) -> str:
-        """Version of gpumon that writes the ring; empty where there is none."""
-        return known.gpumon if (known := self._try(lambda reader: reader.directory())) else ""
+        """Return the gpumon version of the writer; empty without a ring."""
+        return directory.gpumon if (directory := self._directory()) else ""
 
     def interval(self) -> float:
-        """Seconds between frames as planned."""
+        """Return the planned seconds between frames."""
         return self._reader.written_by.interval_ns / 1e9 if self._reader else 1.0
 
     @property
     def generation(self) -> int:
-        """Changes where frames from now on do not follow those before: a recording was taken to another place."""
+        """Changes when later frames do not continue earlier ones, because a recording was moved to another position."""
         return self._generation()
 
     def is_alive(self) -> bool:
-        """Whether somebody writes the ring now: also one that plays a recording which has ended."""
+        """Return whether the ring is being written, also by a daemon that has played a recording to its end."""
         heartbeat = self.heartbeat()
         return heartbeat is not None and _is_beating(heartbeat, self.interval())
 
     def has_writer(self) -> bool:
-        """Whether this is the ring to follow: somebody writes it, or is there and silent for now."""
+        """Return whether the ring has a writer, even if that has stopped writing for now."""
         return self.is_alive() or self.state().stale
 
     def state(self) -> LiveState:
         """Return the state of the data; never raises."""
         heartbeat, interval = self.heartbeat(), self.interval()
         since, origin = self._time_of(heartbeat.head) if heartbeat else self._newest[2], self.origin()
-        if heartbeat is None or self._reader is None:  # damaged meanwhile
+        if heartbeat is None or self._reader is None:  # missing or damaged
             age = max(1.0, time.time() - since) if is_known(since) else 0.0
             return LiveState(False, self._problem, interval, age, since)
         state = LiveState(False, "", interval, heartbeat.age, since)
@@ -296,7 +299,7 @@ class Live:
         if heartbeat.state != RUNNING:
             who = "the daemon" if self._missing.startswith(NO_DAEMON) else "sampling in this process"
             return state._replace(text=f"{who} stopped {duration(heartbeat.age)} ago")
-        if heartbeat.age > max(3 * interval, _PATIENCE):
+        if heartbeat.age > max(3 * interval, _STALE_AFTER):
             seen = f"last seen {clock(since)} ({duration(heartbeat.age)} ago)"
             if not self._reader.is_writer_there():
                 return state._replace(text=f"the daemon is no longer running: {seen}")
@@ -311,17 +314,16 @@ class Live:
             self._reader = None
 
     def _time_of(self, head: int) -> float:
-        """The time of the newest frame, NaN where there is none; read once a frame, as many ask for it."""
+        """Return the time of the newest frame, NaN if there is none; cached until the next frame."""
         if self._newest[:2] != (self._reader, head):
             newest = self.latest()
             self._newest = (self._reader, head, newest.time if newest else NAN)
         return self._newest[2]
 
     def _try(self, read: Callable[[RingReader], T]) -> T | None:
-        """`read` on a reader that is attached; None, with the problem noted, when that cannot be."""
+        """Return `read(reader)`, or None if the ring cannot be read; the problem is kept for `state`."""
         try:
-            reader = self._attached()
-            return read(reader)
+            return read(self._attach())
         except FileNotFoundError:
             self._problem = self._missing
         except RingError as error:
@@ -331,53 +333,53 @@ class Live:
         self.close()
         return None
 
-    def _attached(self) -> RingReader:
-        """The reader, attached anew when the file it reads has been replaced."""
+    def _attach(self) -> RingReader:
+        """Return the reader; reopen the ring if it was replaced or has no writer."""
         if self._read_generation != self.generation:
             self.close()
-        if self._reader is not None and (self._reader.is_replaced() or self._should_look_again(self._reader)):
+        if self._reader is not None and (self._reader.is_replaced() or self._should_search(self._reader)):
             self.close()
         if self._reader is None:
             self._read_generation = self.generation
             self._reader = RingReader(self._opener())
         return self._reader
 
-    def _should_look_again(self, reader: RingReader) -> bool:
-        """Once a second while nobody writes this ring: another one may be written by now."""
+    def _should_search(self, reader: RingReader) -> bool:
+        """Whether to look for another ring: once a second while this one has no writer."""
         now = time.monotonic()
-        if now < self._look_again or _is_beating(reader.heartbeat(), self.interval()):
+        if now < self._next_search or _is_beating(reader.heartbeat(), self.interval()):
             return False
-        self._look_again = now + 1.0
+        self._next_search = now + 1.0
         return True
 
 
 def _is_beating(heartbeat: Heartbeat, interval: float) -> bool:
-    return heartbeat.state == RUNNING and heartbeat.age <= max(3 * interval, _GIVEN_UP)
+    return heartbeat.state == RUNNING and heartbeat.age <= max(3 * interval, _DEAD_AFTER)
 
 
 def no_daemon(where: Places) -> str:
-    """Return that no daemon runs for these directories, and how to start one for them."""
+    """Return the message that no daemon runs for these directories, and how to start one."""
     missing = f" in {where.explicit}, which does not exist" if is_missing(where) else ""
     return f"{NO_DAEMON}{missing}: start one with 'gpumon daemon --detach{dir_option(where)}'"
 
 
 def follow(where: Places) -> Live:
-    """The ring of the daemon for these directories, now or whenever one starts."""
+    """Return a reader of the daemon for these directories, running now or started later."""
 
     def opener() -> int:
         # A ring whose daemon is gone must not hide one that is written, or whose daemon hangs.
-        opened = [fd for path in ring_paths(where) if (fd := _open(path)) is not None]
-        if not opened:
-            if why := why_unread(where):
-                raise RingError(why)
+        candidates = [fd for path in ring_paths(where) if (fd := _open(path)) is not None]
+        if not candidates:
+            if reason := why_unread(where):
+                raise RingError(reason)
             raise FileNotFoundError(2, "no ring")
-        if len(opened) == 1:
-            return opened[0]
-        chosen = max(opened, key=_liveliness)  # of several alike the first
-        for fd in opened:
-            if fd != chosen:
+        if len(candidates) == 1:
+            return candidates[0]
+        best = max(candidates, key=_liveliness)  # the first of equals
+        for fd in candidates:
+            if fd != best:
                 os.close(fd)
-        return chosen
+        return best
 
     return Live(opener, where=where)
 
@@ -390,7 +392,7 @@ def _open(path: str) -> int | None:
 
 
 def _liveliness(fd: int) -> int:
-    """2 for a ring that is written, 1 for one whose writer is there and silent, else 0."""
+    """Return 2 for a ring that is being written, 1 for one whose writer exists but has stopped writing, else 0."""
     try:
         reader = RingReader(os.dup(fd))
     except RingError:
@@ -407,8 +409,8 @@ def _liveliness(fd: int) -> int:
 
 
 def connect(directory: str | None = None) -> Live:
-    """A reader for scripts and notebooks: of the daemon that runs here, or that writes `directory`.
+    """Return a reader for scripts and notebooks, of the daemon of this machine or of the one that writes `directory`.
 
-    Works, and says so in `state()`, while none runs.
+    Works also while no daemon runs; `state()` says so then.
     """
     return follow(places(directory))

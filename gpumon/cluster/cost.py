@@ -18,7 +18,7 @@ from gpumon.cluster.queries import ROLLING, STEP, Period, Question, energy_of, h
 from gpumon.cluster.rules import RECORDED, RULE_INTERVAL, TOLD
 from gpumon.common.config import HOURS, Prices
 from gpumon.common.text import cut
-from gpumon.cost import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
+from gpumon.cost import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, sum_charges
 from gpumon.storage.history.tiers import HOUR
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
@@ -87,7 +87,7 @@ def _nothing(prices: Prices) -> Charge:
 
 def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:
     """Return the charge of some users together."""
-    return together(found.get(user, NO_CHARGE) for user in users)
+    return sum_charges(found.get(user, NO_CHARGE) for user in users)
 
 
 def _by_model(what: str, record: str, period: Period) -> Question:

@@ -36,7 +36,7 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 
     `partly 3.00 EUR`: about so much, and more may have been used, so that it is no bound.
     """
-    if not amount.is_told:
+    if not amount.is_meaningful:
         return units.MISSING
     said = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
     if amount.about:
@@ -46,19 +46,21 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 
 def explained(found: Iterable[Charge]) -> str:
     """A sentence on a word of `text` that needs one, where any of these has it; else empty."""
-    partly = any(one.about and not one.complete and one.is_told for charge in found for one in charge)
+    partly = any(one.about and not one.complete and one.is_meaningful for charge in found for one in charge)
     return '"partly": about so much for a part of the use; the rest of it has no price that is known.' if partly else ""
 
 
 def sentence(charge: Charge, prices: Prices) -> str:
     """A charge in a sentence; empty where nothing of it is known."""
     parts = []
-    if charge.held.is_told:
-        idle = f", of which {text(charge.idle_held, 'idle_held', prices)} idle" if charge.idle_held.is_told else ""
+    if charge.held.is_meaningful:
+        idle = (
+            f", of which {text(charge.idle_held, 'idle_held', prices)} idle" if charge.idle_held.is_meaningful else ""
+        )
         parts.append(f"{text(charge.held, 'held', prices)} for the time of its GPUs{idle}")
-    if charge.energy.is_told:
+    if charge.energy.is_meaningful:
         parts.append(f"{text(charge.energy, 'energy', prices)} for their energy")
-    if charge.co2.is_told:
+    if charge.co2.is_meaningful:
         parts.append(f"{text(charge.co2, 'co2', prices)} of CO₂")
     return f"Cost: {'; '.join(parts)}." if parts else ""
 
@@ -70,11 +72,11 @@ def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
 
 def csv_cells(charge: Charge, prices: Prices) -> Sequence[Cell]:
     """Return the cells of `FIELDS`."""
-    return (prices.currency, *(round(one.value, 6) if one.is_told else None for one in charge))
+    return (prices.currency, *(round(one.value, 6) if one.is_meaningful else None for one in charge))
 
 
 def _json(amount: Amount) -> dict[str, Any] | None:
-    if not amount.is_told:
+    if not amount.is_meaningful:
         return None
     return {"value": amount.value, "complete": amount.complete, "about": amount.about}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import logged
-from gpumon.cost import NO_CHARGE, Charge, price_run, price_stretch
+from gpumon.cost import NO_CHARGE, Charge, price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.model.frame import Mark, RunState
@@ -83,7 +83,7 @@ def _cost(charge: Charge, prices: Prices) -> dict[str, Any]:
 
 
 def _epoch_cost(epoch: EpochSummary, devices: Sequence[DeviceRow], prices: Prices | None) -> dict[str, Any]:
-    return _cost(price_stretch(epoch, devices, prices), prices) if prices else {}
+    return _cost(price_summary(epoch, devices, prices), prices) if prices else {}
 
 
 def run_of(run: RunRow, now: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
-from gpumon.cost import price_run, price_stretch
+from gpumon.cost import price_run, price_summary
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.reports import charges
@@ -71,7 +71,7 @@ def _priced(
         is_all = stretch is total
         charge = (
             price_run(total, epochs, record.devices, prices) if is_all
-            else price_stretch(stretch, record.devices, prices)
+            else price_summary(stretch, record.devices, prices)
         )  # fmt: skip
         return charges.cells(charge, prices)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.common.config import Prices
-from gpumon.cost import WHOLE, Charge, Priced, price_hours, together
+from gpumon.cost import WHOLE, Charge, HourlyCharges, price_hours, sum_charges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import numbered
@@ -218,7 +218,7 @@ def lines(
     yield from draw((*named, *(charges.columns(prices) if prices else ())), rows, width)
 
 
-def _cost_cells(user: str, cost: Priced | None, prices: Prices | None) -> Sequence[str]:
+def _cost_cells(user: str, cost: HourlyCharges | None, prices: Prices | None) -> Sequence[str]:
     if prices is None or cost is None:
         return ()
     if user in (NOT_SEEN, NOT_DIVIDED):
@@ -226,12 +226,12 @@ def _cost_cells(user: str, cost: Priced | None, prices: Prices | None) -> Sequen
     return charges.cells(_charge(user, cost), prices)
 
 
-def _charge(user: str, cost: Priced) -> Charge:
+def _charge(user: str, cost: HourlyCharges) -> Charge:
     """The charge of a row of the table."""
     if user == FREE:
         return cost.free
     if user == TOTAL:
-        return together([cost.free, *cost.users.values()])
+        return sum_charges([cost.free, *cost.users.values()])
     return cost.users.get("" if user == UNKNOWN_USER else user, Charge())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.common.config import Prices, read_prices
 from gpumon.common.numbers import NAN
-from gpumon.cost import Amount, Charge, price_hours, price_run, price_stretch, together
+from gpumon.cost import Amount, Charge, price_hours, price_run, price_summary, sum_charges
 from gpumon.model import units
 from gpumon.reports import charges, run_export, run_text
 from gpumon.storage.ledger import aggregate
@@ -127,7 +127,7 @@ def test_a_run_costs_the_time_of_each_of_its_gpus_and_its_energy_by_the_tariff_o
 
 
 def test_an_epoch_across_a_change_of_tariff_pays_each_for_its_part() -> None:
-    cost = price_stretch(stretch(21.5 * HOUR, HOUR, energy=KWH), [device("GPU-h")], PRICES, utc_hour)
+    cost = price_summary(stretch(21.5 * HOUR, HOUR, energy=KWH), [device("GPU-h")], PRICES, utc_hour)
     assert cost.energy == Amount(pytest.approx(1.5 * (0.5 * 0.40 + 0.5 * 0.10)))
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_said_of_what_has_no_price() -> None:
 
 def test_held_time_and_energy_are_never_one_number() -> None:
     cost = Charge(Amount(1.0), Amount(0.5), Amount(0.25), Amount(9.0))
-    assert together([cost, cost]) == Charge(Amount(2.0), Amount(1.0), Amount(0.5), Amount(18.0))
+    assert sum_charges([cost, cost]) == Charge(Amount(2.0), Amount(1.0), Amount(0.5), Amount(18.0))
     told = charges.as_json(cost, PRICES)
     assert told.keys() == {"currency", "held", "idle_held", "energy", "co2"}
 
@@ -212,7 +212,7 @@ def test_the_text_of_a_run_has_costs_of_each_epoch_only_where_there_are_prices(t
     assert "POWER COST" not in heading
     epochs = aggregate.epochs(record)
     of_all = price_run(aggregate.whole(record, epochs, BEGAN + 9999), epochs, record.devices, prices)
-    for title, charge in (("0", price_stretch(epochs[0], record.devices, prices)), ("all", of_all)):
+    for title, charge in (("0", price_summary(epochs[0], record.devices, prices)), ("all", of_all)):
         line = next(line for line in told if line.startswith(f"{title} "))
         end = heading.index("  COST") + len("  COST")
         assert line[:end].endswith(charges.text(charge.held, "held", prices))

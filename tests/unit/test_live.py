@@ -79,7 +79,7 @@ def test_a_ring_whose_daemon_is_gone_does_not_hide_one_that_is_written(tmp_path:
     assert "stopped" in live.state().text
     RingWriter.create(str(tmp_path / "runtime" / "gpumon" / "ring"), 1, SECOND).append(tick(7, hostname="mine"))
     assert follow(where).state().live
-    live._look_again = 0.0  # a second has gone by
+    live._next_search = 0.0  # a second has gone by
     assert live.hostname() == "mine"
 
 

@@ -60,5 +60,5 @@ def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
     for cell, number, name in named:
         amount = getattr(one, name)
         found[cell] = text(amount, name, prices) if prices else units.MISSING
-        found[number] = exact(amount.value if amount.is_told else NAN, _DIGITS)
+        found[number] = exact(amount.value if amount.is_meaningful else NAN, _DIGITS)
     return found

@@ -16,7 +16,7 @@ from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
 from gpumon.common.privacy import SHOWN, in_force
-from gpumon.cost import price_run, price_stretch
+from gpumon.cost import price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdicts_of
 from gpumon.model.frame import RunState
@@ -127,7 +127,7 @@ def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | Non
     """Prices, and what each of these epochs costs by its ordinal; nothing without prices."""
     if prices is None:
         return {}
-    charges = {epoch.ordinal: price_stretch(epoch, record.devices, prices) for epoch in found}
+    charges = {epoch.ordinal: price_summary(epoch, record.devices, prices) for epoch in found}
     return {"prices": prices, "charges": charges}
 
 

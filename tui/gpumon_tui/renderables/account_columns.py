@@ -129,6 +129,6 @@ def _cost(title: str, name: str, keep: float, prices: Prices) -> AccountColumn:
         return found
 
     return AccountColumn(
-        f"{name} cost", title, 14, keep, lambda a, f: amount(a).value if amount(a).is_told else NAN,
+        f"{name} cost", title, 14, keep, lambda a, f: amount(a).value if amount(a).is_meaningful else NAN,
         lambda a, f: _number(charges.text(amount(a), name, prices)), brief_cells=12,
     )  # fmt: skip

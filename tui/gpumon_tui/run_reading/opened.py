@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
-from gpumon.cost import Charge, price_run, price_stretch
+from gpumon.cost import Charge, price_run, price_summary
 from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
 from gpumon.model.frame import RunState
 from gpumon.reports.charges import cells, columns, sentence
@@ -126,7 +126,7 @@ class _Priced(NamedTuple):
         """The texts of a row below these headings; none for what lies between epochs, at many hours of the day."""
         if not (is_epoch or is_whole):
             return [""] * len(self.headings())
-        return cells(self.whole if is_whole else price_stretch(of, self.devices, self.prices), self.prices)
+        return cells(self.whole if is_whole else price_summary(of, self.devices, self.prices), self.prices)
 
 
 _NO_PARTS: Mapping[str, float] = {}

@@ -139,8 +139,8 @@ def live(now: Now, args: Args) -> Cells:
             tables.user_rows(users, charges, known.prices, period=period, doubt=doubt, dates=dates)
         )
     )  # fmt: skip
-    is_told = not picture.unanswered and not model.has_no_series(answers)
-    well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_told else {"text": "Not known."}
+    is_meaningful = not picture.unanswered and not model.has_no_series(answers)
+    well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_meaningful else {"text": "Not known."}
     gpus = f"{sum(node.total for node in counted):,} GPUs" if counted else "GPUs unknown"
     headlines = summary(answers, now_told, is_dcgm=picture.is_dcgm)
     return {
