@@ -11,6 +11,8 @@ step over all batches whose gradients are accumulated.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from time import monotonic_ns
 from typing import Any
 
@@ -27,7 +29,7 @@ except ModuleNotFoundError as error:
 
 require("transformers", transformers.__version__)
 
-_MARKED = "_gpumon_marked"
+_PATCHED = "_gpumon_patched"
 _PRUNING = "_report_to_hp_search"
 """The method of the Trainer that prunes a trial of a search: to callbacks it looks like the end of a training."""
 _TIMES = ("_runtime", "_per_second", "_time")
@@ -37,8 +39,8 @@ _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed or not, by what is installed
     """Shows a training of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
 
-    The Trainer calls it in every rank. It calls nothing when a training fails: the run then ends with
-    the process, or with the next training.
+    The Trainer calls it in every rank. It calls nothing when a training fails; an exception that leaves `train` ends
+    the run. Where the Trainer was imported after this was made, it ends with the process or the next training.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
@@ -51,12 +53,16 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._training = self._alone = False
         self._since = 0
         self._logged = 0
+        _patch_trainer()
+
+    @guarded
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        _patch_trainer()
 
     @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._epoch, self._in_epoch, self._before, self._phase, self._since = 0, False, None, "", 0
         self._training, self._alone, self._logged = True, False, state.global_step
-        _mark_saving()
         self._hook.begin(state.num_train_epochs, 1)
         self._hook.plan(state.max_steps)
         if args.world_size > 1:
@@ -76,6 +82,13 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
             self._hook.end(stopped=True)  # `TrialPruned` follows
         else:
             self._hook.rest()
+
+    @guarded
+    def train_raised(self, error: BaseException) -> None:
+        """The training was left by an exception."""
+        if self._training:
+            self._training = self._in_epoch = False
+            self._hook.end(error)
 
     @guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -188,18 +201,44 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         return {**self.__dict__, "_training": False, "_alone": False, "_before": None, "_phase": ""}
 
 
+def _monitors(trainer: Any) -> list[GpuMonitor]:
+    return [one for one in trainer.callback_handler.callbacks if isinstance(one, GpuMonitor)]
+
+
 def _saving(trainer: Any) -> Phase | None:
-    monitors = (one for one in trainer.callback_handler.callbacks if isinstance(one, GpuMonitor))
-    return next((monitor.phase_of_saving() for monitor in monitors), None)
+    return next((monitor.phase_of_saving() for monitor in _monitors(trainer)), None)
 
 
-def _mark_saving() -> None:
-    """Have what a Trainer saves be a phase: with `save_strategy="best"` it announces nothing. Once in a process."""
+def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
+    """`train` of a Trainer, whose monitors are told of an exception that leaves it."""
+
+    @wraps(train)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return train(self, *args, **kwargs)
+        except BaseException as error:
+            for monitor in _monitors(self):
+                monitor.train_raised(error)
+            raise
+
+    return call
+
+
+def _patch_trainer() -> None:
+    """Have each Trainer report exceptions, and what it saves be a phase, as nothing announces the best model.
+
+    Once in a process, as soon as Trainer is imported.
+    """
     kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
-    save = getattr(kind, "_save_checkpoint", None)
-    if kind is not None and save is not None and not hasattr(save, _MARKED):
-        kind._save_checkpoint = marked(save, _saving, CHECKPOINT)
-        setattr(kind._save_checkpoint, _MARKED, True)
+    if kind is None or hasattr(kind, _PATCHED):
+        return
+    setattr(kind, _PATCHED, True)
+    for name, patched in (
+        ("train", _reporting),
+        ("_save_checkpoint", lambda save: marked(save, _saving, CHECKPOINT)),
+    ):
+        if hasattr(kind, name):
+            setattr(kind, name, patched(getattr(kind, name)))
 
 
 def _known(args: Any, batch: int) -> dict[str, object]:

@@ -221,6 +221,10 @@ def test_after_an_exception_the_run_ends_with_the_process_or_the_next_training(c
     assert one.run.step == 5
 
 
+def test_a_training_that_its_user_interrupts_has_not_failed_though_the_program_goes_on(cases: Cases) -> None:
+    assert cases["interrupted"].run.state is RunState.INTERRUPTED
+
+
 def test_a_training_that_failed_unnoticed_ends_with_its_last_sign_of_life(cases: Cases) -> None:
     ends = [one.monotonic_ns for one in cases["caught"].boundaries if one.mark in (Mark.EPOCH_ABORTED, Mark.RUN_END)]
     assert len(ends) == 2

@@ -37,16 +37,25 @@ class Before(TrainerCallback):  # type: ignore[misc]
         self.times = times
         self.stop = stop
         self.fail = fail
+        self.error: BaseException = ValueError("boom")
         self.monitor: Any = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_epoch_stop = state.global_step == self.stop
         if state.global_step == self.fail:
-            raise ValueError("boom")
+            raise self.error
 
 
 class After(Before):
     """The other neighbor."""
+
+
+class Interrupting(After):
+    """Is interrupted by the user."""
+
+    def __init__(self, times: list[tuple[str, int]], stop: int = 0, fail: int = 0) -> None:
+        super().__init__(times, stop, fail)
+        self.error = KeyboardInterrupt()
 
 
 class TrialPruned(Exception):  # as Optuna's
@@ -182,6 +191,8 @@ def main(directory: str) -> None:
     train("shrunk", directory, texts=Texts(16), num_train_epochs=1, auto_find_batch_size=True, room=4)
     with suppress(TrialPruned):
         train("pruned", directory, num_train_epochs=2, fail=5, after=Pruning)
+    with suppress(KeyboardInterrupt):
+        train("interrupted", directory, num_train_epochs=2, fail=5, after=Interrupting)
     with suppress(ValueError):
         train("caught", directory, num_train_epochs=2, fail=5)
     told["caught"]["raised"] = time.monotonic_ns()
