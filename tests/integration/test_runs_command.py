@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import shutil
@@ -192,8 +193,9 @@ WITHOUT_LOCKS = """
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdlib.h>
 static int refuse(const char *name, int fd, int command, void *argument) {
-    if (command == F_SETLK || command == F_SETLKW || command == F_GETLK) { errno = ENOLCK; return -1; }
+    if (command == F_SETLK || command == F_SETLKW || command == F_GETLK) { errno = atoi(getenv("REFUSED")); return -1; }
     return ((int (*)(int, int, ...)) dlsym(RTLD_NEXT, name))(fd, command, argument);
 }
 #define WRAP(name) int name(int fd, int command, ...) { \\
@@ -204,8 +206,11 @@ WRAP(fcntl64)
 """
 
 
+@pytest.mark.parametrize(
+    ("refused", "words"), [(errno.ENOLCK, NO_LOCKS), (errno.EOPNOTSUPP, NO_LOCKS), (errno.EIO, "Input/output error")]
+)
 def test_a_file_system_without_locks_is_not_told_as_the_lock_of_another_program(
-    env: dict[str, str], filled: Book, tmp_path: Path
+    env: dict[str, str], filled: Book, tmp_path: Path, refused: int, words: str
 ) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
@@ -213,11 +218,11 @@ def test_a_file_system_without_locks_is_not_told_as_the_lock_of_another_program(
     (tmp_path / "nolock.c").write_text(WITHOUT_LOCKS)
     library = str(tmp_path / "nolock.so")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(tmp_path / "nolock.c"), "-ldl"], check=True)
-    for words in (["runs"], ["runs", "rename", "last", "other"]):
-        done = gpumon(*words, env={**env, "LD_PRELOAD": library})
+    for command in (["runs"], ["runs", "rename", "last", "other"]):
+        done = gpumon(*command, env={**env, "LD_PRELOAD": library, "REFUSED": str(refused)})
         assert done.returncode == 1
         (line,) = done.stderr.splitlines()
-        assert NO_LOCKS in line
+        assert words in line
         assert str(filled.path) in line
 
 

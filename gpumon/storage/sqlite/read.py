@@ -74,6 +74,9 @@ _OF_LOCKS = (
     "SQLITE_IOERR_SHMLOCK",
 )
 
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of a lock on a file system that has none."""
+
 _NOWHERE = 1 << 62
 """An offset that no file reaches, nor SQLite locks."""
 
@@ -101,7 +104,7 @@ def words_of(error: Exception, path: str) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if not name.startswith(_OF_LOCKS):
         return FULL if name.startswith("SQLITE_IOERR") and _is_full(path) else str(error)
-    return LOCKED if _has_locks(path) else NO_LOCKS
+    return _why_not_locked(path)
 
 
 def _is_full(path: str) -> bool:
@@ -113,23 +116,23 @@ def _is_full(path: str) -> bool:
     return found.f_bavail * found.f_frsize < _LEAST_ROOM
 
 
-def _has_locks(path: str) -> bool:
-    """Whether the file system of a file has locks: SQLite tells ENOLCK, too, as a lock of another program."""
+def _why_not_locked(path: str) -> str:
+    """Why SQLite has no lock of a file: it reports most errors of the call as a lock of another program."""
     if path not in _LOCKABLE:
         try:
             fd = open_regular(path)
         except OSError:
-            return True
+            return LOCKED
         try:
             fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _NOWHERE)
             fcntl.lockf(fd, fcntl.LOCK_UN, 1, _NOWHERE)
         except OSError as error:
-            if error.errno == errno.ENOLCK:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
                 os.close(fd)
-                return False
+                return NO_LOCKS if error.errno in _WITHOUT_LOCKS else f"it cannot be locked: {error.strerror or error}"
         # Open for good: closing it would drop all locks that SQLite has on this file in this process.
         _LOCKABLE[path] = fd
-    return True
+    return LOCKED
 
 
 def open_to_read(
