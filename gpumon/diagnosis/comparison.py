@@ -15,6 +15,9 @@ from gpumon.storage.ledger.records import DeviceRow, Record, UsageRow
 from gpumon.storage.ledger.schema import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 
+_LONG = 30.0
+"""Seconds from which the mean of the memory hardly hangs on how old the driver's list of processes is."""
+
 
 class ComparedRun(NamedTuple):
     """A run of a comparison."""
@@ -87,20 +90,23 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
     """Other processes, or none that the driver lists, held memory on one of its GPUs."""
     rows = run.record.whole_epochs
-    held = [excess for row in rows if is_known(excess := row.value("memory_used_peak") - _own_peak(row))]
+    held = [others for row in rows if is_known(others := _others(row))]
     others = max(held, default=0.0)
     if others > OTHERS_HOLD:
         summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} were not of that run"
         yield _finding("others_hold_memory", summary, {"bytes": others})
 
 
-def _own_peak(row: UsageRow) -> float:
-    """Return the peak memory of the run itself on a device; NaN if the driver does not report it.
+def _others(row: UsageRow) -> float:
+    """Return the most memory of a device that was not the run's own; NaN where that is not known.
 
-    The process list is seconds older than the used memory, so that a growing run may have more in its framework.
+    The driver's list of processes is seconds older than the use of the memory: of a run that grows, its framework tells
+    more. Without one, only what was there on average counts: a peak may have been the run's.
     """
     used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
-    return max(used, reserved) if is_known(used) and is_known(reserved) else used
+    if is_known(reserved):
+        return row.value("memory_used_peak") - max(used, reserved) if is_known(used) else NAN
+    return row.value("memory_used_mean") - used if row.value("seconds") >= _LONG else NAN
 
 
 def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:

@@ -527,6 +527,16 @@ def test_memory_of_a_run_that_grew_after_the_drivers_list_is_not_that_of_others(
     assert not [one for one in compared(book, "a-1", "b-2").doubts if "not of that run" in one]
 
 
+@pytest.mark.parametrize(("mean", "is_told"), [(20.5, False), (23.0, True)])
+def test_a_peak_between_two_lists_of_the_driver_may_be_the_runs_own(book: Book, mean: float, is_told: bool) -> None:
+    """No framework tells of it: what others held is then what was there on average, of 60 s in all."""
+    training(book, "a-1", 6)
+    unknown = {"run_used_peak": 20 * GIB, "run_reserved_peak": None, "memory_used_mean": mean * GIB}
+    training(book, "b-2", 6, usage=unknown)
+    doubts = compared(book, "a-1", "b-2").doubts
+    assert bool([one for one in doubts if "not of that run" in one]) == is_told
+
+
 def test_other_steps_in_an_epoch_are_said(book: Book) -> None:
     training(book, "a-1", 6)
     training(book, "b-2", 6)
