@@ -77,6 +77,20 @@ test("a question without an answer is told, and what was live is fresh for a whi
   assert.ok(feed.isFresh());
 });
 
+test("what is shown is not live while an answer is late, and is again once it comes", async () => {
+  let answer = null;
+  const { feed, world, news } = await heard(delta({ reset: true }), new Promise((done) => { answer = done; }));
+  assert.strictEqual(feed.state, "live");
+  feed.heard -= 6000;
+  world.later.filter((one) => one.wait === 5000).at(-1).done();
+  assert.strictEqual(feed.state, "reconnecting");
+  assert.ok(!feed.isFresh());
+  assert.strictEqual(news.at(-1).delta, null);
+  answer(delta({ seq: 2 }));
+  await new Promise((done) => { setImmediate(done); });
+  assert.strictEqual(feed.state, "live");
+});
+
 test("where nobody answers, a page has what was seen there last, as old as it is; where somebody does, nothing until it comes", async () => {
   const { feed } = await heard(delta({ reset: true, values: { v: 1 } }));
   feed.open("y", {});

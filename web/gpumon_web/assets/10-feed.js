@@ -43,7 +43,7 @@
     },
     // Whether what is shown is what is. One question that got no answer is no news yet.
     isFresh() {
-      return feed.state === "live" || (feed.state === "reconnecting" && feed.wasLive && feed.silence() < Math.max(PATIENT, 3 * feed.interval));
+      return feed.state === "live" || (feed.state === "reconnecting" && feed.wasLive && feed.silence() < patience());
     },
     // Where "now" is in charts: behind the newest values by as long as nothing new came.
     clock() {
@@ -54,6 +54,9 @@
     oldState() { return feed.state === "ended" ? "ended" : "stale"; },
   };
   g.feed = feed;
+
+  // Seconds without an answer for which what was live is what is.
+  const patience = () => Math.max(PATIENT, 3 * feed.interval);
 
   // Another page, or other arguments of it: everything anew, at once. Where nobody answers, what was seen there last is
   // shown as what it is: old, and from then.
@@ -189,6 +192,7 @@
     let found = null;
     let failure = null;
     const limit = setTimeout(() => mine.abort(), PATIENCE);
+    const late = setTimeout(() => { if (asking === mine && feed.wasLive) { unanswered(); } }, patience() * 1000);
     try {
       const query = new URLSearchParams({ page: feed.page, boot: feed.boot, since: feed.seq, ...feed.args, ...g.position.query() });
       const answer = await fetch(`api/delta?${query}`, { signal: mine.signal, cache: "no-store", credentials: "same-origin" });
@@ -198,6 +202,7 @@
       failure = error;
     }
     clearTimeout(limit);
+    clearTimeout(late);
     if (asking !== mine) { return; } // another page is open now
     asking = null;
     if (failure) { failed(failure); return; }
@@ -212,11 +217,15 @@
   }
 
   function failed(error) {
-    const locked = error.status === 401;
-    feed.state = locked ? "locked" : "reconnecting";
-    feed.said = locked ? "reload the page to sign in" : "reconnecting";
     wait = Math.min(SLOWEST, wait * GROWTH);
     again(document.hidden ? HIDDEN : wait);
+    unanswered(error.status === 401);
+  }
+
+  // No answer, or none yet, as on a link that stalls: what is shown grows old meanwhile.
+  function unanswered(isLocked = false) {
+    feed.state = isLocked ? "locked" : "reconnecting";
+    feed.said = isLocked ? "reload the page to sign in" : "reconnecting";
     tell({ reset: false, delta: null, values: [], tables: new Map() });
   }
 
