@@ -161,13 +161,12 @@ def _machine_app(
     where: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
-    from gpumon.common.privacy import local_accounts
     from gpumon.storage.sqlite.read import wait_at_most
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed, followed
     from gpumon_web.named_frames import named_frames
-    from gpumon_web.named_work import meet_kept, named_work
+    from gpumon_web.named_work import named_work
     from gpumon_web.person_colors import meet_past
     from gpumon_web.routes import Sources
     from gpumon_web.runs import Runs
@@ -182,7 +181,6 @@ def _machine_app(
         work = named_work(processes(), people)
         # The history is of this machine: a simulation or a recording that this process plays has none.
         is_own = arguments.source is not None
-        meet_kept(people, ledgers(), [] if is_own else history_paths(where), local_accounts())
         accounts = Accounts(
             feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
             quick=thread, prices=arguments.prices, groups=arguments.user_groups,
@@ -255,10 +253,9 @@ def _people(where: Places, way: str) -> People:
     if way in ("", SHOWN):
         return EVERYBODY
     from gpumon.common.net import token_from
-    from gpumon.common.privacy import KnownUsers
 
     _make_state_dir(where)
-    return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode(), known=KnownUsers())
+    return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode())
 
 
 def _hosts(arguments: argparse.Namespace) -> list[str]:

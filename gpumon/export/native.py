@@ -54,7 +54,7 @@ def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
         IDENTITY,
         [_identity(one, run, users) for one, run in found],
     )
-    named = [((one.uuid, users.words(run.id, run.user)), run) for one, run in found]
+    named = [((one.uuid, users.run_id(run.id, run.user)), run) for one, run in found]
     yield gauge("gpumon_run_epoch", "Epoch of the run, as its framework counts.", _LABELS,
                 [(labels, float(run.epoch) if run.epoch >= 0 else NAN) for labels, run in named])  # fmt: skip
     yield gauge("gpumon_run_epochs", "Epochs that the run plans.", _LABELS,
@@ -78,7 +78,7 @@ def _identity(one: GpuFacts, run: Run, users: UserNames) -> tuple[str, ...]:
     job = next((process.job for process in own if process.job), "") or run.facts.job
     uid, pod = pod_parts(next((process.pod for process in own if process.pod), ""))
     texts = (users.words(text, run.user) for text in (job, uid, pod))
-    return (one.uuid, users.words(run.id, run.user), users.words(run.name, run.user), users.told(run.user), *texts)
+    return (one.uuid, users.run_id(run.id, run.user), users.words(run.name, run.user), users.told(run.user), *texts)
 
 
 GPU = ("gpu", "uuid")

@@ -15,7 +15,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.common.privacy import HIDDEN, People
+from gpumon.common.privacy import SOMEBODY, names_somebody
 from gpumon.export.family import Family, counter, gauge, label_text
 from gpumon.live import LiveState
 from gpumon.model.device import counted, job_parts
@@ -50,11 +50,14 @@ class UserNames(StrEnum):
         return label_text(user)
 
     def words(self, text: str, user: str) -> str:
-        """Return what people wrote, without the name of `user` where users are not told by name."""
-        return label_text(text if self is UserNames.NAME else _NAMELESS.words(text, user))
+        """Return what people wrote; hidden where it names `user` and users are not told by name."""
+        return label_text(SOMEBODY if self is not UserNames.NAME and names_somebody(text, user) else text)
 
-
-_NAMELESS = People(HIDDEN)
+    def run_id(self, run_id: str, user: str) -> str:
+        """Return the id of a run; a hash of it where it names `user` and users are not told by name."""
+        if self is UserNames.NAME or not names_somebody(run_id, user):
+            return label_text(run_id)
+        return "run-" + hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
 
 
 def _uid_of(user: str) -> str:

@@ -133,7 +133,6 @@ def test_whether_a_number_is_known_is_asked_in_one_way(sources: Sequence[Source]
 
 OPENED = {
     "gpumon/storage/sqlite/write.py": "the list of mounts of the kernel",
-    "gpumon/common/privacy.py": "/etc/passwd",
     "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",
     "gpumon/export/textfile.py": "only locked, not read",

@@ -206,7 +206,7 @@ def test_a_pod_that_has_the_name_of_its_user_does_not_tell_it(node: Node, policy
     node.add([tick(1, [gpu()], [process(1, pod=pod, user="ada"), process(2, pod=pod, user="bob")])])
     page = scraped(node, "dcgm", policy)
     (labels,) = page.labels("DCGM_FI_DEV_GPU_TEMP")
-    assert (labels["pod"], labels["namespace"]) == ("notebook-hidden-of-hidden", "team-hidden")
+    assert (labels["pod"], labels["namespace"]) == ("hidden", "hidden")
 
 
 def test_the_job_of_processes_counts_where_the_scheduler_says_nothing(node: Node) -> None:

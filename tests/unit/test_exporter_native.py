@@ -391,8 +391,9 @@ def test_users_are_told_as_the_policy_says(node: Node, policy: UserNames, told: 
     node.add(tick(n, [held(0, energy=1.0 * n)], [process(user=ME, pod=f"0 ns/{ME}-0")], [training]) for n in (1, 2, 3))
     page = scraped(node, users=policy)
     (who,) = page.labels("gpumon_run_info")
-    told_id = f"{ME}-1a2b" if policy is UserNames.NAME else "hidden-1a2b"
-    assert (who["run"], who["name"]) == (told_id, f"net of {ME if policy is UserNames.NAME else 'hidden'}")
+    told_id = policy.run_id(f"{ME}-1a2b", ME)
+    assert (ME in told_id) is (policy is UserNames.NAME)
+    assert (who["run"], who["name"]) == (told_id, f"net of {ME}" if policy is UserNames.NAME else "hidden")
     assert page.value("gpumon_run_epoch", run=told_id) == 1
     assert bool([labels for labels in page.labels("gpumon_gpu_pod_info") if ME in labels["pod_name"]]) is (
         policy is UserNames.NAME

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import subprocess
@@ -14,20 +13,16 @@ from playwright.sync_api import Browser, expect
 from werkzeug.test import TestResponse
 
 from gpumon.common.clock import SECOND
-from gpumon.common.privacy import HASHED, HIDDEN, SOMEBODY, WAYS, KnownUsers, People, local_accounts, under
+from gpumon.common.privacy import HASHED, HIDDEN, SOMEBODY, WAYS, People
 from gpumon.export.scrape import Exporter
 from gpumon.model.frame import RunState
 from gpumon.model.origin import Origin
-from gpumon_web.answers import UNCHANGED, Packed
-from gpumon_web.listed_runs import listed
 from gpumon_web.named_frames import named_frames
-from gpumon_web.named_work import meet_kept, named_work
 from gpumon_web.pages import PAGES
-from gpumon_web.work import processes
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.exported import Node, Page
-from tests.programs import PATIENCE, command
+from tests.programs import command
 from tests.runs import Book, training
 from tests.web.conftest import on_a_port, own_places, visit
 from tests.web.served import Served
@@ -38,6 +33,9 @@ PERSON, FRIEND, GUEST = "wilhelmina", "xaverius", "ypsilanti"
 RUN, SECOND_RUN = f"{PERSON}-net-1a2b", "other-3c4d"
 SALT = b"a-salt-for-tests"
 DAY = "2026-09-21"
+HASHED_RUN = People(HASHED, SALT).run_id(RUN)
+WRITTEN = ("ckpt_", "begun from", "beats-", "/a.py", "'s net", "cannot see")
+"""Parts of texts that people wrote, or that a path stands in: parameters, notes, tags, names, a notice."""
 WINDOW = f"from={TIME // SECOND - 60}&to={TIME // SECOND + 4000}"
 
 
@@ -96,8 +94,7 @@ def text_of(answer: TestResponse) -> str:
 
 def served(kept_files: tuple[str, str], way: str) -> Served:
     ledger, history = kept_files
-    people = People(way, SALT, known=KnownUsers())
-    meet_kept(people, [ledger], [history])
+    people = People(way, SALT)
     found = Served([ticks()], [ledger], histories=[history], people=people)
     found.now = TIME / SECOND + 3700
     found.live.history = history
@@ -106,7 +103,7 @@ def served(kept_files: tuple[str, str], way: str) -> Served:
 
 def addresses(of: Served) -> list[str]:
     """Every route, those of pages with each page and what it may be about, those of programs with what they need."""
-    runs = [RUN, RUN.replace(PERSON, People(HASHED, SALT).alias(PERSON)), RUN.replace(PERSON, SOMEBODY)]
+    runs = [RUN, HASHED_RUN]
     about = f"zone=UTC&day={DAY}&window=24h&gpu=0"
     pages = [
         f"/api/{route}?page={page}&{about}&id={one}{more}"
@@ -132,6 +129,7 @@ def test_no_route_tells_a_name(kept_files: tuple[str, str], way: str) -> None:
         for name in (PERSON, FRIEND, GUEST):
             told = body.replace(own, "")  # what a page says that it was asked for is no news
             assert name not in told, (address, told[max(0, told.index(name) - 200) :][:400])
+        assert [text for text in WRITTEN if text in body] == [], address
         answered += answer.status_code == 200
     assert answered > 60
 
@@ -146,74 +144,19 @@ def test_the_crawl_finds_names_where_they_are_shown(kept_files: tuple[str, str])
     }  # fmt: skip
 
 
-def test_others_whom_a_run_names_are_hashed_there_as_anywhere(kept_files: tuple[str, str]) -> None:
-    of, alias = served(kept_files, HASHED), People(HASHED, SALT).alias
-    hashed = RUN.replace(PERSON, alias(PERSON))
-    about = json.dumps(of.json(f"/api/kept?page=run&id={hashed}"))
-    compared = json.dumps(of.json(f"/api/kept?page=compare&runs={hashed},{SECOND_RUN}"))
-    assert f"/scratch/{alias(FRIEND)}/ckpt_{alias(FRIEND)}.pt" in about
-    assert f"/data/old/{alias(GUEST)}/ckpt_{alias(GUEST)}.pt" in compared
-    assert f"Begun from that of {alias(GUEST)}." in about
-    [own] = [run for run in of.json("/api/v1/runs")["runs"] if run["id"] == hashed]
-    assert {f"beats-{alias(FRIEND)}", f"beats-{alias(GUEST)}"} <= {*own["tags"]}
-
-
-def test_a_list_that_was_made_is_made_again_when_its_runs_name_somebody_who_was_met_since(
-    kept_files: tuple[str, str],
-) -> None:
-    people, ledgers = People(HIDDEN, SALT, known=KnownUsers()), kept_files[:1]
-    with under(people):
-        listed(ledgers, {}, TIME / SECOND, None)
-        first = listed(ledgers, {}, TIME / SECOND, None)
-        assert isinstance(first, Packed)
-        assert listed(ledgers, {}, TIME / SECOND, first.version) == UNCHANGED
-        people.meet([GUEST])
-        again = listed(ledgers, {}, TIME / SECOND, first.version)
-        assert isinstance(again, Packed)
-        assert f"beats-{GUEST}" in gzip.decompress(first.body).decode()
-        assert f"beats-{GUEST}" not in gzip.decompress(again.body).decode()
-
-
-def test_a_run_named_after_somebody_with_an_account_keeps_its_address_when_they_are_first_seen(tmp_path: Path) -> None:
-    passwd = tmp_path / "passwd"
-    passwd.write_text(f"root:x:0:0::/root:/bin/sh\ndaemon:x:1:1::/:/bin/sh\nbroken\n{GUEST}:x:1001:100::/home/g:/bin/sh\n"
-                      "nobody:x:65534:65534::/:/bin/sh\n")  # fmt: skip
-    assert local_accounts(str(passwd)) == [GUEST]
-    assert local_accounts(str(tmp_path / "none")) == []
-    with Book(tmp_path) as book:
-        training(book, f"like-{GUEST}-1a2b", 2, user=FRIEND)
-    people = People(HIDDEN, SALT, known=KnownUsers())
-    meet_kept(people, [str(book.path)], [], local_accounts(str(passwd)))
-    of = Served([ticks(friend=FRIEND)], [str(book.path)], people=people)
-    before = [run["id"] for run in of.json("/api/v1/runs")["runs"]]
-    assert before == [f"like-{SOMEBODY}-1a2b"]
-    of.writer.append(ticks(3701, friend=GUEST))
-    assert GUEST not in text_of(of.client().get("/api/v1/status"))
-    assert [run["id"] for run in of.json("/api/v1/runs")["runs"]] == before
-
-
-def test_users_that_another_process_met_are_known_in_this_one(kept_files: tuple[str, str]) -> None:
-    people, work = People(HIDDEN, SALT, known=KnownUsers()), processes()
-    try:
-        named_work(work, people).ask(listed, lambda: ([kept_files[0]], {}, TIME / SECOND, None)).result(PATIENCE)
-    finally:
-        work.close()
-    assert people.words(f"after {FRIEND}") == f"after {SOMEBODY}"
-
-
 def test_a_hashed_user_is_the_same_everywhere(kept_files: tuple[str, str]) -> None:
     of, alias = served(kept_files, HASHED), People(HASHED, SALT).alias(PERSON)
     for address in ("/api/v1/runs", "/api/v1/status", f"/api/v1/accounts?{WINDOW}", f"/api/v1/runs?user={alias}"):
         assert alias in text_of(of.client().get(address)), address
-    assert of.json(f"/api/v1/run?id={RUN.replace(PERSON, alias)}")["run"]["user"] == alias
+    assert of.json(f"/api/v1/run?id={HASHED_RUN}")["run"]["user"] == alias
     assert of.json(f"/api/v1/events?user={alias}&{WINDOW}")["events"]
     assert People(HASHED, b"another salt").alias(PERSON) != alias
 
 
 def test_runs_of_a_hashed_user_are_compared_and_filtered_by_the_hash(kept_files: tuple[str, str]) -> None:
     of, alias = served(kept_files, HASHED), People(HASHED, SALT).alias(PERSON)
-    hashed = RUN.replace(PERSON, alias)
-    compared = of.json(f"/api/kept?page=compare&runs={hashed},{SECOND_RUN}")
+    hashed, second = HASHED_RUN, People(HASHED, SALT).run_id(SECOND_RUN)
+    compared = of.json(f"/api/kept?page=compare&runs={hashed},{second}")
     assert compared["values"]["title"] == "2 runs compared"
     assert alias in json.dumps(compared["values"]["runs"])
     assert of.json(f"/api/kept?page=runs&user={alias}")["tables"]["runs"]["order"] == [hashed]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.common.errors import GpumonError, UsageError
-from gpumon.common.privacy import in_force
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.storage.ledger.reader import Ledgers
@@ -35,8 +34,7 @@ def list_of_runs(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunChoice = EVERY
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The list of the runs of a choice and its version; no list where it is still the one of version `known`."""
-    met = in_force().known  # a user who was met since then may be named in any of them
-    version = None if live else repr((_stamps(paths), len(met.names) if met else 0))
+    version = None if live else repr(_stamps(paths))
     if version is not None and version == known:
         return None, version
     found = ChosenRuns((), (), (), ())

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon.common.privacy import HIDDEN, SHOWN, People
+from gpumon.common.privacy import HIDDEN, SHOWN, People, names_somebody
 from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
 from gpumon.model.origin import Origin
 from gpumon.model.process import Process
-from gpumon.model.run import RunFacts
 from gpumon.ring.sums import Sums
 from gpumon.storage.usage.totals import USERS, together
 
@@ -49,10 +48,8 @@ class NamedFrames:
         return found._replace(tables=tables)
 
     def origin(self) -> Origin:
-        """The source; its words without names in paths."""
-        origin: Origin = self._live.origin()
-        words = self._people.words
-        return origin._replace(label=words(origin.label), problem=words(origin.problem), notice=words(origin.notice))
+        """The source, without words that may have a path or a name in them."""
+        return _named_origin(self._live.origin(), self._people)
 
 
 def named_frames(live: Any, people: People) -> Any:
@@ -68,6 +65,19 @@ def named(frame: Frame, people: People) -> Frame:
     )  # fmt: skip
 
 
+def _named_origin(origin: Origin, people: People) -> Origin:
+    parts = tuple(part._replace(origin=_named_origin(part.origin, people)) for part in origin.parts)
+    return origin._replace(
+        label=people.label(origin.label), problem=people.text(origin.problem), notice=people.text(origin.notice),
+        parts=parts,
+    )  # fmt: skip
+
+
+def _job(job: str, people: People) -> str:
+    """The number of a job; what is none may be any text."""
+    return job if job.isdigit() else people.text(job)
+
+
 class _NamedParts:
     """The parts of a frame, decoded and renamed when they are asked for."""
 
@@ -81,39 +91,29 @@ class _NamedParts:
     def host(self) -> tuple[float, ...]:
         return self._frame.host
 
-    def _meet(self) -> None:
-        """Know all users of the frame before any text of it is told: one may be named by another."""
-        self._people.meet(one.user for one in self._frame.processes)
-        self._people.meet(one.user for one in self._frame.runs)
-
     def processes(self) -> tuple[Process, ...]:
-        self._meet()
-        words = self._people.words
+        people = self._people
         return tuple(
             one._replace(
-                user=self._people.name(one.user), name=words(one.name, one.user), pod=words(one.pod, one.user),
-                container=words(one.container, one.user), job=words(one.job, one.user),
+                user=people.name(one.user), name=people.text(one.name), pod=people.text(one.pod),
+                container=people.text(one.container), job=_job(one.job, people),
             )
             for one in self._frame.processes
         )  # fmt: skip
 
     def runs(self) -> tuple[Run, ...]:
-        self._meet()
-        words = self._people.words
-        own = self._people._replace(known=None).words  # `train_loss` is of no user `train`, and the ledger has it so
+        people = self._people
         return tuple(
             one._replace(
-                user=self._people.name(one.user), name=words(one.name, one.user), id=words(one.id, one.user),
-                phase=own(one.phase, one.user), facts=self._facts(one),
-                metrics={own(name, one.user): value for name, value in one.metrics.items()},
+                user=people.name(one.user), name=people.run_id(one.id), id=people.run_id(one.id),
+                phase=people.text(one.phase) if names_somebody(one.phase, one.user) else one.phase,
+                facts=one.facts._replace(job=_job(one.facts.job, people)),
+                metrics={
+                    name: value for name, value in one.metrics.items() if not names_somebody(name, one.user)
+                },
             )
             for one in self._frame.runs
         )  # fmt: skip
-
-    def _facts(self, run: Run) -> RunFacts:
-        told, words = run.facts._asdict(), self._people.words
-        texts: dict[str, Any] = {key: words(one, run.user) for key, one in told.items() if isinstance(one, str)}
-        return run.facts._replace(**texts)
 
     def boundaries(self) -> tuple[Boundary, ...]:
         return self._frame.boundaries

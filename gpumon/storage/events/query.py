@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.privacy import SHOWN, SOMEBODY, in_force
 from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, details_of
 from gpumon.model.vendors import is_part, numbered
 from gpumon.model.xids import xid_of
@@ -88,6 +88,10 @@ def devices_of_events(path: str) -> list[str]:
         return [uuid for (uuid,) in typed_rows(file.connection.execute(asked) if file.has_tables else (), str)]
 
 
+_OURS = frozenset(("state", "gpus", "framework", "version", "before", "meaning", "of"))
+"""Details whose texts are gpumon's or a driver's; in others a name or a path may stand."""
+
+
 def _condition(
     connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter
 ) -> tuple[str, list[str | int]]:
@@ -122,12 +126,15 @@ def _read(
         f" WHERE {where} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
     )  # fmt: skip
     rows = [*typed_rows(found_rows, int, str, str, str, str, str, REAL | None, int | None, str)]
-    people.meet({row[3] for row in rows})
     found = []
     for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
         known = BY_NAME.get(kind) or EventKind(kind, kind.replace("_", " "), "info", "")
-        plain = people.plain(details_of(details), user)
-        of = EventSubject(device, people.name(user), people.words(run, user), cause)
+        plain = details_of(details)
+        if not is_named:
+            plain = {
+                key: one if key in _OURS or isinstance(one, int | float) else SOMEBODY for key, one in plain.items()
+            }
+        of = EventSubject(device, people.name(user), people.run_id(run), cause)
         if not is_named and (wanted.user not in ("", of.user) or wanted.run not in ("", of.run)):
             continue
         found.append(

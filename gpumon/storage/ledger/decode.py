@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
-from gpumon.common.privacy import in_force
+from gpumon.common.privacy import SHOWN, in_force
 from gpumon.common.text import clean
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.run import facts_of_row
@@ -257,15 +257,15 @@ def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
 
 def run_row(cells: Cells) -> RunRow:
     """A row of `run`."""
-    people, user = in_force(), cells.text("user")
+    people, run_id = in_force(), cells.text("id")
     return RunRow(
-        id=people.words(cells.text("id"), user),
-        name=people.words(cells.text("name"), user),
-        user=people.name(user),
+        id=people.run_id(run_id),
+        name=cells.text("name") if people.way == SHOWN else people.run_id(run_id),
+        user=people.name(cells.text("user")),
         hostname=cells.text("hostname"),
         framework=cells.text("framework"),
         source=cells.text("source"),
-        label=people.words(cells.text("label"), user),
+        label=people.label(cells.text("label")),
         driver=cells.text("driver"),
         world_size=cells.whole("world_size"),
         epochs=cells.whole("epochs"),
@@ -275,7 +275,7 @@ def run_row(cells: Cells) -> RunRow:
         ended=cells.time("ended"),
         state=cells.state(),
         updated=cells.time("updated"),
-        resumes=people.words(cells.text("resumes"), user),
+        resumes=people.run_id(cells.text("resumes")),
         seconds=cells.real("seconds"),
     )
 

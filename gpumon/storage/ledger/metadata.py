@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from gpumon.common.privacy import in_force
 from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
 from gpumon.storage.ledger.decode import Cells
 from gpumon.storage.ledger.records import NoteRow, Particulars
@@ -62,19 +61,6 @@ def particulars(parameters: Iterable[Cells], notes: Iterable[Cells], tags: Itera
         ),
         tags=tag_names(tags),
         omitted=omitted if isinstance(omitted, int) else 0,
-    )
-
-
-def named(user: str, *rows: Iterable[Cells]) -> Particulars:
-    """Return the particulars of a run of `user`, with names as the policy has them."""
-    found, people = particulars(*rows), in_force()
-    return found._replace(
-        config=people.plain(dict(found.config), user),
-        program=people.plain(dict(found.program), user),
-        notes=tuple(
-            one._replace(text=people.words(one.text, user), author=people.name(one.author)) for one in found.notes
-        ),
-        tags=tuple(people.words(tag, user) for tag in found.tags),
     )
 
 

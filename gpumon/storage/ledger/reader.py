@@ -33,7 +33,7 @@ from gpumon.storage.ledger.decode import (
     step_rows,
     usage_rows,
 )
-from gpumon.storage.ledger.metadata import about_conditions, named, tag_names
+from gpumon.storage.ledger.metadata import about_conditions, particulars, tag_names
 from gpumon.storage.ledger.records import (
     AWAITED,
     USAGE_INDEX,
@@ -67,9 +67,6 @@ class Ledger:
         self.path = path
         self._db = _opened(path)
         self._db.row_factory = decode.cells_of
-        if in_force().way != SHOWN:  # any of its users may be named by another one
-            with self._reading():
-                in_force().meet([row.text("user") for row in self._rows("SELECT DISTINCT user FROM run")])
 
     def __enter__(self) -> Ledger:
         return self
@@ -122,7 +119,7 @@ class Ledger:
         people = in_force()
         with self._reading():
             return [
-                RunNames(people.words(row.text("id"), row.text("user")), people.name(row.text("user")),
+                RunNames(people.run_id(row.text("id")), people.name(row.text("user")),
                          row.text("framework"))
                 for row in self._rows("SELECT id, user, framework FROM run")
             ]  # fmt: skip
@@ -294,7 +291,7 @@ class Ledger:
             gpus=gpus,
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
-            tags=tuple(in_force().words(tag, self._user(run_id)) for tag in self._tags(run_id)),
+            tags=self._tags(run_id),
             newest=self._count(f"SELECT coalesce(min(epoch), -1) FROM ({newest})", run_id),
             energy_least=came_to[USAGE_INDEX["energy_least"]],
         )
@@ -317,8 +314,9 @@ class Ledger:
             return self._about(self._as_written(run_id))
 
     def _about(self, run_id: str) -> Particulars:
-        return named(
-            self._user(run_id),
+        if in_force().way != SHOWN:  # anybody may be named in it
+            return Particulars()
+        return particulars(
             *(
                 self._rows(f"SELECT * FROM {table} WHERE run = ? ORDER BY {order} LIMIT {_MOST_ABOUT}", run_id)
                 for table, order in (("parameter", "kind, place, name"), ("note", "time, text"), ("tag", "tag"))
@@ -334,34 +332,22 @@ class Ledger:
         return {run_id: tag_names(of_run[:_MOST_ABOUT]) for run_id, of_run in rows.items()}
 
     def listed_tags(self) -> dict[str, Sequence[str]]:
-        """Tags of every run that has some, by its id, both as `listed` shows them."""
-        words, rows = in_force().words, dict[tuple[str, str], list[Cells]]()
-        query = "SELECT id, user, tag, removed FROM tag JOIN run ON run.id = tag.run ORDER BY id, tag"
-        with self._reading():
-            for row in self._rows(query):
-                rows.setdefault((row.text("id"), row.text("user")), []).append(row)
-        return {
-            words(run_id, user): [words(tag, user) for tag in tag_names(of_run[:_MOST_ABOUT])]
-            for (run_id, user), of_run in rows.items()
-        }
+        """Tags of every run that has some, by its id, as `listed` shows them; none where names are not shown."""
+        return self.all_tags() if in_force().way == SHOWN else {}
 
     def _tags(self, run_id: str) -> Sequence[str]:
+        if in_force().way != SHOWN:  # anybody may be named in one
+            return ()
         query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
         return tag_names(self._rows(query, run_id))
-
-    def _user(self, run_id: str) -> str:
-        """The name of its user as the file has it; empty where names are shown as they are."""
-        if in_force().way == SHOWN:
-            return ""
-        return next((row.text("user") for row in self._rows("SELECT user FROM run WHERE id = ?", run_id)), "")
 
     def _as_written(self, run_id: str) -> str:
         """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
         if self._rows("SELECT id FROM run WHERE id = ?", run_id):
             return run_id
-        for row in self._rows("SELECT id, user FROM run"):
+        for row in self._rows("SELECT id FROM run"):
             found = row.get("id")
-            if isinstance(found, str) and run_id in (clean(found), in_force().words(clean(found), row.text("user"))):
+            if isinstance(found, str) and run_id in (clean(found), in_force().run_id(clean(found))):
                 return found
         return run_id
 

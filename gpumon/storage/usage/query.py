@@ -66,7 +66,6 @@ def read_users(path: str, begin: float, end: float) -> list[str]:
         rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)) if file.has_tables else ()
         users = [user for (user,) in typed_rows(rows, str)]
     people = in_force()
-    people.meet(users)
     return sorted({people.name(user) for user in users} - {""})
 
 
@@ -74,16 +73,14 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -
     window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([only] if only else []))
     where = "hour >= ? AND hour < ?" + (" AND device = ?" if only else "")
     accounts: dict[tuple[int, str], list[Account]] = {}
-    people, users = in_force(), set[str]()
+    people = in_force()
     connection.execute("BEGIN")  # both tables as they are at one moment
     rows = connection.execute(
         f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where} ORDER BY held DESC, user",
         window,
     )
     for hour, device, user, *sums in typed_rows(rows, int, str, str, *[REAL] * len(USER_COLUMNS)):
-        users.add(user)
         accounts.setdefault((hour, device), []).append(Account(people.name(user), *sums))
-    people.meet(users)
     rows = connection.execute(
         f"SELECT hour, device, {', '.join(DEVICE_COLUMNS)} FROM device_hour WHERE {where} ORDER BY hour, device", window
     )
