@@ -118,20 +118,6 @@ def test_a_run_that_was_deleted_is_not_recorded_again(tmp_path: Path) -> None:
     assert KEY in _load_state(store.db).ended
 
 
-def test_a_ledger_without_particulars_is_read(tmp_path: Path) -> None:
-    with Book(tmp_path) as book:
-        training(book)
-        for table in ("parameter", "note", "tag", "forgotten"):
-            book.db.execute(f"DROP TABLE {table}")
-        with Ledger(str(book.path)) as ledger:
-            record = ledger.record("resnet50-1a2b")
-            assert not record.about.config
-            assert len(record.epochs) == 3
-            assert ledger.runs()[0].tags == ()
-            assert ledger.runs(tags=["x"]) == []
-            assert ledger.runs(where=[("lr", "1")]) == []
-
-
 def add(book: Book, run_id: str, **config: Any) -> None:
     for place, (name, value) in enumerate(config.items()):
         book.add("parameter", run=run_id, kind=0, name=name, place=place, value=json.dumps(value), rank=0)
