@@ -19,13 +19,16 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import MADE_UP, Device
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA
 from gpumon.storage.history.grid import Grid
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
 from gpumon_tui.pages.runs import RunsPage
+from gpumon_tui.pictures.overview import OverviewPicture
 from gpumon_tui.pictures.overview_past import _in_columns, _ToldEpoch
+from gpumon_tui.pictures.picture import Room
 from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
@@ -43,6 +46,7 @@ from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
 from gpumon_tui.renderables.value_axis import value_axis
+from gpumon_tui.view import View
 from tests.builders import judged, sample
 from tests.builders import run as run_of
 from tests.tui.fakes import START, FakeFeed
@@ -753,3 +757,37 @@ def test_two_rows_of_processes_stand_below_their_headings_and_the_head_counts_th
     assert lines[at].startswith(" Processes  9 by memory  +7 ▼ ")
     assert lines[at + 1].split()[:3] == ["PID", "GPU", "user"]
     assert [line.split()[0] for line in lines[at + 2 : -1]] == ["1296", "1037"]
+
+
+class Flickering(FakeFeed):
+    """In odd seconds some values are unknown, and all runs are over."""
+
+    def sample(self, device: Device, second: int) -> Sample:
+        made = super().sample(device, second)
+        if device.index == 3:
+            made.values[GPU_INDEX["gpu.memory_total"]] = 24 * 2**30
+        unknown = ("gpu.fan", "gpu.encoder_utilization") + ("gpu.memory_total",) * (device.index == 3)
+        for name in unknown if second % 2 else ():
+            made.values[GPU_INDEX[name]] = NAN
+        return made
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        made = super().processes(second)
+        return tuple(one._replace(sm_utilization=NAN, cpu_utilization=NAN) for one in made) if second % 2 else made
+
+    def runs(self, second: int) -> tuple[Run, ...]:
+        made = super().runs(second)
+        return tuple(one._replace(metrics={}, state=RunState.FINISHED) for one in made) if second % 2 else made
+
+
+@pytest.mark.parametrize(("part", "title"), [("gpus", "GPU"), ("runs", "run"), ("processes", "PID")])
+def test_a_column_stays_when_its_values_are_unknown_for_a_second(part: str, title: str) -> None:
+    view, feed = View(), Flickering(gpus=4, first=600, seconds=605)
+    picture = getattr(OverviewPicture(view), part)
+    picture.size = Room(200, 12)
+    headings = []
+    for frame in feed.frames:
+        view.add(frame)
+        view.frame, view.origin = frame, feed.origin()
+        headings.append(next(text for line in picture.lines() if (text := plain(line)).split()[:1] == [title]))
+    assert len(set(headings)) == 1

@@ -16,18 +16,23 @@ from gpumon.analysis.ranks import Ranks, ranks_of, run_memory
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.runs import notes
-from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState
+from gpumon.model.device import Device
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
+from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.process import Process
 from gpumon.model.run import RunFacts
 from gpumon.recording.content import KnownParts
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import gpu_status
+from gpumon_tui.gpu_status import HEAT_THROTTLED, gpu_status
 from gpumon_tui.layout import overview_plan
 from gpumon_tui.pictures.overview import OverviewPicture
+from gpumon_tui.pictures.overview_charts import ChartsPicture
+from gpumon_tui.pictures.overview_sections import AttentionPicture
 from gpumon_tui.pictures.picture import Room
 from gpumon_tui.renderables import epoch_lines, run_list
+from gpumon_tui.renderables.attention import attention
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.gpu_rooms import gpu_rooms
@@ -571,3 +576,33 @@ class TestWhileFramesOfThePastAreRead:
         for frame in feed.frames[5:]:
             view.add(frame)
         assert [status.state for status in view.statuses] == states
+
+    def test_no_value_and_no_state_is_of_an_old_frame(self) -> None:
+        class Cooled(FakeFeed):
+            """Hot for the first ten seconds."""
+
+            def sample(self, device: Device, second: int) -> Sample:
+                made = super().sample(device, second)
+                made.values[GPU_INDEX["gpu.throttled_hw_thermal"]] = float(min(second, 10))
+                return made
+
+        view = self.view(Cooled(), 5)
+        assert all(view.label(status).word != HEAT_THROTTLED for status in view.statuses)
+        assert not [one for one in view.found.all() if "heat" in one.kind or "therm" in one.kind]
+        assert isnan(view.rate(view.samples[0].device.uuid, "gpu.pcie_received"))
+
+    def test_charts_of_a_single_gpu_claim_no_old_epoch_and_no_missing_samples(self) -> None:
+        picture = ChartsPicture(self.view(FakeFeed(gpus=1), 5))
+        picture.size = Room(120, 20)
+        shown = "\n".join("".join(segment.text for segment in line) for line in picture.lines())
+        assert "reading history" in shown
+        assert "no samples" not in shown
+        assert re.search(r"resnet50 +7 \(8/90\)", shown), "where the run is now"
+
+    def test_nothing_is_called_fine(self) -> None:
+        view = self.view(FakeFeed(gpus=1, first=600, processes_count=0), 1)
+        picture = AttentionPicture(view)
+        picture.size = Room(120, 4)
+        assert not view.found.groups()
+        assert "reading" in picture.detail()[0].text
+        assert "Nothing" not in str(attention([], (), 80, is_read=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from rich.style import Style
@@ -84,11 +85,14 @@ _QUIET = frozenset({
 })  # fmt: skip
 
 
-def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0) -> GpuLabel:
-    """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the frame in seconds."""
+def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0, now: float = inf) -> GpuLabel:
+    """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …
+
+    `age` of the frame in seconds; `now` is its time (s since 1970), by which heat is judged.
+    """
     uuid, state = status.sample.device.uuid, status.state
     if state not in SILENT:
-        severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
+        severity = heat({metric.name: history.last(uuid, metric.name, now) for metric in THERMAL})
         if severity is not Severity.INFO:
             # What holds a GPU and does nothing keeps its word: all that counts or times it says the same.
             word = status.word(age) if state is GpuState.HELD else HEAT_THROTTLED

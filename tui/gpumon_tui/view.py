@@ -25,7 +25,7 @@ from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import ProcessLooks
 from gpumon_tui.feed import Player
 from gpumon_tui.freshness import NOW, freshness
-from gpumon_tui.gpu_status import SteadyStatuses
+from gpumon_tui.gpu_status import GpuLabel, SteadyStatuses, gpu_status
 from gpumon_tui.happened import Happened
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.last_minutes import LastMinutes
@@ -238,6 +238,14 @@ class View:
             self._counted_of = self.statuses
             self._counted = self._steady.take(self.statuses, self.now)
         return self._counted
+
+    def rate(self, uuid: str, metric: str) -> float:
+        """Return the rate of a counter of a GPU at the frame on screen, or NaN while that frame is not taken in."""
+        return self.history.last(uuid, metric, self.now)
+
+    def label(self, status: GpuStatus) -> GpuLabel:
+        """Return the state of a GPU as it is shown with the frame on screen."""
+        return gpu_status(status, self.history, self.freshness.frame_age, self.now)
 
     @property
     def has_read(self) -> bool:

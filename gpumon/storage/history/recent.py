@@ -199,10 +199,16 @@ class RecentHistory:
         return self._columns.get(subject, {}).get(metric, EMPTY)
 
     def last(self, subject: str, metric: str, until: float = inf) -> float:
-        """The value of the newest frame that is not later than `until` (s since 1970), or NaN."""
+        """The value of the newest frame that is not later than `until` (s since 1970), or NaN.
+
+        Unknown where that frame is more than a pause before `until`, as while older frames are still being read.
+        """
         values = self._values(subject, metric)
         place = bisect_right(self._times, until) - 1
-        return values[place] if values and place >= 0 else NAN
+        if not values or place < 0:
+            return NAN
+        usual = max(SHORTEST_INTERVAL, min(self._jumps, default=0.0))
+        return NAN if until - self._times[place] > PAUSE * usual and until < inf else values[place]
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
         """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""

@@ -17,7 +17,7 @@ from gpumon.model.frame import Frame
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import HOST
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import gpu_status, holder
+from gpumon_tui.gpu_status import holder
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.picture import Picture
 from gpumon_tui.renderables import gpu_heading, nogpu
@@ -50,6 +50,10 @@ class GpuTablePicture(Picture):
         self._pictures: Memo[Line] = Memo()
         self._rows: Memo[Line] = Memo()
         self._unmeasured: Memo[frozenset[str]] = Memo()
+        self._told: set[str] = set()
+        """Metrics of `SELDOM_TOLD` that some GPU has or had a value of: no column goes when a value does."""
+        self._sizes: dict[str, float] = {}
+        """Memory of each GPU in GiB, as it was last known: one that is lost still has as much."""
         self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
         self._known: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
         """Of a frame, the begin of history, and while that is being taken in, its end."""
@@ -84,6 +88,10 @@ class GpuTablePicture(Picture):
             lines.append(self._epochs(columns, grid) if is_on_gpu else [])
         return lines[:height]
 
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._told, self._sizes = set(), {}
+
     def problem_rows(self, cells: int, rows: int) -> int:
         """Rows that it takes to say why there is no GPU, of at most so many."""
         return len(self._problem(cells, rows))
@@ -103,7 +111,7 @@ class GpuTablePicture(Picture):
         status = next((one for one in view.statuses if one.sample.device.uuid == view.subject), None)
         if status is None:
             return ""
-        label = gpu_status(status, view.history, view.freshness.frame_age)
+        label = view.label(status)
         return gpu_text(status, view.run_on(status.sample), label.word)
 
     @property
@@ -140,9 +148,17 @@ class GpuTablePicture(Picture):
         longest = max((len(sample.device.label) for sample in samples), default=1)
         cells = self._rooms.cells
         seldom = SELDOM_TOLD if cells >= VERY_WIDE else ()
-        told = frozenset(name for name in seldom if any(isfinite(sample.value(name)) for sample in samples))
-        totals = len(gpu_heading.totals(samples)) > 1
-        return gpu_columns(cells, longest, totals=totals, told=told, missing=self._missing())
+        self._told.update(name for name in seldom if any(isfinite(sample.value(name)) for sample in samples))
+        totals = len(self._totals()) > 1
+        return gpu_columns(cells, longest, totals=totals, told=frozenset(self._told), missing=self._missing())
+
+    def _totals(self) -> set[float]:
+        """The different sizes of memory of the GPUs on screen, as far as they are or were known."""
+        samples = [sample for sample in self.view.samples if not sample.device.is_divided]
+        for sample in samples:
+            if isfinite(total := sample.value("gpu.memory_total")):
+                self._sizes[sample.device.uuid] = round(total / 2**30, 1)
+        return {self._sizes[sample.device.uuid] for sample in samples if sample.device.uuid in self._sizes}
 
     def _missing(self) -> frozenset[str]:
         """The columns for which no GPU has a sensor: known of each once, so that none comes or goes with a value."""
@@ -191,14 +207,13 @@ class GpuTablePicture(Picture):
         return [heading, drawn(line, cells), self._epochs(columns, grid)]
 
     def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
-        samples = self.view.samples
         if rooms.answer:
             edge = self.view.freshness.edge
             told = gpu_heading.answer(statuses, columns.cells, edge) if not self.view.age else []
             return [self._rows.get("answer", told, lambda: told), []]
         if not rooms.heading:
             return []
-        sizes = gpu_heading.totals(samples)
+        sizes = self._totals()
         edge = self.view.freshness.edge
         shows = columns, self.view.glance, sizes, edge, self.view.has_read
 
@@ -216,13 +231,12 @@ class GpuTablePicture(Picture):
         idle = ""
         if state is GpuState.HELD and since is not None and since.seconds >= 60:
             idle = f"{'> ' if since.at_least else ''}{units.short(since.seconds)}"
-        last = view.history.last
         gpu = GpuLine(
             sample=sample, state=state, idle=idle,
-            label=gpu_status(status, view.history, view.freshness.frame_age),
+            label=view.label(status),
             holder=holder(sample, run, status.processes, len(status.runs)), left=self._left(run.id) if run else NAN,
-            received=last(uuid, "gpu.pcie_received") if columns.received else NAN,
-            sent=last(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),
+            received=view.rate(uuid, "gpu.pcie_received") if columns.received else NAN,
+            sent=view.rate(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),
             bracket=bracket, is_selected=uuid == view.subject,
         )  # fmt: skip
         ground = theme.CURSOR if gpu.is_selected and self.active else None

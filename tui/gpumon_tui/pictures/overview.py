@@ -41,8 +41,8 @@ class OverviewPicture:
 
     def forget(self) -> None:
         """Begin anew, as with frames of another source."""
-        self.charts.forget()
-        self.ranks.forget()
+        for part in (self.gpus, self.charts, self.runs, self.processes, self.ranks):
+            part.forget()
 
     def activate(self, part: ActivePicture) -> None:
         """Send keys to a part."""
@@ -96,7 +96,7 @@ class OverviewPicture:
     def take_run(self) -> None:
         """Select the run of the selected GPU, if it has one."""
         sample = self.view.sample
-        run = self.view.epochs.run(sample.run) if sample is not None and sample.run else None
+        run = self.view.run_on(sample) if sample is not None else None
         if run is not None:
             self.view.selected_run = run.id
 

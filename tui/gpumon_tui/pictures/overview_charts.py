@@ -10,7 +10,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import GpuLabel, gpu_status, holder, of_now
+from gpumon_tui.gpu_status import GpuLabel, holder, of_now
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.pictures.picture import Picture
@@ -59,29 +59,29 @@ class ChartsPicture(Picture):
         drawn, _ = view.epochs_drawn()
         gpu = GpuCharts(
             sample=sample,
-            run=view.epochs.run(sample.run) if sample.run else None,
+            run=view.run_on(sample),
             large=self._large.get(view.history, uuid, LARGE, grid, until=view.now, interval=interval),
             small=self._small.get(view.history, uuid, small, fine, until=view.now, interval=interval)
             if plan.small
             else {},
             grid=grid, marks=drawn.marks, faults=drawn.faults, now=view.now, window=view.glance,
             edge=view.freshness.edge,
-            sent=view.history.last(uuid, "gpu.pcie_sent") if plan.small else NAN,
+            sent=view.rate(uuid, "gpu.pcie_sent") if plan.small else NAN,
             fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],
-            is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval,
+            is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval, is_read=view.has_read,
         )  # fmt: skip
         return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
 
     def _label(self, sample: Sample) -> GpuLabel:
         view = self.view
         status = next(one for one in view.statuses if one.sample.device.uuid == sample.device.uuid)
-        return gpu_status(status, view.history, view.freshness.frame_age)
+        return view.label(status)
 
     def _who(self, sample: Sample) -> Line:
         """The state in words, who has the GPU, and how far its run is: there is no row that says so."""
         view = self.view
         status = view.statuses[0]
-        run = view.epochs.run(sample.run) if sample.run else None
+        run = view.run_on(sample)
         label = self._label(sample)
         is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
         idle = status.since if is_idle else None

@@ -21,7 +21,7 @@ from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import overview_rows, processes
 from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.lean_section import LeanPlace, fitting, headings, put_row
-from gpumon_tui.renderables.nothing_to_list import NO_PROCESS_DATA, NO_RUN_DATA
+from gpumon_tui.renderables.nothing_to_list import NO_PROCESS_DATA, NO_RUN_DATA, READING_HISTORY
 from gpumon_tui.renderables.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
@@ -56,6 +56,8 @@ class AttentionPicture(SectionPicture):
             whole = f"the current state is unknown{behind}"
             brief = f"unknown{behind}" if behind else "state unknown"
             return [Segment(whole if len(whole) <= room else brief, theme.WARN)]
+        if not found and view.filling:  # rules look at the last minutes too
+            return [Segment(READING_HISTORY, theme.DIM)]
         if not found:
             unknown = view.not_judged()
             told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
@@ -96,6 +98,12 @@ class RunPicture(SectionPicture):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._paces: Memo[RecentPace] = Memo()
+        self._empty: frozenset[str] | None = None
+        """As for processes."""
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._empty = None
 
     @property
     def selected(self) -> Hashable:
@@ -185,7 +193,8 @@ class RunPicture(SectionPicture):
 
         columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
         empty = overview_rows.empty_of_runs(self.view.ranks)
-        return fitting(columns, self.left + (cells >= NARROW), cells - self.left, empty)
+        self._empty = empty if self._empty is None else self._empty & empty
+        return fitting(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
 
     def _brief(self) -> Line:
         """All in one line: those that have no room are counted."""
@@ -215,8 +224,12 @@ class ProcessPicture(SectionPicture):
         self._of: Frame | None = None
         self._ordered: list[Process] = []
         self._drawn_rows: Memo[Placed] = Memo()
-        self._empty: frozenset[str] = frozenset()
-        """Titles of columns for which no process has anything."""
+        self._empty: frozenset[str] | None = None
+        """Titles of columns for which no process has or had anything: none goes when a value does."""
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._empty = None
 
     @property
     def selected(self) -> Hashable:
@@ -285,14 +298,15 @@ class ProcessPicture(SectionPicture):
 
     @property
     def _columns(self) -> tuple[LeanPlace, ...]:
-        return fitting(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty)
+        return fitting(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty or frozenset())
 
     def _order(self) -> None:
         view = self.view
         if self._of is view.frame:
             return
         self._of = view.frame
-        self._empty = overview_rows.empty_of_processes(view.processes)
+        empty = overview_rows.empty_of_processes(view.processes)
+        self._empty = empty if self._empty is None else self._empty & empty
         places = view.process_facts().places
         self._ordered = sorted(
             view.processes,

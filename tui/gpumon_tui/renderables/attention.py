@@ -11,6 +11,7 @@ from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_find
 from gpumon.diagnosis.gpu import nothing_found
 from gpumon.model import units
 from gpumon_tui import theme
+from gpumon_tui.renderables.nothing_to_list import READING_HISTORY
 from gpumon_tui.renderables.text_width import Line, cut, safe, width
 
 STYLES: dict[Severity, Style] = {
@@ -29,15 +30,17 @@ def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[
 
 
 def attention(
-    found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False, unknown: Sequence[str] = ()
-) -> list[Line]:
+    found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False, unknown: Sequence[str] = (),
+    *, is_read: bool = True,
+) -> list[Line]:  # fmt: skip
     """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known.
 
-    `unknown` is what no rule could judge.
+    `unknown` is what no rule could judge; until history `is_read`, none has judged all.
     """
     lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
+    none = nothing_found(unknown) if is_read else READING_HISTORY
     if not is_old and all(one.severity is Severity.INFO for one in found):
-        lines += [[Segment(part, theme.PLAIN)] for part in wrapped(nothing_found(unknown), cells)]
+        lines += [[Segment(part, theme.PLAIN)] for part in wrapped(none, cells)]
     for group in group_findings(selected_first(found, selected)):
         one = group.first
         style = STYLES[one.severity]

@@ -20,6 +20,7 @@ from gpumon_tui.renderables.averaged import averaged, span_words
 from gpumon_tui.renderables.gpu_facts import card_head
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.memory_bar import CELL, memory_bar, tint
+from gpumon_tui.renderables.nothing_to_list import READING_HISTORY
 from gpumon_tui.renderables.numerals import numerals
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.section import NAME
@@ -87,6 +88,8 @@ class GpuCharts(NamedTuple):
     """The begin of history (s since 1970), or NaN."""
     interval: float = 1.0
     """Seconds from sample to sample."""
+    is_read: bool = True
+    """Whether all of history is read: only then is it known that there are no samples."""
 
 
 def small_of(sample: Sample) -> tuple[str, ...]:
@@ -215,7 +218,8 @@ def _chart(
     if not _known(curve.mean) and lines:
         why = gpu.sample.device.missing.get(name)
         asleep = gpu.sample.reason if gpu.sample.state is Availability.ASLEEP else ""
-        reason = why.reason if why is not None else asleep or "no samples in this window"
+        none = "no samples in this window" if gpu.is_read else READING_HISTORY
+        reason = why.reason if why is not None else asleep or none
         lines[rows // 2] = _beside([], plan.before, [Segment(fit(reason, plan.cells).center(plan.cells), theme.DIM)])
     return lines
 

@@ -13,7 +13,6 @@ from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.model import units
-from gpumon.model.frame import Sample
 from gpumon.storage.history.grid import Grid
 from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
@@ -27,12 +26,6 @@ from gpumon_tui.renderables.time_columns import window_words
 EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Of so many epochs one is marked, so that marks are at least so many cells apart:"""
 APART = 8
-
-
-def totals(samples: Sequence[Sample]) -> set[float]:
-    """Return the different sizes of memory there are, but for GPUs whose instances have it."""
-    found = (sample.value("gpu.memory_total") for sample in samples if not sample.device.is_divided)
-    return {round(total / 2**30, 1) for total in found if isfinite(total)}
 
 
 def heading(

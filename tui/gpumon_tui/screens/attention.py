@@ -22,10 +22,13 @@ class Findings(Text):
         view = self.view
         return [
             [Segment("Attention", theme.TITLE)],
-            *attention(view.found.all(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged()),
+            *attention(
+                view.found.all(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged(),
+                is_read=not view.filling,
+            ),
             [],
             [Segment("press any key to close", theme.DIM)],
-        ]
+        ]  # fmt: skip
 
 
 class Attention(Scrolled):

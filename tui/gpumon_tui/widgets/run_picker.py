@@ -81,6 +81,8 @@ class RunPicker:
         self._heading: Memo[Line] = Memo()
         self._cells: Memo[Row] = Memo()
         self._places: Memo[tuple[tuple[TableColumn, ...], PlacedColumns]] = Memo()
+        self._had: frozenset[str] = frozenset()
+        """Titles of columns for which a run of a frame has or had something: none goes when a value does."""
 
     def find(self, run_id: str) -> ListedRun | None:
         """The run of an id, if it is shown."""
@@ -210,7 +212,8 @@ class RunPicker:
 
     def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
         """All columns, and those that some run has something for and that have room."""
-        known = self._past.known | run_list.known([run for _, run in self._live])
+        self._had |= run_list.known([run for _, run in self._live])
+        known = self._past.known | self._had
 
         def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
             columns = run_list.columns(cells)

@@ -13,7 +13,7 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.model import units
 from gpumon.storage.history.query import HOST
 from gpumon_tui import palette, theme
-from gpumon_tui.gpu_status import SILENT, gpu_status
+from gpumon_tui.gpu_status import SILENT
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.board import moment, shown_gpus
 from gpumon_tui.pages.chart.laid_over import joined, peers_line
@@ -268,7 +268,7 @@ def _gpus(state: ChartState) -> list[Line]:
         processes = [process for process in status.processes if process.started < before]
         is_of_now = not read
         if is_of_now and status.state in SILENT and not view.age > 0:
-            label = gpu_status(status, view.history, view.freshness.frame_age)
+            label = view.label(status)
             line.append(Segment(label.word, label.style))
         elif runs:
             first = runs[0].first

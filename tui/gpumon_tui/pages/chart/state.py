@@ -388,7 +388,7 @@ class ChartState:
         if metric in COUNTED:
             return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
         if metric in KEPT or BY_NAME[metric].kind is Kind.COUNTER:
-            return view.history.last(subject, metric, view.now)
+            return view.rate(subject, metric)
         sample = next((of_now(one) for one in view.samples if one.device.uuid == subject), None)
         return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
 
