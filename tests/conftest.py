@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def cannot(reason: str) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     fuzzing.choose(config.option.markexpr)
+    # Messages name commands as a shell finds them: as with an activated environment.
+    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell lets what it starts in the background ignore Ctrl-C, and programs of tests would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)

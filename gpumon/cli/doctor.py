@@ -19,6 +19,7 @@ from gpumon.cli.streams import of_words, terminal_width
 from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.common.paths import places
+from gpumon.common.program import callable_commands
 from gpumon.common.text import clean
 from gpumon.model.units import counted
 from gpumon.sources.registry import examined
@@ -54,7 +55,7 @@ def lines(sections: Sequence[CheckSection], first: str, width: int) -> Iterator[
 
 def _told(head: str, text: str, width: int) -> Iterator[str]:
     """A text behind its head, in lines of whole words below each other."""
-    told = clean(text, _LONGEST)
+    told = clean(callable_commands(text), _LONGEST)
     if width:
         told = of_words(told, width - len(head))
     first, *others = told.split("\n")

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import make_private_dir, places
+from gpumon.common.program import callable_commands
 
 CRASH = "crash.txt"
 
@@ -105,6 +106,7 @@ def is_output(error: OSError) -> bool:
 def say(text: str) -> None:
     """Write a line to stderr, where anybody reads it; to a terminal, in lines of whole words."""
     try:
+        text = callable_commands(text)
         cells = terminal_size(sys.stderr.fileno())[0] if sys.stderr.isatty() else 0
         print(of_words(text, cells) if cells else text, file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -19,7 +19,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float, unit: Unit) -> str:
-    """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1980 MHz`."""
+    """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1.98 GHz`."""
     return signed(_WRITERS[unit](value)) if math.isfinite(value) else MISSING
 
 
@@ -396,7 +396,7 @@ _WRITERS: dict[Unit, Callable[[float], str]] = {
     Unit.WATTS: lambda value: f"{value:,.0f} W",
     Unit.JOULES: _joules,
     Unit.CELSIUS: lambda value: f"{value:.0f} °C",
-    Unit.HERTZ: lambda value: f"{value / 1e6:.0f} MHz",
+    Unit.HERTZ: lambda value: f"{value / 1e9:.2f} GHz",
     Unit.SECONDS: duration,
     Unit.COUNT: lambda value: f"{value:,.0f}" if value == int(value) else f"{value:,.2f}",
     Unit.BITS: lambda value: f"0x{int(value):x}",

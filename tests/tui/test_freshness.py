@@ -14,6 +14,7 @@ from rich.color import Color
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
+from gpumon.common.program import program
 from gpumon.live import LiveState
 from gpumon.model.frame import Boundary, Run, RunState
 from gpumon.model.metrics import GPU_INDEX, PROCESSES, Availability
@@ -24,7 +25,6 @@ from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago
-from gpumon_tui.program import program
 from gpumon_tui.renderables import nogpu
 from gpumon_tui.renderables.processes import no_process
 from tests.builders import sample

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pytest
 
-from gpumon_tui.program import program
+from gpumon.common.program import program
 from tests.programs import command, environment
 from tests.tui.pseudo import Pseudo
 from tests.tui.terminal import Terminal, shown

@@ -31,7 +31,7 @@ MIB, GIB = 2.0**20, 2.0**30
         (3.6e6, Unit.JOULES, "1.00 kWh"),
         (66.0, Unit.CELSIUS, "66 °C"),
         (-3.0, Unit.CELSIUS, "−3 °C"),
-        (1980e6, Unit.HERTZ, "1980 MHz"),
+        (1980e6, Unit.HERTZ, "1.98 GHz"),
         (200.0, Unit.SECONDS, "3:20"),
         (3.0, Unit.COUNT, "3"),
         (2.5, Unit.COUNT, "2.50"),

@@ -33,7 +33,7 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("bytes", lambda value: units.number(value, Unit.BYTES), BYTES),
     ("watts", lambda value: units.number(value, Unit.WATTS), WATTS),
     ("celsius", lambda value: units.number(value, Unit.CELSIUS), (*WATTS, -3.0)),
-    ("megahertz", lambda value: units.number(value, Unit.HERTZ), tuple(value * 1e6 for value in WATTS)),
+    ("gigahertz", lambda value: units.number(value, Unit.HERTZ), tuple(value * 1e6 for value in WATTS)),
     ("joules", lambda value: units.number(value, Unit.JOULES), JOULES),
     ("duration", units.duration, SECONDS),
     ("brief", units.brief, (*SECONDS, 0.9994, 0.9995, 0.0125)),

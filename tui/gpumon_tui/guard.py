@@ -17,7 +17,7 @@ from threading import Thread, Timer, main_thread
 from types import FrameType
 
 from gpumon.common.errors import GpumonError
-from gpumon_tui.program import program
+from gpumon.common.program import program
 
 ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 GRACE = 1.5

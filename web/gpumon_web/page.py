@@ -22,7 +22,7 @@ Cells = dict[str, Any]
 """Values by name: of a page, or of a row, as JSON has them."""
 
 NUMBERS = frozenset({
-    "count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "elapsed", "lasting",
+    "count", "percent", "bytes", "watts", "celsius", "gigahertz", "joules", "duration", "span", "elapsed", "lasting",
     "logged",
 })  # fmt: skip
 """Kinds of values that stand at the right of a column, and sort from the largest first."""

@@ -97,7 +97,7 @@ _SCALES = {
     Unit.BYTES: Scale(2.0**-30, " GiB", 1),
     Unit.WATTS: Scale(1.0, " W", 0),
     Unit.CELSIUS: Scale(1.0, " °C", 0),
-    Unit.HERTZ: Scale(1e-6, " MHz", 0),
+    Unit.HERTZ: Scale(1e-9, " GHz", 2),
     Unit.BYTES_PER_SECOND: Scale(2.0**-30, " GiB/s", 2),
 }
 _PER_SECOND = {

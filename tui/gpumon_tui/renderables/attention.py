@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rich.segment import Segment
 from rich.style import Style
 
+from gpumon.common.program import callable_commands
 from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_findings
 from gpumon.diagnosis.gpu import nothing_found
 from gpumon.model import units
@@ -49,7 +50,7 @@ def attention(
             Segment(f"  {one.severity.name.lower()}", style),
         ]
         lines.append(cut(head, cells))
-        for text, ink in ((one.summary, theme.PLAIN), (group.action, theme.DIM)):
+        for text, ink in ((one.summary, theme.PLAIN), (callable_commands(group.action), theme.DIM)):
             lines += [[Segment(_INDENT + part, ink)] for part in wrapped(safe(text, _LETTERS), cells - len(_INDENT))]
     return lines
 

@@ -17,6 +17,7 @@ from rich.style import Style
 
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState, Load
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
+from gpumon.common.program import callable_commands
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Availability
@@ -294,7 +295,7 @@ def reason(view: View, cells: int) -> Line:
     fresh = view.freshness
     role = "crit" if fresh.style is theme.CRITICAL else "warn"
     ground = Style(bgcolor=palette.color(role, _WARNED))
-    parts, behind = safe(fresh.reason).split(" · "), ""
+    parts, behind = safe(callable_commands(fresh.reason)).split(" · "), ""
     while len(parts) > 1 and width(" · ".join(parts)) + 3 > cells:  # a part that is cut off says nothing
         parts.pop(0 if parts[0].startswith("paused ") else -1)  # that the picture is held stands in the header
     told = " · ".join(parts)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
+from gpumon.common.program import program
 from gpumon.model import units
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.vendors import VENDORS
 from gpumon_tui import theme
-from gpumon_tui.program import program
 from gpumon_tui.renderables.lean_section import margin, section_head
 from gpumon_tui.renderables.text_width import Line, cut, safe
 

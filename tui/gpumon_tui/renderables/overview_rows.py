@@ -10,6 +10,7 @@ from rich.segment import Segment
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import is_known
+from gpumon.common.program import callable_commands
 from gpumon.diagnosis.finding import FindingGroup, Severity
 from gpumon.model import units
 from gpumon.model.frame import Run, RunState
@@ -97,7 +98,7 @@ def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Pla
     end = cells - left
     summary = safe(found.summary)
     at = row.put(at, fit(summary, max(0, end - at)).rstrip(), theme.PLAIN)
-    action = safe(group.action, SENTENCE)
+    action = safe(callable_commands(group.action), SENTENCE)
     if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
         row.right(end, action, theme.DIM)
     return row

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from gpumon.common.numbers import NAN, is_known
+from gpumon.common.program import callable_commands
 from gpumon.model import units
 from gpumon.model.origin import Capability
 from gpumon_tui import theme
@@ -204,7 +205,7 @@ class RunPicker:
         )  # fmt: skip
         if not shown:
             side = margin(cells)
-            told = wrapped(safe(self._why_empty()), cells - 2 * side)
+            told = wrapped(safe(callable_commands(self._why_empty())), cells - 2 * side)
             lines += [[Segment(" " * side), Segment(part, theme.DIM)] for part in told]
         elif rest:
             lines.append(more(len(shown) - self._top - room, self._top, cells))

@@ -148,7 +148,7 @@ window.gpumon = window.gpumon || {};
   }
 
   // A sentence whose numbers stay beside their units where a line ends.
-  const UNITS = [...BINARY, "%", "°C", "MHz", "W", "kW", "J", "Wh", "kWh", "ms", "s", "min", "h", "d"];
+  const UNITS = [...BINARY, "%", "°C", "GHz", "W", "kW", "J", "Wh", "kWh", "ms", "s", "min", "h", "d"];
   const BETWEEN = new RegExp(`(\\d) (?=(?:${UNITS.join("|")})(?!\\w))`, "g");
   const unbroken = (text) => text.replace(BETWEEN, "$1\u00a0");
 
@@ -157,7 +157,7 @@ window.gpumon = window.gpumon || {};
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${thousands(fixed(value, 0))} W` : MISSING),
     celsius: (value) => (known(value) ? `${signed(fixed(value, 0))} °C` : MISSING),
-    megahertz: (value) => (known(value) ? `${fixed(value / 1e6, 0)} MHz` : MISSING),
+    gigahertz: (value) => (known(value) ? `${fixed(value / 1e9, 2)} GHz` : MISSING),
     count: (value) => (known(value) ? thousands(fixed(value, 0)) : MISSING),
   };
 

@@ -10,7 +10,7 @@
 
   const texts = {
     text: words, mono: (value) => value || t.MISSING,
-    count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
+    count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, gigahertz: t.gigahertz,
     joules: (value, node) => energy(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: lasted,
     elapsed: (value) => (!t.known(value) ? t.MISSING : isOld() ? `since ${t.when(value, Date.now() / 1000)}` : t.span(now() - value)), age: (value) => t.age(value, now()),
     when: (value, node) => { g.attribute(node, "title", t.known(value) ? t.moment(value) : ""); return t.when(value, Date.now() / 1000); },

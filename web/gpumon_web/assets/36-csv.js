@@ -4,7 +4,7 @@
   const t = g.text;
   const ORDER_MARK = "\ufeff"; // else Excel reads UTF-8 as something else
   const UNITS = {
-    percent: "ratio", bytes: "bytes", watts: "watts", celsius: "celsius", megahertz: "hertz", joules: "joules",
+    percent: "ratio", bytes: "bytes", watts: "watts", celsius: "celsius", gigahertz: "hertz", joules: "joules",
     duration: "seconds", span: "seconds", lasting: "seconds", age: "utc", when: "utc", elapsed: "utc",
   };
   const PICTURES = ["spark", "strip", "day", "bar", "tick"];

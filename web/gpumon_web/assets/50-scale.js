@@ -33,7 +33,7 @@
     bytes_per_second: { write: (value) => (t.known(value) ? `${t.bytes(value)}/s` : t.MISSING), axis: (top) => binary(top, "/s") },
     watts: { write: t.watts, axis: () => [1, " W"] },
     celsius: { write: t.celsius, axis: () => [1, " °C"], least: 10 },
-    hertz: { write: (value) => grouped(t.megahertz(value)), axis: () => [1e-6, " MHz"] },
+    hertz: { write: t.gigahertz, axis: () => [1e-9, " GHz"] },
     joules: { write: (value) => t.joules(value), axis: energies },
     seconds: { write: t.brief, axis: lengths },
     plain: { write: t.plain, axis: () => [1, ""] },

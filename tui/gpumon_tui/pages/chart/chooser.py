@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
+from gpumon.model import units
 from gpumon.model.metrics import Metric
 from gpumon.model.vendors import maker, required
 from gpumon_tui import palette
-from gpumon_tui.pages.chart.heading import value_text
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, fit, width
 from gpumon_tui.widgets.lines import Lines
@@ -87,7 +87,7 @@ class MetricChooser(Lines):
             words = required(maker(sample.device.name, sample.device.uuid), value)
             if words and width(words) + width(metric.title) + 6 <= cells:
                 return words
-        return value_text(metric, value)
+        return units.metric(value, metric)
 
     @staticmethod
     def _line(left: str, right: str, cells: int, ground: str, *, is_head: bool = False) -> Line:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.model.metrics import Metric, Unit
 from gpumon.storage.history.query import HOST, Query
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
@@ -16,7 +14,6 @@ from gpumon_tui.pages.chart.readout import readout_line
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
 from gpumon_tui.renderables.time_columns import column_words, window_words
-from gpumon_tui.renderables.value_axis import shown
 from gpumon_tui.widgets.lines import Lines
 
 _KEY = palette.ink("key", bold=True)
@@ -87,15 +84,7 @@ def _now(state: ChartState) -> Line:
     now = state.now(view.subject, metric.name)
     badness = level(metric, now, view.limit_of(metric))
     style = theme.LEVELS[badness] if badness else theme.STRONG
-    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(value_text(metric, now), style)]
-
-
-def value_text(metric: Metric, value: float) -> str:
-    """Return a value with its unit; of a clock as the axis and the readout have it."""
-    if metric.unit is not Unit.HERTZ or not is_known(value):
-        return units.metric(value, metric)
-    how = shown(metric, value)
-    return f"{how.text(value)} {how.unit}"
+    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(units.metric(now, metric), style)]
 
 
 def _unit(state: ChartState) -> Line:
