@@ -8,7 +8,11 @@ from math import nan
 from typing import Any
 
 import pytest
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
 from textual.pilot import Pilot
+from textual.renderables.background_screen import BackgroundScreen
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.glyphs import plain
@@ -17,7 +21,9 @@ from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUN
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.screens.help import Explained
+from gpumon_tui.screens.scrolled import _PageBelow
 from gpumon_tui.view import View
+from tests.instructions import instructions
 from tests.tui.fakes import FakeFeed, FakePlayer
 from tests.tui.screen import play
 
@@ -163,3 +169,16 @@ def test_the_footer_names_the_list_of_commands_and_the_theme_where_all_else_has_
 
     assert foot(200).split()[-8:] == [":", "find", "F2", "theme", "q", "quit", "?", "help"]
     assert ": find" not in foot(100)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_the_page_below_a_window_is_tinted_as_textual_does_and_each_style_once(alpha: float) -> None:
+    styles = [None, *map(Style.parse, ("red on #102030", "bold", "link https://x.y", "on blue"))]
+    segments = [Segment("x", style) for style in styles * 200]
+    tint = Color(10, 20, 30, alpha)
+    assert [*_PageBelow.process_segments(segments, tint)] == [*BackgroundScreen.process_segments(segments, tint)]
+    ours, theirs = (
+        instructions(lambda kind=kind: [*kind.process_segments(segments, tint)])
+        for kind in (_PageBelow, BackgroundScreen)
+    )
+    assert ours <= theirs / (2 if alpha else 0.9)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import ClassVar
 
+from rich.console import RenderableType
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
+from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.geometry import Size
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
 
 from gpumon_tui import palette
@@ -23,6 +29,7 @@ _AS_IN_VIM = {
     "ctrl+u": "page_up", "ctrl+b": "page_up",
 }  # fmt: skip
 """Keys that scroll as well."""
+_PLAIN = Style()
 _PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
 """Keys that lead to a page, from here too."""
 
@@ -51,6 +58,24 @@ class Text(Lines):
         raise NotImplementedError
 
 
+@lru_cache(maxsize=1024)
+def _tinted(style: Style, tint: Color) -> Style:
+    """Return a style of the page below, in the tint that lies over it."""
+    plain = style.clear_meta_and_links()
+    colors = (Color.from_rich_color(one) + tint if one is not None else None for one in (plain.color, plain.bgcolor))
+    return plain + Style.from_color(*(one.rich_color if one is not None else None for one in colors))
+
+
+class _PageBelow(BackgroundScreen):
+    """The page below a window; its few styles are tinted once, not for each piece of text at each key."""
+
+    @classmethod
+    def process_segments(cls, segments: Iterable[Segment], color: Color) -> Iterable[Segment]:
+        if not color.a:
+            return super().process_segments(segments, color)
+        return (one if one.control else Segment(one.text, _tinted(one.style or _PLAIN, color)) for one in segments)
+
+
 class Scrolled(ModalScreen[None]):
     """Shows `text`."""
 
@@ -71,6 +96,10 @@ class Scrolled(ModalScreen[None]):
         self._text = text
         self.is_closed = False
         """Keys that were typed before the terminal's next picture still come here; they are for the page below."""
+
+    def render(self) -> RenderableType:
+        below = super().render()
+        return _PageBelow(below.screen, below.color) if isinstance(below, BackgroundScreen) else below
 
     def compose(self) -> ComposeResult:
         """Compose the lines in a box that scrolls."""
