@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon.common.config import Prices
-from gpumon.common.numbers import logged
+from gpumon.common.numbers import is_known, logged
 from gpumon.cost import NO_CHARGE, Charge, price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdict
@@ -38,7 +38,9 @@ def listing(
         "runs": [
             {
                 **run_of(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
-                "energy": known(listed.energy), "utilization_mean": known(listed.utilization),
+                "energy": known(listed.energy),
+                "energy_least": known(listed.energy if is_known(listed.energy) else listed.energy_least),
+                "utilization_mean": known(listed.utilization),
                 "tags": list(listed.tags),
                 **(_cost(costs.get(listed.run.id, NO_CHARGE), prices) if prices and costs is not None else {}),
             }
@@ -281,6 +283,7 @@ _ABOUT: Mapping[str, Schema] = {
 RUN_SCHEMAS: Mapping[str, Schema] = {
     "run_listed": thing({
         **_RUN, "epochs_done": WHOLE, "gpus": COUNT, "energy": ref("amount", "joules"),
+        "energy_least": ref("amount", "joules that were surely used; the same as energy where that is known"),
         "utilization_mean": ref("amount", "0 to 1"), "tags": TEXTS,
     }),
     "run_told": thing({**_RUN, **_ABOUT}),

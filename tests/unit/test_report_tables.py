@@ -297,6 +297,15 @@ def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:
     assert energies["least-3"] == "<0.001 kWh", "what took energy did not take none"
 
 
+@pytest.mark.parametrize("energy", [None, 5900.0])
+def test_the_energy_of_a_listed_run_is_at_least_what_is_known_of_it(book: Book, energy: float | None) -> None:
+    key = book.rank(book.run("gap-1a2b"))
+    book.usage(key, WHOLE_RUN, book.device(key), **measured(60.0, energy=energy, energy_least=5900.0))
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
+    assert (listed["energy"], listed["energy_least"]) == (energy, 5900.0)
+
+
 def test_a_run_on_a_gpu_without_utilization_was_sampled_all_the_same(book: Book) -> None:
     key = book.rank(book.run("on-mig"))
     uuid = book.device(key)

@@ -44,10 +44,7 @@ def list_of_runs(
             found = chosen_runs(ledgers, choice, now, LISTED)
     except GpumonError as error:
         problem, is_unread = str(error), not isinstance(error, UsageError)
-    rows: dict[str, dict[str, Any]] = {
-        row["id"]: {**row, "energy_least": run_json.known(one.energy_least)}
-        for row, one in zip(run_json.listing(found.runs, now)["runs"], found.runs, strict=True)
-    }
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
     kept, every = [*rows], {*found.ids}
     for run, row in live.items():
         if not choice.has(row, now) or (choice.where and run not in rows):
