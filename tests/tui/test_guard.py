@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pytest
 
-from gpumon.common.program import program
+from gpumon.common.program import callable_commands, program
 from tests.programs import command, environment
 from tests.tui.pseudo import Pseudo
 from tests.tui.terminal import Terminal, shown
@@ -164,3 +164,10 @@ def test_hints_name_a_program_that_can_be_called(tmp_path: Path) -> None:
     assert program(["x"], {"PATH": str(script.parent)}) == "gpumon"
     assert program([str(script)], {"PATH": ""}) == f"'{script}'"
     assert program(["-c"], {"PATH": ""}) == f"{sys.executable} -m gpumon"
+
+
+def test_commands_in_messages_can_be_run_where_gpumon_is_not_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "no such run: 'gpumon runs' lists all"
+    monkeypatch.setattr("sys.argv", ["x"])
+    monkeypatch.setenv("PATH", "")
+    assert callable_commands(told) == f"no such run: '{sys.executable} -m gpumon runs' lists all"

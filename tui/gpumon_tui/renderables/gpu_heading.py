@@ -71,10 +71,14 @@ def heading(
 def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
     """Return the begins of a run's epochs below the strips."""
     near = marks_within(marks, grid.begin - grid.step, grid.begin + (columns.strip_cells + 1) * grid.step)
-    at = {mark.epoch: grid.at(mark.time) for mark in near if 0 <= grid.at(mark.time) < columns.strip_cells}
+    at = {mark.epoch: cell for mark in near if 0 <= (cell := grid.at(mark.time)) < columns.strip_cells}
     if not at:
         return []
-    every = next((many for many in EVERY if _apart(at, many) >= APART), EVERY[-1])
+    # Of epochs in a row at least so many are marked: what has no room for them is not looked at.
+    is_row = max(at) - min(at) + 1 == len(at)
+    most = columns.strip_cells // APART + 1
+    fitting = (many for many in EVERY if not (is_row and len(at) // many > most))
+    every = next((many for many in fitting if _apart(at, many) >= APART), EVERY[-1])
     row, free = Placed(), 0
     for epoch, cell in sorted(at.items()):
         text = f"╵e{epoch}"
