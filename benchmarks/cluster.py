@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,8 +38,7 @@ _MOST = 0.95
 """Share of nodes; some of the simulated ones are down."""
 _PATIENCE = 60.0
 _TIMES = 5
-"""Times that each question is asked with rules; fewer without, where each takes long."""
-_TIMES_RAW = 2
+"""Times that each question is asked."""
 _BETWEEN = 2.0
 """Seconds between two times."""
 _LOADS = 3
@@ -68,12 +66,11 @@ class Asked(NamedTuple):
     rows: int
     samples: int
     """That the engine read for it, which is the same however busy the machine is."""
-    recorded: bool
 
     @property
     def of_a_tick(self) -> float:
         """Seconds that it takes of each tick, on average."""
-        return self.seconds * TICK / self.question.interval(recorded=self.recorded, is_small=False)
+        return self.seconds * TICK / self.question.interval(is_small=False)
 
 
 class CountingEngine:
@@ -106,9 +103,7 @@ class Hand:
 def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
     """Measure one cluster; every question takes minutes to prepare and seconds to ask, whatever the effort."""
     del effort
-    result = Result(
-        "The page of a cluster", ("question", "with rules, ms", "samples", "rows", "without, ms", "samples", "rows")
-    )
+    result = Result("The page of a cluster", ("question", "ms", "samples", "rows"))
     if why := cluster_engine.missing():
         result.notes.append(f"Not measured: {why}.")
         return result
@@ -125,24 +120,17 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         engine = Engine(running.url, patience=_PATIENCE)
         stack.callback(engine.close)
         _until_recorded(engine, _MOST * nodes, result)
-        recorded = _asked(running, engine, LARGE, _TIMES, recorded=True)
-        whole = _asked(running, engine, WHOLE, _TIMES, recorded=True)
-        (node,) = _asked(running, engine, [_whole_node(engine)], _TIMES, recorded=True)
+        asked = _asked(running, engine, LARGE)
+        whole = _asked(running, engine, WHOLE)
+        (node,) = _asked(running, engine, [_whole_node(engine)])
         sent, ratio = _pages(engine)
         painted = _painted(f"http://127.0.0.1:{port}/", token, result)
-        raw = _asked(running, engine, LARGE, _TIMES_RAW, recorded=False)
         memory, lived = running.memory_peak(), running.age()
-    without = {one.question.name: one for one in raw}
-    for one in sorted(recorded, key=lambda one: -one.seconds):
-        cells = (
-            (number(1e3 * told.seconds), f"{told.samples:,}", f"{told.rows:,}")
-            for told in (one, without[one.question.name])
-        )
-        result.rows.append((one.question.name, *chain.from_iterable(cells)))
+    for one in sorted(asked, key=lambda one: -one.seconds):
+        result.rows.append((one.question.name, number(1e3 * one.seconds), f"{one.samples:,}", f"{one.rows:,}"))
     result.budgets += [
-        Budget("questions of a tick, with rules", 1e3 * sum(one.of_a_tick for one in recorded), 150, " ms"),
-        Budget("all questions at once, with rules", 1e3 * sum(one.seconds for one in recorded), 150, " ms"),
-        Budget("questions of a tick without rules", 1e3 * sum(one.of_a_tick for one in raw), 3000, " ms"),
+        Budget("questions of a tick", 1e3 * sum(one.of_a_tick for one in asked), 150, " ms"),
+        Budget("all questions at once", 1e3 * sum(one.seconds for one in asked), 150, " ms"),
         Budget("data of the page", sent / 1000, 300, " kB"),
         *([Budget("first paint, cold", Figures(painted).median, FIRST_PAINT, " s")] if painted else []),
         Budget("questions of 50 viewers beside those of one", ratio, 1, "×"),
@@ -151,12 +139,11 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
     result.notes.append(
         f"{nodes:,} simulated nodes of {GPUS} GPUs, scraped every {INTERVAL} s; the engine "
         f"({', '.join(f'{name}={value}' for name, value in MEMORY.items())}) lived for {lived:.0f} s, and used "
-        f"{number(load)} of a core for scrapes and rules. Of each of the {len(recorded)} questions the shortest of "
-        f"{_TIMES} times is taken ({_TIMES_RAW} without rules): the machine has other work. A tick is {TICK:g} s: a "
-        "question that is asked every minute counts for a quarter. All at once without rules: "
-        f"{number(1e3 * sum(one.seconds for one in raw))} ms. Samples that the engine reads for all of them: "
-        f"{sum(one.samples for one in recorded):,} with rules, {sum(one.samples for one in raw):,} without. A node: "
-        f"{number(1e3 * node.seconds)} ms. The engine has minutes of history: a sum over a month that it has in full "
+        f"{number(load)} of a core for scrapes and rules. Of each of the {len(asked)} questions the shortest of "
+        f"{_TIMES} times is taken: the machine has other work. A tick is {TICK:g} s: a question that is asked every "
+        "minute counts for a quarter. Samples that the engine reads for all of them: "
+        f"{sum(one.samples for one in asked):,}. A node: {number(1e3 * node.seconds)} ms. The engine has minutes of "
+        "history: a sum over a month that it has in full "
         "reads more, and of each period that it has in full it is asked which nodes were seen least: "
         f"{', '.join(f'{one.question.where_whole} {number(1e3 * one.seconds)} ms' for one in whole)} where it has "
         "minutes."
@@ -164,24 +151,17 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
     return result
 
 
-def _asked(
-    running: RunningEngine, engine: Engine, questions: Sequence[Question], times: int, *, recorded: bool
-) -> list[Asked]:
+def _asked(running: RunningEngine, engine: Engine, questions: Sequence[Question]) -> list[Asked]:
     """The time of each question. All are asked in turn, and a while later again: rules are recorded in a burst."""
     took: dict[str, list[float]] = {one.name: [] for one in questions}
     rows: dict[str, int] = {}
-    for _ in range(times):
+    for _ in range(_TIMES):
         for one in questions:
             begun = time.perf_counter()
-            rows[one.name] = len(engine.ask(one.expression(recorded=recorded), time.time()).rows)
+            rows[one.name] = len(engine.ask(one.query, time.time()).rows)
             took[one.name].append(time.perf_counter() - begun)
         time.sleep(_BETWEEN)
-    return [
-        Asked(
-            one, min(took[one.name]), rows[one.name], running.samples_read(one.expression(recorded=recorded)), recorded
-        )
-        for one in questions
-    ]
+    return [Asked(one, min(took[one.name]), rows[one.name], running.samples_read(one.query)) for one in questions]
 
 
 def _until_recorded(engine: Engine, enough: float, result: Result) -> None:

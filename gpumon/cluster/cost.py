@@ -15,7 +15,7 @@ from gpumon.cluster.model import without_use
 from gpumon.cluster.period_queries import LATELY, fitted, site_time
 from gpumon.cluster.picture import hours
 from gpumon.cluster.queries import ROLLING, STEP, Period, Question, energy_of, hours_of, seldom, sums
-from gpumon.cluster.rules import RECORDED, RULE_INTERVAL, TOLD
+from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.common.config import HOURS, Prices
 from gpumon.common.text import cut
 from gpumon.cost import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, sum_charges
@@ -23,15 +23,6 @@ from gpumon.storage.history.tiers import HOUR
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
-
-
-def _raw_energy(seconds: float) -> str:
-    """Energy of so many seconds. Some engines take the rate of a few seconds for that of all; its increase they know.
-
-    Of nodes that told their GPUs before them: else some engines count what was used while a node was not seen.
-    """
-    used = f"increase(gpumon_user_energy_joules_total[{seconds:g}s]) and on (instance) {TOLD} offset {seconds:g}s"
-    return f"sum by (user) (max by (instance, uuid, user) ({used}))"
 
 
 def cost_questions(
@@ -46,7 +37,10 @@ def cost_questions(
     found: list[Question] = []
     for period in periods:
         if prices.gpu_hour:
-            found += [_by_model(what, record, period) for what, record in _BY_MODEL.items()]
+            found += [
+                sums(f"{what}_by_model", record, period, hours_of(period), by="user, model")
+                for what, record in _BY_MODEL.items()
+            ]
         if _has_tariffs(prices):
             for place, hours in enumerate(_tariffs(prices).values()):
                 found.append(_at_price(place, hours, east, period))
@@ -90,40 +84,18 @@ def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:
     return sum_charges(found.get(user, NO_CHARGE) for user in users)
 
 
-def _by_model(what: str, record: str, period: Period) -> Question:
-    counter = f"gpumon_user_{what}_seconds_total"
-    raw = (
-        f"sum by (user, model) (max by (instance, uuid, user) (increase({counter}[{period.selector}]))"
-        f" * {_model_in(period)})"
-    )
-    assert record in RECORDED
-    return sums(f"{what}_by_model", record, period, raw, hours_of(period), by="user, model")
-
-
-def _model_in(period: Period) -> str:
-    """Joins the model that a GPU had in a period, also where its node is gone now; one, should it have had two."""
-    models = f"max by (instance, uuid, model) (last_over_time(gpumon_gpu_info[{period.selector}]))"
-    return f"on (instance, uuid) group_left (model) topk by (instance, uuid) (1, {models})"
-
-
 def _at_price(place: int, hours: Sequence[int], east: float | None, period: Period) -> Question:
-    def of(steps: str) -> str:
-        # A sample is of the minutes before it. Steps end at multiples of their length, as hours of every zone do.
-        return f"sum_over_time(({steps} and on () ({_in(hours, east, -STEP / 2, period)}))[{period.selector}:{STEP}s])"
-
-    recorded, together = f"{of(_POWER)} * {STEP}", energy_of(period)
-
-    return Question(f"energy_at_{place}_{period}", recorded, of(_raw_energy(STEP)), seldom(period), together=together)
+    # A sample is of the minutes before it. Steps end at multiples of their length, as hours of every zone do.
+    steps = f"{_POWER} and on () ({_in(hours, east, -STEP / 2, period)})"
+    query = f"sum_over_time(({steps})[{period.selector}:{STEP}s]) * {STEP}"
+    return Question(f"energy_at_{place}_{period}", query, seldom(period), together=energy_of(period))
 
 
 def _lately(place: int, hours: Sequence[int], east: float | None, period: Period) -> Question:
     """Energy of the last minutes, where the price held in any of them."""
     held = f"({_in(hours, east, 0.0, Period.DAY)} or {_in(hours, east, -LATELY, Period.DAY)})"
-    recorded = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g}"
-    return Question(
-        f"energy_lately_{place}_{period}", f"{recorded} and on () {held}", f"{_raw_energy(LATELY)} and on () {held}",
-        seldom(period), together=energy_of(period),
-    )  # fmt: skip
+    query = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g} and on () {held}"
+    return Question(f"energy_lately_{place}_{period}", query, seldom(period), together=energy_of(period))
 
 
 def _in(hours: Sequence[int], east: float | None, later: float, period: Period) -> str:

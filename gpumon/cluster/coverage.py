@@ -15,7 +15,6 @@ from typing import NamedTuple
 from gpumon.cluster.client import Answers, node_of, single
 from gpumon.cluster.period_queries import COUNTED, NODES, PER_USER, month
 from gpumon.cluster.queries import AWAY, AWAY_EVERY, COARSE, STEP, Period, Question, quoted, seldom
-from gpumon.cluster.rules import TOLD
 from gpumon.common.config import NO_GROUP, UserGroups
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import WHOLE
@@ -220,7 +219,7 @@ def _only(nodes: Sequence[str]) -> str:
 
 
 def _users(name: str, only: str, period: Period, begin: float, end: float) -> Question:
-    """Ask who was on nodes, with counters of this period: without recorded ones in steps."""
+    """Ask who was on nodes, by counters in steps, or by those that are recorded once an hour."""
     counter, recorded = f"{COUNTED}{{{only}}}", f"{PER_USER}{{{only}}}"
     steps = f"({_per_user(counter)})[{end - begin:.0f}s:{_step(period)}s] @ {end:.3f}"
     there = _per_user(f"last_over_time({counter}[{_BEFORE:.0f}s] @ {begin:.3f})")
@@ -249,11 +248,8 @@ def _per_user(counter: str) -> str:
 
 def _absence_times(name: str, only: str, period: Period, begin: float, end: float) -> Question:
     """Ask when nodes went first, how often, and when they came, where they were not there at the beginning."""
-    free = TOLD.replace("{", "{" + only + ",")
-    return Question(
-        name, _of_times(f"{NODES}{{{only}}}", period, begin, end), _of_times(free, period, begin, end),
-        max(seldom(period), AWAY_EVERY), is_of_one=True,
-    )  # fmt: skip
+    query = _of_times(f"{NODES}{{{only}}}", period, begin, end)
+    return Question(name, query, max(seldom(period), AWAY_EVERY), is_of_one=True)
 
 
 def _of_times(series: str, period: Period, begin: float, end: float) -> str:

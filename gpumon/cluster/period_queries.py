@@ -1,6 +1,6 @@
 """Sums that rules record once an hour: of a month an engine reads 720 samples of a series in the place of 43,200.
 
-`deploy/prometheus/hours.yml` has the same rules. An engine evaluates them at some minute of the hour, always the same:
+`deploy/prometheus/hours.yml` has the rules. An engine evaluates them at some minute of the hour, always the same:
 its phase. What of a period lies before the first whole hour and behind the last one is added up by the minute, so that
 sums are as exact as those by the minute are. They are asked for where they know as much of the period.
 """
@@ -122,10 +122,6 @@ _LOOKED = "65m:1m"
 """The last sample of an hour, and where an engine looks for it."""
 
 
-def _hour_of(series: str) -> str:
-    return f"sum_over_time({series}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}"
-
-
 def hourly(series: str) -> str:
     """Return the name of a series of so much a second, added up by the hour.
 
@@ -133,22 +129,6 @@ def hourly(series: str) -> str:
     'user:gpumon_gpus_held:sum1h'
     """
     return f"{series.rpartition(':')[0]}:sum1h"
-
-
-HOURS: Mapping[str, str] = {
-    **{
-        hourly(series): _hour_of(series)
-        for series in (
-            "user:gpumon_gpus_held:rate5m", "user:gpumon_gpus_judged:rate5m", "user:gpumon_gpus_busy:rate5m",
-            "user:gpumon_gpus_idle_held:rate5m", "user:gpumon_power_watts:rate5m",
-            "user_model:gpumon_gpus_held:rate5m", "user_model:gpumon_gpus_idle_held:rate5m",
-        )
-    },
-    _NODES_SEEN: f"count_over_time({NODES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
-    PER_USER: f"sum by (instance, user) (max by (instance, uuid, user) (last_over_time({COUNTED}[1h])))",
-    PROOF: f"count_over_time({_MINUTES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
-}  # fmt: skip
-"""Expressions by the name of what they record."""
 
 
 class Hours(NamedTuple):

@@ -118,6 +118,7 @@ def of_one_moment(
 
 TICK = 15.0
 """Seconds between two looks at what is due."""
+RULES_MISSING = "series of the recording rules are missing"
 NOT_ASKED = "not asked, because the engine did not answer others in time"
 _YOUNG = Period.DAY.seconds
 _EARLY = 1.0
@@ -179,14 +180,23 @@ _OF_NOW = ("seen", "gpus")
 """Questions about what is so now, which each round asks that found no answer before."""
 
 
+def missing_rules(files: Sequence[str]) -> str:
+    """Return a sentence on the files of rules to load, without a full stop; empty for none.
+
+    >>> missing_rules(["rules.yml"])
+    'series of the recording rules are missing: load rules.yml from deploy/prometheus (again after an upgrade)'
+    """
+    if not files:
+        return ""
+    return f"{RULES_MISSING}: load {' and '.join(files)} from deploy/prometheus (again after an upgrade)"
+
+
 class ClusterPicture(NamedTuple):
     """Everything that is known at a moment."""
 
     at: float
     """When the engine was last asked, s since 1970; 0 before."""
     kept: Mapping[str, KeptAnswer]
-    recorded: bool
-    """Whether the engine has the recorded series of our rules."""
     took: float
     """Seconds for all that was asked in the last round."""
     is_dcgm: bool = False
@@ -199,8 +209,8 @@ class ClusterPicture(NamedTuple):
     """Whether the engine records sums by the hour."""
     began: float = -inf
     """When the round that made it began, by the steady clock."""
-    looked: bool = True
-    """Whether the engine told which series it has, when asked last: else nobody knows whether the rules are there."""
+    missing_files: Sequence[str] = ()
+    """Files of rules that the engine has not loaded."""
     heard: float = -inf
     """The same as `answered`, by the steady clock."""
 
@@ -253,6 +263,11 @@ class ClusterPicture(NamedTuple):
             return ""
         side = "ahead of" if self.ahead > 0 else "behind"
         return f"The engine's clock is {apart(self.ahead)} {side} this machine's; its time is shown."
+
+    @property
+    def missing_rules(self) -> str:
+        """A sentence on the files of rules to load; empty where the engine has them."""
+        return missing_rules(self.missing_files)
 
     def problems(self) -> dict[str, str]:
         """Return why some are not of now, by question."""

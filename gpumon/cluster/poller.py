@@ -19,18 +19,20 @@ from gpumon.cluster.period_queries import PHASE_ASKED, Hours, dated, phase_of, p
 from gpumon.cluster.picture import (
     NEVER,
     NOT_ASKED,
+    RULES_MISSING,
     TICK,
     ClusterPicture,
     KeptAnswer,
     Turn,
     due,
+    missing_rules,
     next_answer,
     of_one_moment,
     put_off_longest,
     turns,
 )
 from gpumon.cluster.queries import DCGM_QUESTIONS, GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Question
-from gpumon.cluster.rules import DCGM, OWN
+from gpumon.cluster.rules import DCGM, OWN, RULE_FILES
 from gpumon.common.numbers import is_known
 
 _AT_ONCE = 4
@@ -66,22 +68,26 @@ class Asking:
         self._pool.shutdown(cancel_futures=True)
 
     def answers(
-        self, found: Sequence[Turn], in_turn: Turn, at: float, recorded: Mapping[str, bool], hours: Hours
+        self, found: Sequence[Turn], in_turn: Turn, at: float, hours: Hours, missing: str = ""
     ) -> Mapping[str, tuple[EngineAnswer | None, str]]:
-        """Ask all of these, and return answers and problems by question; `in_turn` is asked in any case."""
+        """Ask all of these, and return answers and problems by question; `in_turn` is asked in any case.
+
+        `missing`: why nothing is asked that needs the rules; empty where they are there.
+        """
         self._late = 0
         wanted = [question for turn in found for question in turn]
         answers = self._pool.map(
-            lambda one: self._ask(one, at, hours, recorded=recorded[one.name], in_turn=one in in_turn), wanted
+            lambda one: (
+                (None, missing) if missing and one.needs_rules else self._ask(one, at, hours, in_turn=one in in_turn)
+            ),
+            wanted,
         )
         return dict(zip((one.name for one in wanted), answers, strict=True))
 
-    def _ask(
-        self, question: Question, at: float, hours: Hours, *, recorded: bool, in_turn: bool
-    ) -> tuple[EngineAnswer | None, str]:
+    def _ask(self, question: Question, at: float, hours: Hours, *, in_turn: bool) -> tuple[EngineAnswer | None, str]:
         if self._late >= _MOST_LATE and not in_turn:
             return None, NOT_ASKED
-        expression = question.expression(recorded=recorded, hours=hours.periods)
+        expression = question.expression(hours.periods)
         if not question.is_of_one:  # a name may look like a window
             expression = dated(placed(expression, at, hours.phase, self._zone), at, self._zone)
             expression = period_queries.told(expression, at, self._zone)
@@ -104,21 +110,32 @@ _LOOK_AGAIN = 2 * TICK
 class EngineLook:
     """Looks at what an engine has; it is asked again from time to time, and after a question that failed."""
 
-    def __init__(self, engine: AskedEngine, questions: Sequence[Question], clock: Callable[[], float]) -> None:
+    def __init__(self, engine: AskedEngine, clock: Callable[[], float]) -> None:
         self._engine = engine
-        self._questions = questions
         self._clock = clock
         self._due = 0.0
         self.there: Mapping[str, float] = {}
         """Names that the engine has, with the number of series of each."""
-        self.has_looked = False
-        """Whether it told them, when asked last."""
+        self.problem = "not asked yet"
+        """Why it did not tell them when it was asked last; empty where it did."""
         self.hours = Hours()
 
     @property
     def is_dcgm(self) -> bool:
         """Whether it has nothing but NVIDIA's exporters."""
         return DCGM in self.there and OWN not in self.there
+
+    @property
+    def missing_files(self) -> Sequence[str]:
+        """Files of rules that an engine with our exporters has not loaded; of any other engine none is missed."""
+        return [file for proof, file in RULE_FILES.items() if proof not in self.there] if OWN in self.there else []
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing is asked that needs the rules; empty where it is."""
+        if not self.there and self.problem:
+            return self.problem
+        return RULES_MISSING if self.missing_files else ""
 
     @property
     def is_small(self) -> bool:
@@ -134,19 +151,19 @@ class EngineLook:
         return round(ahead) if abs(ahead) > _CLOCKS_APART else 0.0
 
     def look(self, at: float) -> bool:
-        """Look what it has of our rules and of exporters, where that is due; return whether it has others now."""
+        """Look which rules and exporters it has, where that is due; return whether it has others now."""
         if self._clock() < self._due:
             return False
         before = self.there.keys(), self.is_small
         try:
             self.there = {row.labels.get("__name__", ""): row.value for row in self._engine.ask(THERE, at).rows}
-        except EngineError:
-            self.has_looked = False
+        except EngineError as error:
+            self.problem = str(error)
             return False  # the questions will say why
-        self.has_looked = True
-        all_there = all(one.asks_recorded(self.there, is_small=False) for one in self._questions)
-        self._due = self._clock() + (_LOOK_FOR_RULES if all_there else _LOOK_AGAIN)
-        self.hours = self._hours_at(at) if all_there else Hours()
+        self.problem = ""
+        has_rules = all(proof in self.there for proof in RULE_FILES)
+        self._due = self._clock() + (_LOOK_FOR_RULES if has_rules else _LOOK_AGAIN)
+        self.hours = self._hours_at(at) if has_rules else Hours()
         return before != (self.there.keys(), self.is_small)
 
     def look_soon(self) -> None:
@@ -186,9 +203,9 @@ class ClusterPoller:
         self._now = now
         self._follow = follow
         self._lock = Lock()
-        self._picture = ClusterPicture(0.0, {}, recorded=False, took=0.0)
+        self._picture = ClusterPicture(0.0, {}, took=0.0)
         self._asking = Asking(engine, zone)
-        self._look = EngineLook(engine, questions, clock)
+        self._look = EngineLook(engine, clock)
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()
         self._answered = -inf
@@ -203,9 +220,9 @@ class ClusterPoller:
         """The engine's URL, for people."""
         return self._engine.name
 
-    def start(self) -> ClusterPoller:
-        """Begin to ask, in a thread of its own."""
-        self._thread = Thread(target=self._run, name="gpumon-cluster", daemon=True)
+    def start(self, tell: Callable[[str], object] = bool) -> ClusterPoller:
+        """Begin to ask, in a thread of its own; `tell` is called once if the engine lacks rules."""
+        self._thread = Thread(target=self._run, args=(tell,), name="gpumon-cluster", daemon=True)
         self._thread.start()
         return self
 
@@ -267,11 +284,10 @@ class ClusterPoller:
                 kept = self._ask(more, kept, began, at)
         wanted = {one.name for one in asked}
         kept = {name: one for name, one in kept.items() if name in wanted}
-        has_rules = all(one.asks_recorded(look.there, is_small=False) for one in table)
         answered = ours if self._answered >= began else before.answered
         made = ClusterPicture(
-            at, kept, has_rules, self._clock() - began, look.is_dcgm, apart, answered, is_known(look.hours.phase),
-            began, look.has_looked, self._answered,
+            at, kept, self._clock() - began, look.is_dcgm, apart, answered, is_known(look.hours.phase), began,
+            look.missing_files, self._answered,
         )  # fmt: skip
         with self._lock:
             self._picture = made
@@ -282,10 +298,9 @@ class ClusterPoller:
     ) -> dict[str, KeptAnswer]:
         """Ask those that are due, and return all that is known then."""
         look, is_small, known = self._look, self._look.is_small, dict(kept)
-        recorded = {one.name: one.asks_recorded(look.there, is_small=is_small) for one in asked}
-        intervals = {one.name: one.interval(recorded=recorded[one.name], is_small=is_small) for one in asked}
+        intervals = {one.name: one.interval(is_small=is_small) for one in asked}
         found = due(turns(asked), kept, intervals, began)
-        answers = self._asking.answers(found, put_off_longest(found, kept), at, recorded, look.hours)
+        answers = self._asking.answers(found, put_off_longest(found, kept), at, look.hours, look.why_not)
         for turn in found:
             news = {}
             for question in turn:
@@ -311,7 +326,10 @@ class ClusterPoller:
         asked = [one for one in self._questions if self._look.is_small or not one.is_small] + subjects
         return list({one.name: one for one in asked}.values())  # a month asks for what days do, too
 
-    def _run(self) -> None:
+    def _run(self, tell: Callable[[str], object]) -> None:
+        self._look.look(self._now() + self._look.apart(0.0))
+        if self._look.missing_files:
+            tell(missing_rules(self._look.missing_files))
         while not self._stop.is_set():
             if self._clock() - self._looked_at <= UNWATCHED:
                 self.round()

@@ -15,15 +15,11 @@ from gpumon.cluster.period_queries import NODES, looked_for, seen_by_hour, summe
 from gpumon.cluster.rules import (
     CLOCKS,
     CLOCKS_BEFORE,
-    CLOCKS_BEFORE_RAW,
     DCGM,
     LATE,
     LISTED,
-    OWN,
-    PAGE_RULES,
-    RECORDED,
+    RULE_FILES,
     RULE_INTERVAL,
-    SITE_RULES,
     TOLD,
     throttled,
 )
@@ -31,9 +27,9 @@ from gpumon.model.metrics import IDLE
 from gpumon.storage.history.tiers import HOUR
 
 STEP = 300
-"""Seconds between samples of what is summed up without rules; it divides an hour."""
+"""Seconds between samples of what is summed up in steps; it divides an hour."""
 COARSE = 900
-"""The same of nodes in a week or longer, where their hours are not recorded: of a thousand there are many."""
+"""The same of nodes in a week or longer, where sums by the hour know less: of a thousand there are many."""
 _COARSEST = 3600
 """The same in a month, of which a hundredth is seven hours."""
 AWAY_EVERY = 300.0
@@ -52,9 +48,6 @@ THROTTLED = 0.01
 
 
 _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
-PROOFS = (PAGE_RULES, SITE_RULES)
-"""Of the rules of the page, and of the others: series that tell whether the rules are there. Many others need not be,
-where nobody holds a GPU, no run goes on or nothing is wrong."""
 
 
 class Period(StrEnum):
@@ -108,15 +101,12 @@ class Question(NamedTuple):
     """A fixed question."""
 
     name: str
-    recorded: str
-    raw: str = ""
-    """Without the rules; empty where the recorded expression needs none."""
+    query: str
+    """PromQL, over recorded series where there are any of it."""
     every: float = 15.0
     """Seconds after which it is asked again of a small cluster, while somebody looks."""
     is_small: bool = False
     """It is only asked of a cluster with few nodes, since it has a row for each GPU."""
-    is_fresh: bool = False
-    """A small cluster is asked for the exporters' own series, though it has the rules: these are newer."""
     by_hour: str = ""
     """With sums that are recorded by the hour; empty where there are none."""
     selector: str = ""
@@ -129,26 +119,19 @@ class Question(NamedTuple):
     """A period of which the engine has to have all: of another one its answer would tell nothing."""
 
     @property
-    def records(self) -> frozenset[str]:
-        """Names of the recorded series by which an engine shows that it has what this asks; empty for no rules."""
-        found = _RECORD.findall(self.recorded) if self.raw else ()
-        return frozenset(PROOFS[one not in RECORDED] for one in found)
+    def needs_rules(self) -> bool:
+        """Whether it asks for a series that the rules record."""
+        return _RECORD.search(self.query) is not None
 
-    def asks_recorded(self, there: Container[str], *, is_small: bool) -> bool:
-        """Whether it is asked by recorded series of an engine that has these names."""
-        return not (is_small and self.is_fresh) and all(one in there for one in self.records)
-
-    def interval(self, *, recorded: bool, is_small: bool) -> float:
+    def interval(self, *, is_small: bool) -> float:
         """Seconds after which it is asked again: of a large cluster no more often than its answer changes."""
         if is_small:
             return self.every
-        return max(self.every, RULE_INTERVAL if recorded and self.raw else _SCRAPES)
+        return max(self.every, RULE_INTERVAL if self.needs_rules else _SCRAPES)
 
-    def expression(self, *, recorded: bool, hours: Container[str] = ()) -> str:
-        """The expression with the rules, or without; `hours`: selectors of periods that sums by hour know."""
-        if recorded and self.by_hour and self.selector in hours:
-            return self.by_hour
-        return self.recorded if recorded or not self.raw else self.raw
+    def expression(self, hours: Container[str] = ()) -> str:
+        """The query; `hours`: selectors of periods of which sums by hour know enough."""
+        return self.by_hour if self.by_hour and self.selector in hours else self.query
 
 
 def hours_of(period: Period) -> str:
@@ -171,32 +154,24 @@ def summed(series: str, period: Period) -> str:
     return f"sum_over_time({series}[{period.selector}]) * {RULE_INTERVAL:g}"
 
 
-def sums(name: str, series: str, period: Period, raw: str, together: str, by: str = "user") -> Question:
+def sums(name: str, series: str, period: Period, together: str, by: str = "user") -> Question:
     """A question for what a recorded series comes to in a period; of a day there is no need for sums by hour."""
     by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
     return Question(
-        f"{name}_{period}", summed(series, period), raw, seldom(period), by_hour=by_hour, selector=period.selector,
+        f"{name}_{period}", summed(series, period), seldom(period), by_hour=by_hour, selector=period.selector,
         together=together,
     )  # fmt: skip
 
 
-def _hours(what: str, period: Period) -> Question:
-    """Seconds of users in a period: recorded GPUs summed up, or counters."""
-    counter = f"gpumon_user_{what}_seconds_total"
-    raw = f"sum by (user) (max by (instance, uuid, user) (increase({counter}[{period.selector}])))"
-    return sums(what, f"user:gpumon_gpus_{what}:rate5m", period, raw, hours_of(period))
-
-
 def _covered(period: Period) -> Question:
-    """Seconds of a period of which the engine has samples: by rules those of the later of the two files."""
+    """Seconds of a period of which the engine has samples: those of the later of the two files of rules."""
     window = period.selector
     first = f"max(count_over_time(job:gpumon_gpu_busy:ratio_rate5m[{window}])) * {RULE_INTERVAL:g}"
     second = f"count_over_time(cluster:gpumon_gpu_power_watts:sum[{window}]) * {RULE_INTERVAL:g}"
-    raw = f'count_over_time((count({OWN}{{state="free"}}))[{window}:{STEP}s]) * {STEP}'
-    recorded = f"{first} < {second} or {second} or {first}"
+    query = f"{first} < {second} or {second} or {first}"
     if period.is_dated:  # of how much, is told beside it
-        recorded, raw = (f'label_replace({one}, "of", "{period}", "", "")' for one in (recorded, raw))
-    return Question(f"covered_{period}", recorded, raw, seldom(period), together=_known_of(period))
+        query = f'label_replace({query}, "of", "{period}", "", "")'
+    return Question(f"covered_{period}", query, seldom(period), together=_known_of(period))
 
 
 def _known_of(period: Period) -> str:
@@ -214,9 +189,8 @@ def _covered_by_node(period: Period) -> Question:
     def least(seconds: str) -> str:
         return f"bottomk({AWAY + 1}, {seconds})"
 
-    raw = f"count_over_time((count by (instance) ({TOLD}))[{window}:{STEP}s]) * {STEP}"
     return Question(
-        f"covered_by_node_{period}", least(f"count_over_time({NODES}[{window}:{step}s]) * {step}"), least(raw),
+        f"covered_by_node_{period}", least(f"count_over_time({NODES}[{window}:{step}s]) * {step}"),
         max(seldom(period), AWAY_EVERY), by_hour=least(seen_by_hour(window)) if period in BY_HOUR else "",
         selector=window, together=_known_of(period), where_whole=None if period.is_dated else period,
     )  # fmt: skip
@@ -224,68 +198,39 @@ def _covered_by_node(period: Period) -> Question:
 
 def of_users(period: Period) -> tuple[Question, ...]:
     """Return the questions about what users had in a period."""
-    raw = (
-        f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{period.selector}])))"
-    )
     return (
         _covered(period),
         _covered_by_node(period),
-        *(_hours(what, period) for what in ("held", "judged", "busy", "idle_held")),
-        sums("energy", "user:gpumon_power_watts:rate5m", period, raw, energy_of(period)),
+        *(
+            sums(what, f"user:gpumon_gpus_{what}:rate5m", period, hours_of(period))
+            for what in ("held", "judged", "busy", "idle_held")
+        ),
+        sums("energy", "user:gpumon_power_watts:rate5m", period, energy_of(period)),
     )
-
-
-def _listed(name: str, record: str, every: float = 30.0) -> Question:
-    """A list of our rules, its largest values first."""
-    return Question(name, f"topk({LISTED}, {record})", f"topk({LISTED}, {RECORDED[record]})", every)
-
-
-def _whole(name: str, record: str, every: float = 30.0) -> Question:
-    return Question(name, record, RECORDED[record], every)
-
-
-_GONE = "instance:gpumon_last_sample_timestamp_seconds:gone"
-_OF_RUNS = {"run_nodes": "nodes", "epochs": "epoch", "planned": "epochs"}
-
-
-def _of_listed(name: str, what: str) -> Question:
-    """Facts about the runs that are listed; without the rules about all, since to find those costs more."""
-    raw = RECORDED[f"run:gpumon_{what}:{'count' if what == 'nodes' else 'max'}"]
-    return Question(name, f"run:gpumon_{what}:listed", raw, 30.0)
 
 
 QUESTIONS: tuple[Question, ...] = (
     # Of nodes that told nothing new alone: of all others there is nothing to say.
     Question("seen", LATE),
-    Question("seen_before", _GONE, RECORDED[_GONE], is_fresh=True),
-    _whole("clocks", CLOCKS, 60.0),
+    Question("seen_before", "instance:gpumon_last_sample_timestamp_seconds:gone"),
+    Question("clocks", CLOCKS, 60.0),
     # Of a sample that stands, its node tells no more how far its clock is from the engine's.
-    Question("clocks_before", CLOCKS_BEFORE, CLOCKS_BEFORE_RAW, 60.0),
-    Question("gpus", "instance_model_state:gpumon_gpus:count", f"{OWN} > 0", is_fresh=True),
-    Question(
-        "models",
-        "instance_model:gpumon_gpus:several",
-        RECORDED["instance_model:gpumon_gpus:count"],
-        60.0,
-        is_fresh=True,
-    ),
-    _whole("down", "instance:gpumon_exporter_down:group", 60.0),
-    _whole("dcgm_alone", "cluster:gpumon_dcgm_alone:count", 300.0),
-    _whole("without_daemon", "instance:gpumon_without_daemon:max", 60.0),
-    _whole("unreal", "cluster:gpumon_unreal_nodes:count", 60.0),
-    Question(
-        "busy",
-        "instance:gpumon_gpu_utilization:ratio_rate5m",
-        "sum by (instance) (rate(gpumon_gpu_utilization_seconds_total[5m]))"
-        " / sum by (instance) (rate(gpumon_gpu_utilization_observed_seconds_total[5m]))",
-        every=30.0,
-    ),
-    _whole("power", "cluster:gpumon_gpu_power_watts:sum"),
-    _whole("held_now", "user:gpumon_gpus_held:count"),
-    _whole("idle_now", "user:gpumon_gpus_idle_held:count"),
-    _listed("idle_holders", "instance_gpu_user:gpumon_gpu_idle_held:seconds", 60.0),
-    _whole("runs", "run:gpumon_gpus:listed"),
-    *(_of_listed(name, record) for name, record in _OF_RUNS.items()),
+    Question("clocks_before", CLOCKS_BEFORE, 60.0),
+    Question("gpus", "instance_model_state:gpumon_gpus:count"),
+    Question("models", "instance_model:gpumon_gpus:several", 60.0),
+    Question("down", "instance:gpumon_exporter_down:group", 60.0),
+    Question("dcgm_alone", "cluster:gpumon_dcgm_alone:count", 300.0),
+    Question("without_daemon", "instance:gpumon_without_daemon:max", 60.0),
+    Question("unreal", "cluster:gpumon_unreal_nodes:count", 60.0),
+    Question("busy", "instance:gpumon_gpu_utilization:ratio_rate5m", 30.0),
+    Question("power", "cluster:gpumon_gpu_power_watts:sum", 30.0),
+    Question("held_now", "user:gpumon_gpus_held:count", 30.0),
+    Question("idle_now", "user:gpumon_gpus_idle_held:count", 30.0),
+    Question("idle_holders", f"topk({LISTED}, instance_gpu_user:gpumon_gpu_idle_held:seconds)", 60.0),
+    Question("runs", "run:gpumon_gpus:listed", 30.0),
+    Question("run_nodes", "run:gpumon_nodes:listed", 30.0),
+    Question("epochs", "run:gpumon_epoch:listed", 30.0),
+    Question("planned", "run:gpumon_epochs:listed", 30.0),
     Question(
         "run_places",
         "count by (run, instance) (max by (run, instance, uuid) (gpumon_run_info))",
@@ -293,29 +238,15 @@ QUESTIONS: tuple[Question, ...] = (
         is_small=True,
     ),
     Question("xids", "max by (instance, gpu, xid) (gpumon_gpu_xid_last_timestamp_seconds > time() - 3600)", every=60.0),
+    Question("throttled", f"instance_cause:gpumon_gpu_throttled:ratio_rate5m > {THROTTLED:g}", 60.0),
+    Question("limit", "cluster:gpumon_gpu_power_limit_watts:sum", 30.0),
+    Question("energy_of_day", summed("cluster:gpumon_gpu_power_watts:sum", Period.DAY), 300.0),
     Question(
-        "throttled",
-        f"instance_cause:gpumon_gpu_throttled:ratio_rate5m > {THROTTLED:g}",
-        f"{RECORDED['instance_cause:gpumon_gpu_throttled:ratio_rate5m']} > {THROTTLED:g}",
-        every=60.0,
-    ),
-    _whole("limit", "cluster:gpumon_gpu_power_limit_watts:sum"),
-    Question(
-        "energy_of_day",
-        summed("cluster:gpumon_gpu_power_watts:sum", Period.DAY),
-        f"sum(max by (instance, uuid) (increase(gpumon_gpu_energy_joules_total[{Period.DAY.selector}])))",
-        every=300.0,
-    ),
-    Question(
-        "busy_of_day",
-        f"avg_over_time(cluster:gpumon_gpu_utilization:ratio_rate5m[{Period.DAY.selector}])",
-        f"sum(increase(gpumon_gpu_utilization_seconds_total[{Period.DAY.selector}]))"
-        f" / sum(increase(gpumon_gpu_utilization_observed_seconds_total[{Period.DAY.selector}]))",
-        every=300.0,
+        "busy_of_day", f"avg_over_time(cluster:gpumon_gpu_utilization:ratio_rate5m[{Period.DAY.selector}])", 300.0
     ),
     *(question for period in ROLLING for question in of_users(period)),
 )
-THERE = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *PROOFS))}"}} or {TOLD})'
+THERE = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *RULE_FILES))}"}} or {TOLD})'
 """Names that an engine has, of our rules and of exporters; of the last with their numbers of GPUs, and of nodes."""
 
 

@@ -10,7 +10,7 @@ from gpumon.cluster.client import Answers, single
 from gpumon.cluster.cost import unpriced, without_price
 from gpumon.cluster.model import may_include, of_now
 from gpumon.cluster.period_queries import days
-from gpumon.cluster.picture import NOT_ASKED, ClusterPicture, hours, kwh, watts
+from gpumon.cluster.picture import NOT_ASKED, RULES_MISSING, ClusterPicture, hours, kwh, watts
 from gpumon.cluster.problems import answer_to, each_kind_first, part, unseen_nodes, what_is_wrong
 from gpumon.cluster.queries import DCGM_ONLY, Period
 from gpumon.common.config import Prices, UserGroups
@@ -253,8 +253,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, picture: ClusterPicture
     if is_known(power := single(answers, "power")) and not picture.is_old:
         yield " ".join(filter(None, (watts(power), may_include(nodes))))
     yield f"{'no answer since ' if picture.is_old and picture.answers() else ''}{units.moment(picture.told_at)}"
-    if picture.kept and picture.looked and not picture.recorded:
-        yield "without gpumon's rules"
+    yield from filter(None, [picture.missing_rules])
 
 
 def _problems(picture: ClusterPicture) -> Iterator[str]:
@@ -270,7 +269,7 @@ def _problems(picture: ClusterPicture) -> Iterator[str]:
         yield "which nodes are silent is unknown, so no GPU is known to be free"
     found: dict[tuple[float, str], dict[str, list[str]]] = {}
     for name, one in picture.kept.items():
-        if one.problem:
+        if one.problem and (one.rows is not None or one.problem != RULES_MISSING):  # the head says that
             of = one.at if one.rows is not None else 0.0
             found.setdefault((of, one.problem), {}).setdefault(part(name), []).append(answer_to(name))
     for (at, problem), tables in found.items():

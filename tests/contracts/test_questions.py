@@ -6,15 +6,18 @@ import re
 from functools import cache
 
 import pytest
+import yaml
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.cluster.model import STATES as ASKED_STATES
 from gpumon.cluster.queries import OF_GPUS, QUESTIONS, Question, of_node, of_user
+from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.clock import SECOND
 from gpumon.export.native import STATES
 from gpumon.model.frame import XidEvent
 from gpumon.model.metrics import Availability
 from tests.builders import TIME, device, process, run, sample, tick
+from tests.conftest import ROOT
 from tests.exported import Node, scraped
 
 _NAME = re.compile(r"(?<![\w:])gpumon_\w+(?![\w:])")
@@ -45,14 +48,25 @@ def told() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *OF_GPUS, *of_node("n"), *of_user("u")], ids=lambda one: one.name)
 def test_what_is_asked_is_exported(question: Question) -> None:
-    for expression in filter(None, (question.recorded, question.raw)):
-        names = _NAME.findall(expression)
-        assert names or ":gpumon_" in expression
-        assert set(names) <= told().keys()
-        labels = {label.strip() for found in _LABELS.findall(expression) for label in found.split(",") if label.strip()}
-        if names:
-            made = set(_MADE.findall(expression))
-            assert labels <= OF_A_SCRAPE.union(made, *(told()[name] for name in names))
+    check(question.query)
+
+
+@pytest.mark.parametrize("file", RULE_FILES.values())
+def test_what_rules_read_is_exported(file: str) -> None:
+    groups = yaml.safe_load((ROOT / "deploy/prometheus" / file).read_text())["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        check(rule["expr"])
+
+
+def check(expression: str) -> None:
+    """Check that each series of an expression is recorded, or exported with the labels that it asks for."""
+    names = _NAME.findall(expression)
+    assert names or ":gpumon_" in expression
+    assert set(names) <= told().keys()
+    labels = {label.strip() for found in _LABELS.findall(expression) for label in found.split(",") if label.strip()}
+    if names:
+        made = set(_MADE.findall(expression))
+        assert labels <= OF_A_SCRAPE.union(made, *(told()[name] for name in names))
 
 
 def test_states_of_gpus_are_those_that_are_counted() -> None:

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
+from gpumon.cluster.queries import quoted
 from gpumon.common.clock import SECOND
 from gpumon.export.scrape import DialectOptions, Exporter
 from gpumon.live import Live, LiveState
@@ -140,6 +141,26 @@ def victoria_metrics_of(directory: Path, told: Sequence[tuple[str, float]]) -> I
         running.post("api/v1/import/prometheus", "".join(f"{line} {at * 1000:.0f}\n" for line, at in told).encode())
         running.get("internal/force_flush")
         yield running
+
+
+@contextmanager
+def recorded_by_both(
+    directory: Path, told: Sequence[tuple[str, float]], rules: Sequence[Path]
+) -> Iterator[tuple[Backend, Backend]]:
+    """A Prometheus that evaluated rules, and a VictoriaMetrics that has what it recorded."""
+    begin, end = min(at for _, at in told), max(at for _, at in told)
+    with prometheus_of(directory / "prometheus", told, rules) as first:
+        query = f'{{__name__=~".+:gpumon_.+"}}[{end - begin + 60:.0f}s]'
+        series = first.get("api/v1/query", query=query, time=f"{end:.3f}")["data"]["result"]
+        recorded = [
+            (f"{name}{{{','.join(f'{label}={quoted(text)}' for label, text in labels.items())}}} {value}", float(at))
+            for one in series
+            for labels in [dict(one["metric"])]
+            for name in [labels.pop("__name__")]
+            for at, value in one["values"]
+        ]
+        with victoria_metrics_of(directory / "victoria-metrics", [*told, *recorded]) as second:
+            yield first, second
 
 
 def _labeled(line: str, instance: str, cluster: str) -> str:

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from gpumon.cluster.client import Engine, EngineAnswer
-from gpumon.cluster.period_queries import HOURS, PHASE_ASKED, PROOF, hourly, phase_of, placed
+from gpumon.cluster.period_queries import PHASE_ASKED, PROOF, hourly, phase_of, placed
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import HOURS_ASKED, PROOFS, Period, of_users
-from gpumon.cluster.rules import OWN
+from gpumon.cluster.queries import HOURS_ASKED, Period, of_users
+from gpumon.cluster.rules import OWN, RULE_FILES
 from tests.conftest import ROOT
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
@@ -49,7 +49,7 @@ def by_minute() -> Iterator[tuple[str, float]]:
         yield "cluster:gpumon_gpu_power_watts:sum 900", at
         yield from ((f'{HELD}{{user="{user}"}} {value}', at) for user, value in users.items())
         if at > END - 600:
-            yield from ((f"{name} 1", at) for name in PROOFS)
+            yield from ((f"{name} 1", at) for name in RULE_FILES)
             yield f'{OWN}{{instance="n",state="free"}} 1', at
 
 
@@ -80,7 +80,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Back
 
 def held(period: Period) -> tuple[str, str]:
     (question,) = (one for one in of_users(period) if one.name == f"held_{period}")
-    return question.recorded, question.by_hour
+    return question.query, question.by_hour
 
 
 def users(answer: EngineAnswer) -> dict[str, float]:
@@ -118,7 +118,7 @@ def test_a_page_asks_by_the_hour_where_hours_are_known(engines: dict[str, Backen
     with closing(spy), closing(ClusterPoller(spy, of_users(Period.WEEK), now=lambda: END)) as poller:
         picture = poller.round()
     assert picture.problems() == {}
-    assert (picture.recorded, picture.by_hour) == (True, True)
+    assert (picture.missing_files, picture.by_hour) == ([], True)
     assert any(f"{hourly(HELD)}[" in one for one in spy.asked)
     assert users(EngineAnswer(picture.answers()["held_week"]))["eve"] == pytest.approx(8 * 20 * 60)
 
@@ -157,5 +157,3 @@ def test_the_rules_record_these_sums(tmp_path_factory: pytest.TempPathFactory) -
             assert found == pytest.approx(expected)
             whole = client.ask(f"sum_over_time({PROOF}[24h]) / 86400", END).rows
         assert [row.value for row in whole] == [1.0]
-        names = {labels["__name__"] for labels, _ in backend.ask('last_over_time({__name__=~".*:sum1h"}[2h])', END)}
-        assert names <= set(HOURS)

@@ -16,9 +16,9 @@ from gpumon.cluster.cost import charges, cost_questions
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import Period, of_users
 from gpumon.common.config import read_prices
-from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
+from tests.engines.past import BEGIN
 from tests.engines.programs import Backend
-from tests.engines.test_cost import added_up_by_the_hour, recorded_by_prometheus
+from tests.engines.test_cost import added_up_by_the_hour, recorded_by_prometheus, recorded_in_victoria_metrics
 
 pytestmark = pytest.mark.engine
 HOUR, DAY, EVERY, POWER = 3600, 86400, 150, 360.0
@@ -34,8 +34,8 @@ PRICES = read_prices({
 })  # fmt: skip
 TRUE_COST = 7 * POWER * (16 * 0.40 + 8 * 0.10) / 1000
 ENGINES: Mapping[str, Callable[..., AbstractContextManager[Backend]]] = {
-    "prometheus": prometheus_of, "its recorded series": recorded_by_prometheus,
-    "its sums by hour": added_up_by_the_hour, "victoria-metrics": victoria_metrics_of,
+    "prometheus": recorded_by_prometheus, "its sums by hour": added_up_by_the_hour,
+    "victoria-metrics": recorded_in_victoria_metrics,
 }  # fmt: skip
 
 

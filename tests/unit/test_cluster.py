@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
+from contextlib import closing
 from datetime import datetime
 from threading import Lock
 
@@ -12,14 +14,16 @@ import yaml
 
 from gpumon.cluster import coverage, model
 from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.cost import cost_questions
 from gpumon.cluster.coverage import away_questions
-from gpumon.cluster.period_queries import HOURS, PHASE_ASKED, PROOF, placed
-from gpumon.cluster.picture import ClusterPicture, KeptAnswer
+from gpumon.cluster.period_queries import PHASE_ASKED, PROOF, placed
+from gpumon.cluster.picture import RULES_MISSING, ClusterPicture, KeptAnswer
 from gpumon.cluster.poller import UNWATCHED, ClusterPoller
 from gpumon.cluster.problems import part, what_is_wrong
 from gpumon.cluster.queries import (
     DCGM_ONLY,
     DCGM_QUESTIONS,
+    HOURS_ASKED,
     OF_GPUS,
     QUESTIONS,
     SMALL,
@@ -30,7 +34,7 @@ from gpumon.cluster.queries import (
     of_period,
     of_user,
 )
-from gpumon.cluster.rules import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
+from gpumon.cluster.rules import RULE_FILES, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon.model.vendors import short_name
@@ -81,7 +85,7 @@ class FakeEngine:
     def __init__(self, *, rules: bool = True, broken: Iterable[str] = ()) -> None:
         self.rules, self.broken = rules, set(broken)
         self.asked: list[tuple[str, float]] = []
-        self.names = ["gpumon_gpus", *(one for question in QUESTIONS for one in question.records if rules)]
+        self.names = ["gpumon_gpus", *(RULE_FILES if rules else ())]
         self.hours: list[str] = []
         """Selectors of periods that sums by hour know."""
         self.answers = ANSWERS
@@ -101,10 +105,7 @@ class FakeEngine:
             return EngineAnswer([row(NOW - 600.0)] if self.hours else [])
         if PROOF in expression:
             return EngineAnswer([row(1.0, of=one) for one in self.hours])
-        names = [
-            one.name for one in (*QUESTIONS, *OF_GPUS)
-            if expression in (one.expression(recorded=True), one.expression(recorded=False))
-        ]  # fmt: skip
+        names = [one.name for one in (*QUESTIONS, *OF_GPUS) if one.query == expression]
         name = names[0] if names else ""
         if name in self.broken:
             raise EngineError("the engine says: out of memory (422)")
@@ -165,7 +166,7 @@ def test_users_have_what_was_answered_and_nothing_else() -> None:
 def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
     def told(**more: list[EngineSeries]) -> str:
         kept = {name: KeptAnswer(rows) for name, rows in (ANSWERS | more).items()}
-        picture = ClusterPicture(NOW, kept, recorded=True, took=0.0)
+        picture = ClusterPicture(NOW, kept, took=0.0)
         return "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
 
     assert "≥" not in told()
@@ -206,7 +207,7 @@ def test_a_question_is_asked_again_in_its_own_time() -> None:
     engine.asked.clear()
     clock.passed = 15.0
     poller.round()
-    often = {one.expression(recorded=not one.is_fresh) for one in QUESTIONS if one.every <= 15.0}
+    often = {one.query for one in QUESTIONS if one.every <= 15.0}
     assert {expression for expression, _ in engine.asked} == often
 
 
@@ -220,8 +221,9 @@ def test_of_a_large_cluster_nothing_is_asked_more_often_than_its_answer_changes(
         engine.asked.clear()
         poller.round()
         asked[clock.passed] = {expression for expression, _ in engine.asked}
-    exporters = {one.recorded for one in QUESTIONS if not one.raw and not one.is_small and one.every <= 30.0}
-    rules = {one.recorded for one in QUESTIONS if one.raw and not one.is_small and one.every <= RULE_INTERVAL}
+    large = [one for one in QUESTIONS if not one.is_small]
+    exporters = {one.query for one in large if not one.needs_rules and one.every <= 30.0}
+    rules = {one.query for one in large if one.needs_rules and one.every <= RULE_INTERVAL}
     assert not asked[15.0]
     assert asked[30.0] == exporters
     assert asked[60.0] > exporters | rules
@@ -245,7 +247,7 @@ def test_a_node_that_never_told_its_gpus_is_named_as_what_its_target_is() -> Non
     """A node that tells its GPUs, or did within the hour, is silent instead."""
     answers = ANSWERS | {"down": [row(0, instance="gn23"), row(0, instance="gn30")],
                          "without_daemon": [row(0, instance="gn1"), row(0, instance="gn8")]}  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, recorded=True, took=0.0)
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, took=0.0)
     told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
     assert "4 nodes, 1 silent, 2 more do not answer" in told
     found = {one.node: one.text for one in what_is_wrong(model.nodes(answers, NOW), answers)}
@@ -312,10 +314,47 @@ def test_users_whose_long_names_begin_alike_differ_in_the_table() -> None:
     assert not any(name in told for name in names)
 
 
-def test_without_the_rules_counters_are_asked_and_that_is_said() -> None:
-    engine = FakeEngine(rules=False)
-    assert "without gpumon's rules" in text(ClusterPoller(engine))
-    assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
+class TestMissingRules:
+    def test_files_to_load_are_named_and_nothing_is_asked_that_they_record(self) -> None:
+        engine = FakeEngine(rules=False)
+        picture = ClusterPoller(engine).round()
+        assert picture.missing_files == ["rules.yml", "cluster.yml"]
+        assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
+        assert {one.problem for name, one in picture.kept.items() if one.rows is None} == {RULES_MISSING}
+        assert all(name in text(ClusterPoller(engine)) for name in picture.missing_files)
+
+    def test_no_gpu_is_called_free_or_taken(self) -> None:
+        picture = ClusterPoller(FakeEngine(rules=False)).round()
+        assert "gpus" in picture.unanswered
+        assert all(node.gpus is None for node in picture.nodes_now())
+
+    def test_a_file_that_is_loaded_later_is_noticed_in_the_next_round(self) -> None:
+        engine, clock = FakeEngine(rules=False), HandClock()
+        poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+        poller.round()
+        engine.names = ["gpumon_gpus", SITE_RULES]
+        clock.passed = 30.0
+        assert poller.round().missing_files == ["cluster.yml"]
+        engine.names = ["gpumon_gpus", *RULE_FILES]
+        clock.passed = 60.0
+        picture = poller.round()
+        assert not picture.missing_files
+        assert picture.answers()["gpus"] == ANSWERS["gpus"]
+        assert not picture.unanswered
+
+    @pytest.mark.parametrize("names", [[], ["DCGM_FI_DEV_GPU_UTIL"]], ids=["nothing", "DCGM alone"])
+    def test_an_engine_without_our_exporters_lacks_no_rules(self, names: list[str]) -> None:
+        engine = FakeEngine()
+        engine.names = names
+        assert not ClusterPoller(engine).round().missing_files
+
+    @pytest.mark.parametrize("rules", [False, True])
+    def test_it_is_said_once_at_the_start(self, rules: bool) -> None:
+        said: list[str] = []
+        with closing(ClusterPoller(FakeEngine(rules=rules)).start(said.append)) as poller:
+            while not poller.picture().kept:
+                time.sleep(0.01)
+        assert len(said) == (not rules)
 
 
 def test_the_picture_names_what_is_free_who_holds_and_what_is_wrong() -> None:
@@ -359,7 +398,7 @@ def of_many(width: int, height: int, **more: object) -> list[str]:
         "unreal": [row(40.0)],
     }  # fmt: skip
     kept = {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}
-    picture = ClusterPicture(NOW, kept, recorded=False, took=0.0)
+    picture = ClusterPicture(NOW, kept, took=0.0, missing_files=["rules.yml"])
     return list(lines(picture, FakeEngine.name, Period.LAST_MONTH, width, **more, height=height))  # type: ignore[arg-type]
 
 
@@ -402,7 +441,7 @@ def test_the_head_and_the_headings_wrap_and_lose_no_word(width: int) -> None:
     told, whole = (" ".join(" ".join(of_many(wide, 0)).split()) for wide in (width, 0))
     for said in (
         f"{FakeEngine.name}", "155 of 155 GPUs free", "41 nodes, 1 silent", "40 nodes SIMULATED or REPLAY",
-        units.moment(NOW), "without gpumon's rules",
+        units.moment(NOW), "rules.yml",
         "Time and energy of users: the month before this one, 2026-12-01 to 2026-12-31",
     ):  # fmt: skip
         assert said in whole
@@ -482,16 +521,17 @@ def test_names_of_questions_are_unique() -> None:
     assert all(isinstance(one, Question) and one.every >= 15.0 for one in QUESTIONS)
 
 
-def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
-    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/cluster.yml").read_text())["groups"]
-    assert {rule["record"]: rule["expr"] for rule in group["rules"]} == dict(RECORDED)
-    assert group["interval"] == f"{RULE_INTERVAL:g}s"
-    shipped = (ROOT / "deploy/prometheus/rules.yml").read_text()
-    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/hours.yml").read_text())["groups"]
-    assert {rule["record"]: rule["expr"] for rule in group["rules"]} == dict(HOURS)
-    assert group["interval"] == "1h"
-    asked = {name for one in QUESTIONS for name in re.findall(r"\w+:gpumon_\w+:\w+", one.recorded)} - set(RECORDED)
-    assert all(f"record: {name}" in shipped for name in asked)
+def test_the_rules_that_are_shipped_record_what_is_asked() -> None:
+    recorded: set[str] = set()
+    for file in (*RULE_FILES.values(), "hours.yml"):
+        groups = yaml.safe_load((ROOT / "deploy/prometheus" / file).read_text())["groups"]
+        assert {group["interval"] for group in groups} == {"1h" if file == "hours.yml" else f"{RULE_INTERVAL:g}s"}
+        recorded |= {rule["record"] for group in groups for rule in group["rules"]}
+    prices = Prices("EUR", {"H100": 2.0}, (0.1,) * 8 + (0.3,) * 16)
+    questions = (*QUESTIONS, *cost_questions(prices), *away_questions(away(gn1=0.0), NOW))
+    texts = [*(text for one in questions for text in (one.query, one.by_hour)), HOURS_ASKED, PHASE_ASKED, *RULE_FILES]
+    asked = {name for text in texts for name in re.findall(r"\w+:gpumon_\w+:\w+", text)}
+    assert asked <= recorded
 
 
 def away(**seconds: float) -> dict[str, list[EngineSeries]]:
@@ -658,16 +698,6 @@ def test_the_parts_of_a_period_by_hour_and_by_minute_follow_each_other(phase: fl
     assert 0 < end - last < 3600 + 121
 
 
-def test_a_site_with_some_rules_is_asked_for_the_others_raw() -> None:
-    engine, clock = FakeEngine(), HandClock()
-    engine.names = ["gpumon_gpus", SITE_RULES]
-    picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
-    asked = {expression for expression, _ in engine.asked}
-    assert "instance:gpumon_gpu_utilization:ratio_rate5m" in asked
-    assert not any("run:gpumon_" in expression for expression in asked - {THERE})
-    assert not picture.recorded
-
-
 def test_a_site_with_nothing_but_dcgm_is_asked_what_that_tells() -> None:
     engine, clock = FakeEngine(), HandClock()
     engine.names = ["DCGM_FI_DEV_GPU_UTIL"]
@@ -682,7 +712,7 @@ def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_f
 
     def text_of(*gpus: EngineSeries, is_dcgm: bool) -> list[str]:
         kept = {"seen": KeptAnswer([row(NOW, instance="gn1")]), "gpus": KeptAnswer(gpus)}
-        picture = ClusterPicture(NOW, kept, recorded=True, took=0.0, is_dcgm=is_dcgm)
+        picture = ClusterPicture(NOW, kept, took=0.0, is_dcgm=is_dcgm)
         return list(lines(picture, FakeEngine.name, Period.WEEK))
 
     told = row(3, instance="gn1", state="busy"), row(5, instance="gn1", state="unknown")
@@ -709,10 +739,8 @@ def test_each_gpu_is_asked_for_where_the_cluster_is_small_and_one_node_while_som
 
 def test_a_name_is_no_part_of_an_expression() -> None:
     for question in (*of_node('a"} or up{x="'), *of_user("b\\\n")):
-        assert question.expression(recorded=False).count('"') % 2 == 0
-    assert any(
-        r'instance="a\"} or up{x=\""' in question.expression(recorded=False) for question in of_node('a"} or up{x="')
-    )
+        assert question.query.count('"') % 2 == 0
+    assert any(r'instance="a\"} or up{x=\""' in question.query for question in of_node('a"} or up{x="'))
 
 
 def test_an_engine_whose_clock_is_another_is_asked_in_its_own_time() -> None:
@@ -760,17 +788,6 @@ def test_models_come_with_the_states_of_a_large_cluster_and_by_themselves_of_a_m
     assert [list(one.models) for one in model.nodes(answers, NOW)] == [["H100"], ["L40S", "T4"]]
 
 
-def test_a_small_cluster_is_asked_for_what_is_newer_than_its_records() -> None:
-    few, many = FakeEngine(), FakeEngine()
-    many.nodes = SMALL + 1
-    for engine in (few, many):
-        ClusterPoller(engine).round()
-    asked = [{expression for expression, _ in engine.asked} for engine in (few, many)]
-    fresh = {one.raw: one.recorded for one in QUESTIONS if one.is_fresh}
-    assert set(fresh) <= asked[0]
-    assert set(fresh.values()) <= asked[1]
-
-
 def test_the_text_names_parts_of_the_page_and_no_question() -> None:
     names = [one.name for one in (*QUESTIONS, *DCGM_QUESTIONS)]
     assert {part(name) for name in names} == {
@@ -787,7 +804,7 @@ def test_what_an_engine_has_nothing_of_is_asked_again_within_a_minute() -> None:
     engine.asked.clear()
     clock.passed = 60.0
     poller.round()
-    by_name = {one.name: one.expression(recorded=True) for one in QUESTIONS}
+    by_name = {one.name: one.query for one in QUESTIONS}
     asked = {expression for expression, _ in engine.asked}
     assert by_name["held_month"] in asked, "it had nothing"
     assert by_name["held_week"] not in asked
@@ -795,6 +812,6 @@ def test_what_an_engine_has_nothing_of_is_asked_again_within_a_minute() -> None:
 
 def test_the_text_counts_no_gpu_as_taken_where_no_node_tells_any() -> None:
     kept = {"gpus": KeptAnswer([]), "seen": KeptAnswer([]), "seen_before": KeptAnswer([row(NOW - 30, instance="gn1")])}
-    told = next(iter(lines(ClusterPicture(NOW, kept, recorded=True, took=0.0), FakeEngine.name, Period.WEEK)))
+    told = next(iter(lines(ClusterPicture(NOW, kept, took=0.0), FakeEngine.name, Period.WEEK)))
     assert "GPUs unknown  ·  1 node" in told
     assert "free" not in told

@@ -9,9 +9,11 @@ import pytest
 from gpumon.cluster.client import EngineAnswer, EngineError, EngineLateError, EngineSeries
 from gpumon.cluster.cost import charges, cost_questions
 from gpumon.cluster.model import users
+from gpumon.cluster.period_queries import PHASE_ASKED
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import QUESTIONS, THERE, Period, of_users
+from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.config import Prices
 from gpumon.reports.cluster_text import lines
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock
@@ -20,7 +22,7 @@ PRICES = Prices("EUR", {"H100": 2.0}, (0.1,) * 8 + (0.3,) * 16, 1.0)
 WANTED = {one.name for one in QUESTIONS if one.where_whole in (None, Period.WEEK)}
 """Names of questions to an engine that has all of a week, and of no other period."""
 WEEK = (*of_users(Period.WEEK), *cost_questions(PRICES, 0.0, [Period.WEEK]))
-TEXTS = {text: one.name for one in WEEK for text in (one.recorded, one.raw)}
+TEXTS = {one.query: one.name for one in WEEK}
 
 
 class GrowingEngine:
@@ -37,7 +39,9 @@ class GrowingEngine:
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         if expression == THERE:
-            return EngineAnswer([EngineSeries({"__name__": "gpumon_gpus"}, 1.0)])
+            return EngineAnswer([EngineSeries({"__name__": name}, 1.0) for name in ("gpumon_gpus", *RULE_FILES)])
+        if expression == PHASE_ASKED:
+            return EngineAnswer([])  # nothing is recorded by the hour
         name = TEXTS[expression]
         self.asked.append(name)
         if name in self.broken:
@@ -110,7 +114,7 @@ class LateEngine(FakeEngine):
         self.seen: list[str] = []
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
-        names = {one.name for one in QUESTIONS if expression in (one.recorded, one.raw)}
+        names = {one.name for one in QUESTIONS if one.query == expression}
         with self._lock:
             self.seen += names
         if any(self.is_late(name) for name in names):
@@ -156,22 +160,20 @@ class OtherEngine(FakeEngine):
         return super().ask(expression, at)
 
 
-def test_an_engine_that_comes_back_without_the_rules_is_asked_without_them_at_once() -> None:
+def test_an_engine_that_comes_back_without_the_rules_says_so_at_once() -> None:
     engine, clock = OtherEngine(), HandClock()
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
-    assert (poller.round().looked, poller.round().recorded) == (True, True)
-    clock.passed, engine.down = 15.0, True
-    failed = poller.round()
-    clock.passed = 30.0
-    failed = poller.round()
-    assert not failed.looked, "nobody knows what the engine has now"
+    assert not poller.round().missing_files
+    for clock.passed, engine.down in ((15.0, True), (30.0, True)):
+        poller.round()
     engine.down, engine.names = False, ["gpumon_gpus"]
     engine.asked.clear()
     clock.passed = 45.0
     back = poller.round()
-    assert (back.looked, back.recorded) == (True, False)
+    assert back.missing_files == ["rules.yml", "cluster.yml"]
     assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
-    assert "without gpumon's rules" in next(iter(lines(back, engine.name, Period.WEEK)))
+    assert "rules.yml" in next(iter(lines(back, engine.name, Period.WEEK)))
+    assert "gpus" in back.unanswered or back.kept["gpus"].at == NOW, "what stands there is of then"
 
 
 def test_answers_that_become_empty_have_the_rules_looked_for_anew() -> None:
@@ -181,4 +183,4 @@ def test_answers_that_become_empty_have_the_rules_looked_for_anew() -> None:
     engine.names, engine.answers = ["gpumon_gpus"], {}
     for clock.passed in (15.0, 30.0):
         picture = poller.round()
-    assert not picture.recorded
+    assert picture.missing_files

@@ -45,11 +45,7 @@ def test_a_node_tells_all_that_the_cluster_page_asks() -> None:
     nodes = Nodes(plan(40, 8), now)
     now.passed = QUIET_AFTER + 30
     seen = {name for number in range(1, 41) if number != 23 for name in told(nodes, number)}
-    asked = {
-        word
-        for question in QUESTIONS
-        for word in re.findall(r"(?<![\w:])gpumon_\w+", question.expression(recorded=False))
-    }
+    asked = {word for question in QUESTIONS for word in re.findall(r"(?<![\w:])gpumon_\w+", question.query)}
     assert asked
     assert asked <= seen
 

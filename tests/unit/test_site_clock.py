@@ -61,9 +61,8 @@ def test_a_poller_that_began_in_summer_asks_in_winter_by_the_clock_of_then() -> 
     prices = read_prices({"currency": "EUR", "kwh": [{"from": 6, "to": 22, "price": 0.4}]})
     turn = cost_questions(prices, periods=(Period.DAY,))
     asking = Asking(Engine(), BERLIN)
-    recorded = dict.fromkeys((one.name for one in turn), True)
     for at in (AUGUST, AUGUST + 180 * DAY):
-        asking.answers([turn], turn, at, recorded, Hours())
+        asking.answers([turn], turn, at, Hours())
     asking.close()
     assert ["+ 7050" in asked[0], "+ 3450" in asked[0]] == [True, False]
     assert ["+ 7050" in asked[len(turn)], "+ 3450" in asked[len(turn)]] == [False, True]

@@ -15,6 +15,7 @@ from gpumon.cluster.cost import cost_questions
 from gpumon.cluster.period_queries import dated
 from gpumon.cluster.poller import AskedEngine, ClusterPoller
 from gpumon.cluster.queries import MONTHS, OF_GPUS, QUESTIONS, THERE, Question, of_node, of_user, of_users
+from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.app import make_cluster_app
 from gpumon_web.cluster.pages import CLUSTER_PAGES
@@ -116,9 +117,7 @@ class TableEngine:
 
     def __init__(self, answers: dict[str, list[EngineSeries]], names: Iterable[str] | None = None) -> None:
         self.answers = answers
-        self.names = (
-            ["gpumon_gpus", *set().union(*(one.records for one in QUESTIONS))] if names is None else list(names)
-        )
+        self.names = ["gpumon_gpus", *RULE_FILES] if names is None else list(names)
         self.broken: set[str] = set()
         self.down = ""
         self.asked: list[str] = []
@@ -126,8 +125,8 @@ class TableEngine:
         """Seconds by which its clock is ahead."""
         seen = [one.labels["instance"] for one in answers.get("seen", ())][:1]
         known = [*ALL_ASKED, *(one for name in seen for one in of_node(name)), *of_user("ada"), *of_user("bob")]
-        self._by_text = {text: one.name for one in known for text in (one.recorded, one.raw) if text}
-        self._dated = [(one.name, text) for one in MONTHLY for text in (one.recorded, one.raw) if text]
+        self._by_text = {text: one.name for one in known for text in (one.query, one.by_hour) if text}
+        self._dated = [(one.name, text) for one in MONTHLY for text in (one.query, one.by_hour) if text]
 
     def ahead(self) -> float:
         return self.clock

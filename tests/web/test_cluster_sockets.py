@@ -224,13 +224,13 @@ def test_where_nobody_listens_the_page_claims_nothing() -> None:
     assert not found["live"]
 
 
-def test_half_of_the_questions_fail_and_the_others_are_shown(engine: SocketEngine, served: Cluster) -> None:
+def test_some_questions_fail_and_the_others_are_shown(engine: SocketEngine, served: Cluster) -> None:
     after(engine, served, 0.0)
-    engine.broken = ":gpumon_"  # recorded series
+    engine.broken = "run:gpumon_"
     found = after(engine, served, 60.0).page()
     assert found["live"]
     ages = {name: value for name, value in found["values"].items() if name.endswith("_age") and value}
-    assert set(ages) == {"summary_age", "map_age", "users_age", "runs_age"}
+    assert set(ages) == {"users_age", "runs_age"}
     assert ages["runs_age"]["text"].startswith("The engine says: too many samples (422)")
     assert found["values"]["wrong_age"] is None, "whether a node is silent is of now"
 

@@ -12,7 +12,7 @@ from gpumon.common.config import Prices, UserGroups
 from gpumon_web.page import Cells, Now
 
 _STATES = "What GPUs do is unknown"
-NOTHING = ClusterPicture(0.0, {}, recorded=True, took=0.0)
+NOTHING = ClusterPicture(0.0, {}, took=0.0)
 
 
 class ClusterNow(NamedTuple):

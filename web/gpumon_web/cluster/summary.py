@@ -115,11 +115,8 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         told.append(DCGM_ONLY)
     elif model.has_no_series(known.answers):
         told.append(model.NO_SERIES)
-    elif picture.kept and picture.looked and not picture.recorded:
-        told.append(
-            "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
-            "engine longer: load deploy/prometheus/rules.yml and cluster.yml, after an upgrade anew."
-        )
+    elif why := picture.missing_rules:
+        told.append(f"{why[:1].upper()}{why[1:]}.")
     elif _adds_up_minutes(known, nodes):
         told.append(
             "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
@@ -146,11 +143,8 @@ def foot(known: ClusterNow) -> Cells | None:
     picture = known.picture
     if not picture.kept:
         return None
-    is_recorded = picture.recorded and not picture.is_dcgm
-    series = "in part by series that are recorded once a minute" if is_recorded else "by the exporters' own series"
-    by = f", {series}" if picture.looked else ""
     took = units.span(picture.took)
     return {
-        "text": f"From {known.engine}{by}; the last round of questions took {took}. As of",
+        "text": f"From {known.engine}; the last round of questions took {took}. As of",
         "time": max((one.at for one in picture.kept.values() if one.rows is not None), default=picture.at),
     }
