@@ -1,4 +1,4 @@
-"""A window of the past as arrays, for scripts and notebooks. The one reader that needs numpy."""
+"""`Window`: metrics of a past time as numpy arrays, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ except ImportError as error:
     raise MissingPackage("live.window", "numpy") from error
 
 ROWS = 4000
-"""Rows of a window unless another number is asked for: all samples that a ring holds."""
-_ANY = "host.load"
-"""The metric that is asked for the times of the rows."""
+"""Default number of rows of a window: enough for all samples in a ring."""
+_TIME_METRIC = "host.load"
+"""The metric whose series gives the times of the rows."""
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,38 +40,38 @@ if TYPE_CHECKING:
 class Window:
     """Metrics over time: `window["gpu.power"]` is an array of time × device, `window["host.load"]` of time.
 
-    `time` is seconds since 1970: of each sample where there are few, else the middle of each stretch of `step` seconds,
-    at fixed places in absolute time. `window[metric]` is the mean of each stretch; `low`, `high` and `seen` say more.
-    What is missing is NaN. Counters are rates, in their unit per second. A metric is read when it is first asked for.
+    `time` is seconds since 1970: of each sample if there are few, else the middle of intervals of `step` seconds that
+    are aligned to absolute time. `window[metric]` is the mean of each interval; see also `low`, `high` and `seen`.
+    Missing values are NaN. Counters are rates, in their unit per second. A metric is read when first accessed.
     """
 
     def __init__(
         self, span: WindowSpan, frames: Sequence[Frame] = (), devices: Sequence[Device] = (), *,
         fed: Sequence[Frame] = (), path: str = "", metrics: Sequence[str] | None = None, points: int = ROWS,
     ) -> None:  # fmt: skip
-        """`frames` are those of the window; `fed` all that it may read, in the order of time, `path` what is older."""
+        """`frames` are the frames in the window, `fed` all frames that it may read, `path` the history before them."""
         self.span = span
-        """From when to when it was asked for, in seconds since 1970."""
+        """The requested begin and end, seconds since 1970."""
         self.frames = frames
-        """The frames that the ring still holds of it."""
+        """The frames of the window that are still in the ring."""
         self.devices: tuple[Device, ...] = tuple(devices)
-        """The columns."""
+        """The devices of the columns."""
         self._fed, self._path, self._points = fed, path, points
         self._grid: Grid | None = None
-        named_alone = (metrics,) if isinstance(metrics, str) else metrics
+        requested = (metrics,) if isinstance(metrics, str) else metrics
         self.problem = ""
-        """Why kept history cannot be read, so that its part is NaN, or nothing is known at all; else empty."""
-        self._wanted = [_known(name) for name in named_alone or ()]
+        """Why the history cannot be read, so that its part is NaN, or why there is no data at all; else empty."""
+        self._requested = [_check(name) for name in requested or ()]
         self._series: dict[str, list[Series]] = {}
-        (base,) = self._read([_ANY], [HOST])[_ANY]
+        (base,) = self._read([_TIME_METRIC], [HOST])[_TIME_METRIC]
         self.time: Column = np.array(base.times, dtype=np.float64)
         self.step = base.step
-        """Seconds in each stretch; 0 where each sample is by itself."""
+        """Seconds per interval; 0 if each row is a sample."""
         if base.step:
             self._grid = Grid(floor(base.times[0] / base.step), base.step, len(base.times))
         else:
-            self._path = ""  # whatever it will have, these are the rows
-        self._load(self._wanted)
+            self._path = ""  # the rows are fixed: later additions to the history must not change them
+        self._load(self._requested)
 
     @classmethod
     def ask(
@@ -79,20 +79,23 @@ class Window:
         begin: Moment | None = None, end: Moment | None = None, metrics: Sequence[str] | None = None,
         devices: Wanted | Iterable[Wanted] | None = None, points: int = ROWS,
     ) -> Window:  # fmt: skip
-        """Return a window of `frames` and of the history at `path`, as `Live.window` describes. Raises UsageError."""
+        """Return a window of `frames` and of the history at `path`, as described in `Live.window`. Raises UsageError.
+
+        `now` is the end of windows of a given `length`, s since 1970.
+        """
         if points < 1:
             raise UsageError(f"points must be at least 1, not {points}")
         span = span_of(length, begin, end, now)
-        inside = [place for place, frame in enumerate(frames) if span.begin < frame.time <= span.end]
+        inside = [index for index, frame in enumerate(frames) if span.begin < frame.time <= span.end]
         fed = frames[max(0, inside[0] - 1) : inside[-1] + 1] if inside else ()
-        there = devices_of(fed)
-        known = {**there, **devices_of(frames[-1:])}
+        present = devices_of(fed)
+        known = {**present, **devices_of(frames[-1:])}
         wanted = chosen(devices, known, lambda: kept_devices(path, frames)) or [
-            *there, *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
+            *present, *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
         ]  # fmt: skip
-        own = [frames[place] for place in inside]
+        own = [frames[index] for index in inside]
         if frames and length is not None and begin is None and end is None and now == frames[-1].time:
-            # As long as it says also where the time of day has been set meanwhile.
+            # By the monotonic clock, so that the length is right even if the wall clock was set in between.
             since = frames[-1].monotonic_ns - round((span.end - span.begin) * SECOND)
             own = [frame for frame in frames if frame.monotonic_ns > since]
         return cls(
@@ -104,104 +107,102 @@ class Window:
         return len(self.time)
 
     def __getitem__(self, metric: str) -> Column:
-        """The mean of one metric by its name. Raises UsageError for an unknown one."""
-        return self._column(metric, [series.mean for series in self._of(metric)])
+        """Return the mean of a metric in each interval. Raises UsageError for an unknown metric."""
+        return self._column(metric, [series.mean for series in self._series_of(metric)])
 
     def low(self, metric: str) -> Column:
-        """Return the lowest value in each stretch."""
-        return self._column(metric, [series.low for series in self._of(metric)])
+        """Return the lowest value in each interval."""
+        return self._column(metric, [series.low for series in self._series_of(metric)])
 
     def high(self, metric: str) -> Column:
-        """Return the highest value in each stretch."""
-        return self._column(metric, [series.high for series in self._of(metric)])
+        """Return the highest value in each interval."""
+        return self._column(metric, [series.high for series in self._series_of(metric)])
 
     def seen(self, metric: str) -> Column:
-        """Return the share of each stretch that is known, from 0 to 1; of a sample, 1 where it has a value."""
-        return self._column(metric, [_share(series) for series in self._of(metric)])
+        """Return the share of each interval for which the metric is known, 0 to 1; for a sample 0 or 1."""
+        return self._column(metric, [_known_share(series) for series in self._series_of(metric)])
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that were asked for, else those that have any value."""
-        if self._wanted:
-            return tuple(self._wanted)
+        """The requested metrics, or by default those that have a value."""
+        if self._requested:
+            return tuple(self._requested)
         self._load([metric.name for metric in METRICS])
-        known = (name for name in self._series if any(map(_has_any, self._series[name])))
+        known = (name for name in self._series if any(map(_has_value, self._series[name])))
         return tuple(sorted(known, key=list(BY_NAME).index))
 
     def epochs(self) -> list[dict[str, Any]]:
-        """Exact epoch boundaries that became known in this window: run, epoch, mark, time (s since 1970)."""
-        seen = {(boundary.run, boundary.number): boundary for frame in self.frames for boundary in frame.boundaries}
+        """Return the epoch boundaries in this window: run, epoch, mark, phase and time (s since 1970)."""
+        boundaries = {(b.run, b.number): b for frame in self.frames for b in frame.boundaries}
         return [
             {"run": b.run, "epoch": b.epoch, "mark": b.mark.name.lower(), "phase": b.phase, "time": b.time_ns / 1e9}
-            for b in sorted(seen.values(), key=lambda boundary: boundary.time_ns)
+            for b in sorted(boundaries.values(), key=lambda boundary: boundary.time_ns)
         ]
 
     def to_pandas(self, value: str = "mean") -> Any:
-        """Return a pandas DataFrame: rows by time (UTC), columns by metric and UUID of the device, of the host "".
+        """Return a pandas DataFrame: rows by time (UTC), columns by metric and UUID ("" for metrics of the host).
 
         `value` is `mean`, `low`, `high` or `seen`. Raises MissingPackage without pandas, UsageError for another value.
         """
-
         return to_pandas(self, value)
 
     def to_arrow(self) -> Any:
-        """Return a pyarrow Table, a row for each time, device and metric: `window_tables.FIELDS`; null is missing.
+        """Return a pyarrow Table with a row per time, device and metric, and the columns `FIELDS`; missing is null.
 
         Raises MissingPackage without pyarrow.
         """
-
         return to_arrow(self)
 
     def uuids(self, metric: str) -> list[str]:
-        """Return the devices of a metric's columns: UUIDs, or "" alone for one of the host. Raises UsageError."""
-        return [HOST] if BY_NAME[_known(metric)].scope is Scope.HOST else [device.uuid for device in self.devices]
+        """Return the UUIDs of a metric's columns, or [""] for a metric of the host. Raises UsageError."""
+        return [HOST] if BY_NAME[_check(metric)].scope is Scope.HOST else [device.uuid for device in self.devices]
 
     def _column(self, metric: str, columns: Sequence[Sequence[float]]) -> Column:
         if BY_NAME[metric].scope is Scope.HOST:
             return np.array(columns[0], dtype=np.float64)
-        made = np.array(columns, dtype=np.float64).reshape(len(columns), len(self.time))
-        return np.ascontiguousarray(made.T)
+        by_device = np.array(columns, dtype=np.float64).reshape(len(columns), len(self.time))
+        return np.ascontiguousarray(by_device.T)
 
-    def _of(self, metric: str) -> list[Series]:
-        self._load([_known(metric)])
+    def _series_of(self, metric: str) -> list[Series]:
+        self._load([_check(metric)])
         return self._series[metric]
 
     def _load(self, names: Sequence[str]) -> None:
-        """Read metrics that were not read before."""
+        """Read metrics that have not been read yet."""
         for scope in Scope:
             new = [name for name in names if name not in self._series and BY_NAME[name].scope is scope]
             if new:
                 self._series.update(self._read(new, self.uuids(new[0])))
 
     def _read(self, names: Sequence[str], subjects: Sequence[str]) -> dict[str, list[Series]]:
-        """Ask the history for metrics of one scope: by name, a series for each subject."""
+        """Read metrics of one scope; returns a series for each subject by metric."""
         history = open_history(keep=max(KEEP, len(self._fed)), metrics=names)
         history.look_in(self._path)
         for frame in self._fed:
             history.add(frame)
         begin, end = nextafter(self.span.begin, inf), self.span.end
-        found: dict[str, list[Series]] = {name: [] for name in names}
+        result: dict[str, list[Series]] = {name: [] for name in names}
         for subject in subjects:
             query = Query(subject, names, begin, end, self._points, self._grid, seen=True)
             for name, series in history.query(query).items():
-                found[name].append(series)
+                result[name].append(series)
         self.problem = self.problem or history.problem
         history.close()
-        return found
+        return result
 
 
-def _known(name: str) -> str:
+def _check(name: str) -> str:
+    """Return the name of a metric. Raises UsageError if there is no such metric."""
     if name not in BY_NAME:
         raise UsageError(f"no such metric: '{name}'. See gpumon.model.metrics.METRICS")
     return name
 
 
-def _has_any(series: Series) -> bool:
+def _has_value(series: Series) -> bool:
     return any(map(is_known, series.mean))
 
 
-def _share(series: Series) -> list[float]:
-    """The share of each stretch that is known."""
+def _known_share(series: Series) -> list[float]:
     if not series.step:
         return [float(is_known(value)) for value in series.mean]
     return [min(seconds / series.step, 1.0) for seconds in series.seen] or [0.0] * len(series.mean)
@@ -209,15 +210,12 @@ def _share(series: Series) -> list[float]:
 
 VALUES = ("mean", "low", "high", "seen")
 FIELDS = ("time", "step_seconds", "device", "metric", "unit", *VALUES)
-"""The middle of the stretch, UTC, and its length (0: a sample by itself); UUID of the GPU, empty for the host; the
-metric and its unit, of counters per second; mean, lowest and highest value; the share of the stretch that is known."""
+"""Columns of the Arrow table: the middle of the interval (UTC) and its length (0 for a sample); UUID of the GPU, empty
+for the host; the metric and its unit, per second for counters; mean, lowest and highest value; the known share."""
 
 
 def to_pandas(window: Window, value: str = "mean") -> Any:
-    """Return a DataFrame of one of `VALUES`: rows by time (UTC), columns by metric and device.
-
-    Raises MissingPackage without pandas, UsageError for another value.
-    """
+    """Return a DataFrame as described in `Window.to_pandas`."""
     if value not in VALUES:
         raise UsageError(f"no such value: '{value}'. One of {', '.join(VALUES)}")
     pandas = _package("pandas", "to_pandas")
@@ -234,21 +232,18 @@ def to_pandas(window: Window, value: str = "mean") -> Any:
 
 
 def to_arrow(window: Window) -> Any:
-    """Return a Table with the columns of `FIELDS`, a row for each time, device and metric; what is missing is null.
-
-    Raises MissingPackage without pyarrow.
-    """
+    """Return a Table as described in `Window.to_arrow`."""
     arrow = _package("pyarrow", "to_arrow")
     import numpy as np
 
-    blocks = [(name, place, uuid) for name in window.metrics for place, uuid in enumerate(window.uuids(name))]
+    blocks = [(name, index, uuid) for name in window.metrics for index, uuid in enumerate(window.uuids(name))]
     rows = len(window)
     times = arrow.array((np.tile(window.time, len(blocks)) * 1e6).round().astype("int64"))
 
     def repeated(texts: list[str]) -> Any:
-        found = arrow.array(texts, arrow.string()).dictionary_encode()
-        places = arrow.array(np.repeat(found.indices.to_numpy(zero_copy_only=False), rows).astype("int32"))
-        return arrow.DictionaryArray.from_arrays(places, found.dictionary)
+        encoded = arrow.array(texts, arrow.string()).dictionary_encode()
+        indices = arrow.array(np.repeat(encoded.indices.to_numpy(zero_copy_only=False), rows).astype("int32"))
+        return arrow.DictionaryArray.from_arrays(indices, encoded.dictionary)
 
     columns = {
         "time": times.cast(arrow.timestamp("us", tz="UTC")),
@@ -258,7 +253,7 @@ def to_arrow(window: Window) -> Any:
         "unit": repeated([_unit(name) for name, _, _ in blocks]),
     }
     for value in VALUES:
-        parts = [_values(window, name, value).reshape(rows, -1)[:, place] for name, place, _ in blocks]
+        parts = [_values(window, name, value).reshape(rows, -1)[:, index] for name, index, _ in blocks]
         columns[value] = arrow.array(np.concatenate(parts) if parts else np.empty(0), from_pandas=True)
     return arrow.table(columns)
 
