@@ -93,7 +93,7 @@ def _writer_of(live: Live) -> Holder | None:
     return None
 
 
-_RUNNING = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
+_RUNNING = "the daemon writes within a minute of its start; after that, its log may say why"
 
 
 def why_no_runs(where: Places) -> str:

@@ -43,6 +43,7 @@ while True:
         mark = wire.EPOCH_BEGIN if number % 2 else wire.EPOCH_END
         event = wire.Event(mark, 0, number, now, wall, 0, 0, number // 2, 0, 0, wire.NOT_KNOWN, wire.NOTHING_LOGGED)
         for file in files:
+            os.pwrite(file, wire.pack_supplement(event), wire.supplement_offset(number))
             os.pwrite(file, wire.pack_event(event), wire.event_offset(number))
     for file in files:
         os.pwrite(file, number.to_bytes(8, "little"), wire.EVENT_HEAD)

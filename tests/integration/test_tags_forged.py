@@ -242,6 +242,8 @@ def resealed(
         offset = wire.event_offset(event.number)
         record = wire.pack_event(event)
         out[offset : offset + len(record)] = record
+        offset = wire.supplement_offset(event.number)
+        out[offset : offset + wire.SUPPLEMENT_SIZE] = wire.pack_supplement(event)
         out[wire.EVENT_HEAD : wire.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
     return bytes(out)
 
@@ -454,6 +456,8 @@ def write_events(path: Path, numbers: range, text: bytes = b"") -> None:
             )  # fmt: skip
             board.seek(wire.event_offset(number))
             board.write(wire.pack_event(event))
+            board.seek(wire.supplement_offset(number))
+            board.write(wire.pack_supplement(event))
         board.seek(wire.EVENT_HEAD)
         board.write(numbers[-1].to_bytes(8, "little"))
         if text:

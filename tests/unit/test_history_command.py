@@ -29,7 +29,7 @@ from tests.builders import device, sample, tick
 from tests.months import fill
 
 GPU = device().uuid
-WRITES = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
+WRITES = "the daemon writes within a minute of its start; after that, its log may say why"
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:

@@ -332,19 +332,6 @@ def test_what_lies_between_epochs_goes_on_over_a_restart_of_the_daemon(tmp_path:
     assert rest.value("energy") == pytest.approx(WATTS * 10.25)
 
 
-def test_of_a_run_that_an_older_version_began_to_keep_it_is_unknown_what_lay_between_epochs() -> None:
-    shown, first, second = ticks(24, trained()), Memory(), Memory()
-    keep(first, shown[:9])
-    progress = json.loads(first.row("progress", KEY)["state"])
-    del progress["course"]["outside"], progress["course"]["outside_peaks"]
-    for share in progress["shares"]:
-        del share["outside"]
-    second.known = KnownRuns({KEY: OpenRank("r", 1, "node1", TIME, progress, [])}, set(), {})
-    keep(second, shown[9:], LedgerRecorder(second))
-    assert second.all("outside") == []
-    assert [row["seconds"] for row in second.all("epoch")] == [4.5]
-
-
 def test_where_boundaries_were_lost_nothing_is_told_of_what_lies_between_epochs(tmp_path: Path) -> None:
     marks = [mark for mark in trained() if mark.number != 6]
     ledger = Memory()
