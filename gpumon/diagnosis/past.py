@@ -61,6 +61,11 @@ class Verdict(NamedTuple):
     severity: Severity | None
     """None if nothing was judged."""
 
+    @property
+    def needs_a_look(self) -> bool:
+        """Whether it is a warning, or worse."""
+        return self.severity in (Severity.WARNING, Severity.CRITICAL)
+
 
 _WORDS = {
     "diverged": "diverged",

@@ -21,7 +21,7 @@ from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_pha
 from gpumon.storage.ledger.combine import totals
 from gpumon.storage.ledger.records import NoteRow, Particulars, RankRow, Record, RunRow, RunSummary, UsageRow
 from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.summary import EpochSummary
+from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10
 """Of a commit's id, as people see it."""
@@ -256,7 +256,7 @@ def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> st
 
 
 def outside_rows(
-    record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, *, phases: bool
+    record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary, *, phases: bool
 ) -> list[TitledRow]:  # fmt: skip
     """Rows of what lies outside the epochs of a run, with a row for each of its `phases`.
 

@@ -45,7 +45,7 @@ class RunAxis:
 
 
 class Timed(Protocol):
-    """An epoch, or a row of steps: when it was, and how many steps it had."""
+    """An epoch, several behind each other, or a row of steps: when it was, and how many steps it had."""
 
     @property
     def begun(self) -> float: ...
@@ -53,6 +53,8 @@ class Timed(Protocol):
     def ended(self) -> float: ...
     @property
     def steps(self) -> int | None: ...
+    @property
+    def times(self) -> int: ...
 
 
 def axis_of(by: str, record: Record, epochs: Sequence[Timed]) -> RunAxis:
@@ -62,9 +64,13 @@ def axis_of(by: str, record: Record, epochs: Sequence[Timed]) -> RunAxis:
 
 
 def by_epochs(epochs: Sequence[Timed]) -> list[AxisStretch]:
-    """A stretch for each epoch that has ended: how many had, at its begin and at its end."""
-    ended = [one for one in epochs if _has_ended(one)]
-    return [AxisStretch(one.begun, one.ended, place, place + 1.0) for place, one in enumerate(ended)]
+    """A stretch for each epoch, or some, that ended: how many had, at its begin and at its end."""
+    found, done = [], 0.0
+    for one in epochs:
+        if _has_ended(one):
+            found.append(AxisStretch(one.begun, one.ended, done, done + one.times))
+            done = found[-1].last
+    return found
 
 
 def by_steps(record: Record, epochs: Sequence[Timed]) -> list[AxisStretch]:

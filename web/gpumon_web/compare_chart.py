@@ -59,13 +59,15 @@ class ComparedCourse(NamedTuple):
     gpus: Sequence[DeviceCourse]
     energies: Sequence[tuple[float, float, float]] = ()
     """Begin, end and energy (J) of all epochs."""
+    is_sample: bool = False
+    """Whether `epochs` are a sample of them."""
 
 
 def course_of(
     label: str, record: Record, epochs: Sequence[EpochSummary], axis: RunAxis, traces: Sequence[RunTrace],
     times: Sequence[EpochTimes] = (),
 ) -> ComparedCourse:  # fmt: skip
-    """Gather these, no finer than it is drawn; `times` has all epochs where `epochs` are a sample of them."""
+    """Gather these, no finer than it is drawn; `times` are of all epochs where `epochs` are a sample of them."""
     names = (*USED, "gpu.power")
     drawn = [one._replace(columns={name: one.columns[name] for name in names if name in one.columns})
              for one in traces if one.uuid]  # fmt: skip
@@ -76,7 +78,8 @@ def course_of(
     energies = [(one.begun, one.ended, one.energy) for one in times] or [
         (one.begun, one.ended, one.value("energy")) for one in epochs
     ]
-    return ComparedCourse(label, record, epochs, axis, logged, [one for one in gpus if one.series.points], energies)
+    seen = [one for one in gpus if one.series.points]
+    return ComparedCourse(label, record, epochs, axis, logged, seen, energies, is_sample=bool(times))
 
 
 def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False) -> RunSeries:
@@ -165,7 +168,7 @@ def _course(course: ComparedCourse, name: str) -> LoggedCourse | None:
     """The values of a metric as they were sampled; None where only the ends of epochs are drawn, or known."""
     if name not in course.logged.columns or name.startswith(CHECKED):
         return None
-    return logged_course(course.record.run.ended, course.logged, name, course.epochs)
+    return logged_course(course.record.run.ended, course.logged, name, course.epochs, is_sample=course.is_sample)
 
 
 def _ends(course: ComparedCourse, name: str) -> list[tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -42,8 +42,6 @@ from gpumon_web.tokens import run_name
 LONG = 2000
 """Epochs of a run up to which all are compared; of more, `SAMPLE` evenly spaced ones, which is said."""
 SAMPLE = 500
-LOSSES = 8
-"""Losses of a long run that are searched for the lowest one."""
 
 
 class Found(NamedTuple):
@@ -52,16 +50,16 @@ class Found(NamedTuple):
     record: Record
     traces: Sequence[RunTrace]
     epochs: Sequence[EpochSummary]
-    """A sample of them, where `times` has all."""
+    """A sample of them, where `times` are of all."""
     times: Sequence[EpochTimes] = ()
     begun: int = 0
     """How many epochs it has begun."""
-    lowest: Mapping[str, float] = {}
-    """The lowest of all epochs, by the name of a loss, where `epochs` are a sample of them."""
+    lowest: float = NAN
+    """The lowest loss of all epochs, where `epochs` are a sample of them."""
 
     @property
     def all(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
-        """When every epoch was."""
+        """When all epochs were."""
         return self.times or self.epochs
 
 
@@ -85,6 +83,9 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
             for (ledger, row), count in zip(runs, begun, strict=True):
                 # Beside a run without epochs the others are compared as wholes, which no sample tells.
                 found.append(_read(ledger, row, count, is_sampled=count > LONG and all(begun)))
+            if loss := _common_loss(found):
+                found = [one._replace(lowest=ledger.lowest(row.id, loss)) if one.times else one
+                         for (ledger, row), one in zip(runs, found, strict=True)]  # fmt: skip
     except GpumonError as error:
         problem = str(error)
     if len(found) < FEWEST:
@@ -164,12 +165,8 @@ def _late(courses: Sequence[ComparedCourse]) -> list[str]:
 
 def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found:
     record = ledger.record(row.id, phases=False, sample=SAMPLE if is_sampled else 0)
-    found = Found(record, ledger.traces(row.id), aggregate.epochs(record))
-    if not is_sampled:
-        return found
-    names = _by_use({name for epoch in found.epochs for name in epoch.metrics if is_loss(name)})[:LOSSES]
-    lowest = {name: ledger.lowest(row.id, name) for name in names}
-    return found._replace(times=ledger.epoch_times(row.id), begun=begun, lowest=lowest)
+    times = ledger.epoch_times(row.id) if is_sampled else ()
+    return Found(record, ledger.traces(row.id), aggregate.epochs(record), times, begun)
 
 
 def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
@@ -186,28 +183,29 @@ def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
 
 def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
     """The lowest loss of each run's epochs that ended: that on other data than of training, where all logged one."""
-    logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
-    common = _by_use(set.intersection(*logged))
-    if not common:
+    loss = _common_loss(found)
+    if not loss:
         return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
     lowest = [
-        one.lowest.get(common[0], NAN) if one.times else min(
+        one.lowest if one.times else min(
             (
-                epoch.metrics.get(common[0], NAN)
+                epoch.metrics.get(loss, NAN)
                 for epoch in one.epochs
-                if not epoch.is_open and is_known(epoch.metrics.get(common[0], NAN))
+                if not epoch.is_open and is_known(epoch.metrics.get(loss, NAN))
             ),
             default=NAN,
         )
         for one in found
     ]  # fmt: skip
     best, rest, badge = least(lowest, names, [units.plain(value) for value in lowest])
-    return {"loss_is": f"Lowest {common[0][:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
+    return {"loss_is": f"Lowest {loss[:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 
-def _by_use(losses: Iterable[str]) -> list[str]:
-    """Names of losses, those on other data than of training first."""
-    return sorted(losses, key=lambda name: (not name.startswith(CHECKED), name))
+def _common_loss(found: Sequence[Found]) -> str:
+    """The name of a loss that all runs logged, if there is one on other data than of training; empty without any."""
+    logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
+    common = set.intersection(*logged) if logged else set[str]()
+    return min(common, key=lambda name: (not name.startswith(CHECKED), name), default="")
 
 
 def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:

@@ -102,14 +102,15 @@ class LoggedCourse(NamedTuple):
 
 
 def logged_course(
-    ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary]
+    ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary], *, is_sample: bool = False
 ) -> LoggedCourse:  # fmt: skip
     """Return the values of a metric, none of them after the end of the run, `ended` (NaN: it goes on).
 
     A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end. An
     epoch that goes on or broke off without a value has none, however long the one before is still seen.
     Behind one that broke off the values are NaN: those of a later epoch do not follow from it. So are they between
-    a value that may be of a step and one that may be of an epoch.
+    a value that may be of a step and one that may be of an epoch. Of a sample of the epochs (`is_sample`) nobody knows
+    that: a value may be that of another epoch.
     """
     course, step = series.columns[name], series.step
     over = ended if is_known(ended) else math.inf
@@ -139,7 +140,7 @@ def logged_course(
     known = [*kept, *((time, value, value, value) for time, value in shown)]
     last = max((time for time, *_ in known), default=-math.inf)
     breaks = [time for time in broken_off(epochs, ended) if time < last]
-    if kind is not LoggedKind.STEPS:
+    if kind is not LoggedKind.STEPS and not is_sample:
         breaks += _apart(parts, kind)
     points = [*known, *((time, math.nan, math.nan, math.nan) for time in breaks)]
     return LoggedCourse(sorted(points, key=lambda point: (point[0], not is_known(point[1]))), kind is LoggedKind.STEPS)

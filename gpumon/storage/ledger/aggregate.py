@@ -35,13 +35,15 @@ from gpumon.storage.ledger.records import (
     most,
 )
 from gpumon.storage.ledger.schema import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.summary import EpochSummary, fullest, joined_peaks, single_devices
+from gpumon.storage.ledger.summary import EpochSummary, EpochSums, fullest, joined_peaks, single_devices
 
 WORTH_A_ROW = 0.005
 """Share of the whole run's time from which it is shown where nothing but the code between epochs is in it."""
 
 
-def between(record: Record, epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> EpochSummary | None:
+def between(
+    record: Record, epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSums
+) -> EpochSummary | None:  # fmt: skip
     """All that lies outside the epochs of a run; None where this is unknown, or the run has no epochs.
 
     Its time and that of the epochs are that of the whole, and their energies are its energy.
@@ -55,18 +57,27 @@ def between(record: Record, epochs: Sequence[EpochSummary] | Sequence[EpochTimes
     return found
 
 
-def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes], whole: float) -> float:
+def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSums, whole: float) -> float:
     """Seconds of a run of several ranks in which none is in an epoch; `whole` lasted the run.
 
     Each epoch is joined from the first begin to the last end. Where ranks are apart, that of the last
     overlaps the next one of the first: such time is in two epochs, and is taken from the rest once.
     """
+    if isinstance(epochs, EpochSums):
+        twice, within = epochs.overlap, epochs.seconds
+    else:
+        twice, within = _overlap(epochs), sum(epoch.seconds for epoch in epochs)
+    apart = twice if twice > WORTH_A_ROW * whole else 0.0
+    return max(0.0, whole - within + apart)
+
+
+def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
+    """Seconds that lie in two epochs."""
     twice, until = 0.0, -math.inf
     for begun, seconds in sorted((epoch.begun, epoch.seconds) for epoch in epochs if is_known(epoch.begun)):
         twice += max(0.0, min(until, begun + seconds) - begun)
         until = max(until, begun + seconds)
-    apart = twice if twice > WORTH_A_ROW * whole else 0.0
-    return max(0.0, whole - sum(epoch.seconds for epoch in epochs) + apart)
+    return twice
 
 
 def is_worth_a_row(found: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:
@@ -145,22 +156,38 @@ def epochs(record: Record) -> list[EpochSummary]:
     ]
 
 
-def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSummary:
+def sums_of(epochs: Sequence[EpochSummary]) -> EpochSums:
+    """What all epochs of a run add up to."""
+    steps = [epoch.steps for epoch in epochs if epoch.steps is not None]
+    waited = [epoch for epoch in epochs if epoch.wait > 0 and epoch.wait_of > 0]
+    return EpochSums(
+        epochs=len(epochs),
+        seconds=sum(epoch.seconds for epoch in epochs),
+        overlap=_overlap(epochs),
+        steps=sum(steps) if steps else None,
+        trained=_trained(epochs),
+        stepped=sum(epoch.seconds for epoch in epochs if epoch.steps),
+        waited=sum(epoch.wait for epoch in waited),
+        waited_of=sum(epoch.wait_of for epoch in waited),
+    )
+
+
+def whole(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float) -> EpochSummary:
     """The whole run, of which `parts` are the epochs; a running one until `now`. Its metrics are the last logged.
 
     Its steps are those of its rows, not the count at its end: a resumed training may continue an earlier one.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
-    waited = [epoch for epoch in parts if epoch.wait > 0 and epoch.wait_of > 0]
+    sums = parts if isinstance(parts, EpochSums) else sums_of(parts)
     # The share is that of the epochs: between them it is unknown when the wait was measured.
-    wait_of = wait * sum(epoch.wait_of for epoch in waited) / (sum(epoch.wait for epoch in waited) or NAN)
+    wait_of = wait * sums.waited_of / (sums.waited or NAN)
     counted = StepCounts(record)
-    steps, trained = counted.whole([epoch.steps for epoch in parts]), _trained(parts)
-    if not parts:
+    steps, trained = counted.whole([sums.steps]), sums.trained
+    if not sums.epochs:
         steps, trained, wait_of = counted.outside(), counted.trained(), waited_of(record)
     elif counted.between():
-        trained = counted.trained() + (trained if trained > 0 else sum(e.seconds for e in parts if e.steps))
+        trained = counted.trained() + (trained if trained > 0 else sums.stepped)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = single_devices(record)
     return EpochSummary(

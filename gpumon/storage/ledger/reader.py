@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -33,9 +33,11 @@ from gpumon.storage.ledger.decode import (
     step_rows,
     usage_rows,
 )
+from gpumon.storage.ledger.long_run import LongRun, epoch_times, has_totals, long_run
 from gpumon.storage.ledger.metadata import about_conditions, particulars, tag_names
 from gpumon.storage.ledger.records import (
     AWAITED,
+    UNSEEN,
     USAGE_INDEX,
     DeviceRow,
     EpochTimes,
@@ -118,29 +120,36 @@ class Ledger:
         """Id, user and framework of every run: a list of thousands is counted without a record for each."""
         people = in_force()
         with self._reading():
-            return [
-                RunNames(people.run_id(row.text("id")), people.name(row.text("user")),
-                         row.text("framework"))
-                for row in self._rows("SELECT id, user, framework FROM run")
-            ]  # fmt: skip
+            table = self._columns("SELECT id, user, framework FROM run")
+        ids, users, frameworks = table.text("id"), table.text("user"), table.text("framework")
+        if people.way == SHOWN:
+            return list(map(RunNames, ids, users, frameworks))
+        return [
+            RunNames(people.run_id(run_id), people.name(user), framework)
+            for run_id, user, framework in zip(ids, users, frameworks, strict=True)
+        ]
 
-    def listed(self, run: RunRow) -> RunSummary:
-        """A run, and what it came to."""
+    def listed(self, run: RunRow, known: RunSummary | None = None) -> RunSummary:
+        """A run, and what it came to.
+
+        `known`: what that was when this row was read before, of a run that is settled; its tags may be others.
+        """
         with self._reading():
-            return self._listed(run)
+            return self._listed(run) if known is None else known._replace(tags=self._tags(self._as_written(run.id)))
 
     def record(
         self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None,
-        sample: int = 0,
+        sample: int = 0, chosen: Sequence[int] | None = None,
     ) -> Record:  # fmt: skip
         """A run with all that hangs on it but its traces. Raises GpumonError when it is not there (any more).
 
         `phases`: also what devices did in each phase, two thirds of all rows; `times`: only when and how long
         phases other than training were. `ordinals`: only epochs from the first of them up to before the second.
         `sample`: of more epochs only about so many, evenly spaced, with the newest two and all that have not ended.
+        `chosen`: only epochs with these ordinals.
         """
         part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
-        chosen: tuple[object, ...] = (*(ordinals or ()),)
+        bounds: tuple[object, ...] = (*(ordinals or ()),)
         spent = part if phases else f"{part} AND phase != '{TRAINING}'"
         with self._reading():
             run_id = self._as_written(run_id)
@@ -148,9 +157,11 @@ class Ledger:
             if not found:
                 raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
             if sample:
+                chosen = self._sampled(run_id, sample)
+            if chosen is not None:
                 part = f"rank {_RANKS} AND ordinal IN (SELECT value FROM json_each(?))"
                 spent = part if phases else f"{part} AND phase != '{TRAINING}'"
-                chosen = (json.dumps(self._sampled(run_id, sample)),)
+                bounds = (json.dumps(chosen),)
             settled = self._settled(run_id, "JOIN")  # what it has does not change until the rows are read
             held: dict[str, list[DeviceRow]] = {}
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
@@ -165,16 +176,16 @@ class Ledger:
                 run=decode.run_row(found[0]),
                 ranks=[decode.rank_row(row, held.get(row.text("key"), ())) for row in ranks],
                 epochs=epoch_rows(
-                    self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *chosen)
+                    self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *bounds)
                 ),
                 phases=phase_rows(
                     self._columns(
-                        f"SELECT * FROM phase WHERE {spent} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
+                        f"SELECT * FROM phase WHERE {spent} ORDER BY rank, ordinal, seconds DESC", run_id, *bounds
                     )
                 )
                 if phases or times
                 else [],
-                usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
+                usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *bounds))],
                 marks=[mark for row in marks if (mark := decode.mark_row(row)) is not None],
                 about=self._about(run_id),
                 outside=outside_rows(
@@ -186,6 +197,36 @@ class Ledger:
                 outside_usage=usage_rows(self._columns(outside, run_id)),
                 settled=settled,
             )
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """All that is read inside is as of one moment."""
+        return self._reading()
+
+    def long_run(self, run_id: str, longer: int, phases: int) -> LongRun | None:
+        """Sum up a run of more than `longer` epochs, with the newest `phases` epochs with phases.
+
+        None of a shorter run, and where only the rows of all epochs tell what it used.
+        """
+        with self._reading():
+            run_id = self._as_written(run_id)
+            begun = self._begun(run_id)
+            return (
+                long_run(self._db, run_id, begun, phases) if begun > longer and has_totals(self._db, run_id) else None
+            )
+
+    def ordinals(self, run_id: str, begin: float, end: float) -> tuple[int, int]:
+        """Ordinals of the epochs that were between two times (s since 1970): the first, and the one after the last.
+
+        One that has not ended may have gone on for a while since it was written.
+        """
+        query = (
+            "SELECT coalesce(min(ordinal), 0) AS first, coalesce(max(ordinal), -1) + 1 AS after"
+            f" FROM epoch WHERE rank {_RANKS} AND begun < ?"
+            f" AND coalesce(ended, begun + (coalesce(seconds, 0) + {UNSEEN}) * 1e9) > ?"
+        )
+        with self._reading():
+            (row,) = self._rows(query, self._as_written(run_id), end * 1e9, begin * 1e9)
+            return row.whole("first"), row.whole("after")
 
     def epochs(self, run_id: str) -> int:
         """Count the epochs that a run has begun: ordinals go from 0 up to before it."""
@@ -203,32 +244,10 @@ class Ledger:
         return sorted(some | {row.whole("ordinal") for row in open_ones[-sample:]})
 
     def epoch_times(self, run_id: str) -> list[EpochTimes]:
-        """When each epoch of a run was, its steps and its energy: of all ranks, without a record for each of them.
-
-        Energy is unknown where several ranks share a device: what its counter passed is then not a sum.
-        """
-        times = (
-            "SELECT ordinal, min(begun) AS begun, CASE WHEN count(*) = count(ended) THEN max(ended) END AS ended,"
-            f" max(seconds) AS seconds, max(steps) AS steps FROM epoch WHERE rank {_RANKS} GROUP BY ordinal"
-        )
-        energy = (
-            "SELECT ordinal, CASE WHEN count(*) = count(energy) THEN sum(energy) END AS energy FROM usage"
-            f" WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}' AND ordinal >= 0 GROUP BY ordinal"
-        )
-        shared = f"SELECT count(*) - count(DISTINCT uuid) FROM device WHERE rank {_RANKS}"
+        """Return when the epochs of a run were, as `long_run.epoch_times`."""
         with self._reading():
             run_id = self._as_written(run_id)
-            rows, used = self._columns(times, run_id), self._columns(energy, run_id)
-            joules = dict(zip(used.whole("ordinal"), used.real("energy"), strict=True))
-            if self._count(shared, run_id):
-                joules = {}
-        return [
-            EpochTimes(begun, ended, max(seconds, ended - begun) if is_known(ended) else seconds, steps,
-                       joules.get(ordinal, NAN))
-            for ordinal, begun, ended, seconds, steps in zip(
-                rows.whole("ordinal"), rows.time("begun"), rows.time("ended"), rows.real("seconds"),
-                rows.whole("steps"), strict=True)
-        ]  # fmt: skip
+            return epoch_times(self._db, run_id, self._begun(run_id))
 
     def lowest(self, run_id: str, metric: str) -> float:
         """The lowest value that an epoch which ended logged under a name, of the first rank that did; NaN of none."""
@@ -354,6 +373,9 @@ class Ledger:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """One snapshot for all queries inside."""
+        if self._db.in_transaction:
+            yield
+            return
         try:
             self._db.execute("BEGIN")
             try:

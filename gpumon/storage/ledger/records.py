@@ -135,7 +135,7 @@ class RunRow(NamedTuple):
 
 
 class EpochTimes(NamedTuple):
-    """An epoch of all ranks, without what else is known of it."""
+    """Epochs behind each other that ended, or one that did not, of all ranks, without what else is known of them."""
 
     begun: float
     """Seconds since 1970."""
@@ -146,6 +146,8 @@ class EpochTimes(NamedTuple):
     """0 where they were not counted."""
     energy: float
     """Joules; NaN where unknown."""
+    times: int = 1
+    """How many epochs these are."""
 
 
 class RunNames(NamedTuple):

@@ -100,6 +100,41 @@ class EpochSummary(NamedTuple):
         return self.energy_per_step / self.batch if self.batch > 0 else NAN
 
 
+class EpochSums(NamedTuple):
+    """What the epochs of a run add up to, as its totals need it. NaN is unknown."""
+
+    epochs: int
+    seconds: float
+    overlap: float
+    """Seconds that lie in two epochs, as ranks are apart."""
+    steps: int | None
+    """None where no epoch counted any."""
+    trained: float
+    """Seconds in which these steps were made; NaN where no epoch separates them, or one has no length."""
+    stepped: float
+    """Seconds of the epochs with steps."""
+    waited: float
+    waited_of: float
+    """Seconds waited for data, and those in which that was measured, of the epochs that have both."""
+
+
+class EpochLengths(NamedTuple):
+    """How many epochs of a run ended, and how long they took. NaN is unknown."""
+
+    done: int = 0
+    lowest: int | None = None
+    """The lowest number of an epoch."""
+    last: int | None = None
+    """Number of the newest that ended."""
+    known: int = 0
+    """Of how many the length is known."""
+    total: float = 0.0
+    least: float = NAN
+    most: float = NAN
+    most_energy: float = NAN
+    """Joules."""
+
+
 def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
     """Return the number of epochs that a training has behind it, those before the first recorded one included.
 

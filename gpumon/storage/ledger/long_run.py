@@ -1,0 +1,245 @@
+"""A run of thousands of epochs, summed up by SQL: its totals, its course, and which of its epochs need a look.
+
+Whoever shows such a run reads the rows of some of its epochs alone. The rules for several ranks are those of
+`aggregate`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+from gpumon.analysis.thresholds import INPUT_BOUND, MOSTLY_IDLE, SAMPLED, THROTTLED
+from gpumon.common.numbers import LARGEST, NAN, is_known
+from gpumon.model.frame import TRAINING
+from gpumon.storage.ledger.records import EpochTimes
+from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.summary import EpochLengths, EpochSums
+
+BANDS = 1000
+"""Pieces of the course of a run at most."""
+_RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
+
+
+class EpochBand(NamedTuple):
+    """Epochs behind each other. NaN is unknown."""
+
+    first: int
+    last: int
+    """Ordinals."""
+    first_epoch: int
+    last_epoch: int
+    """Numbers of epochs."""
+    begun: float
+    ended: float
+    """Seconds since 1970."""
+    longest: float
+    """Seconds of the longest that ended, the first epoch of the run aside: it compiles, and fills caches."""
+
+
+class LongRun(NamedTuple):
+    """A run without a row for each of its epochs."""
+
+    begun: int
+    """How many epochs it has begun."""
+    bands: Sequence[EpochBand]
+    """All of them, oldest first."""
+    suspects: Sequence[int]
+    """Ordinals of all epochs on which there may be a verdict that needs a look, oldest first."""
+    first_odd: int | None
+    """Ordinal of the first epoch that logged NaN or infinity, if there is one."""
+    with_phases: Sequence[int]
+    """Ordinals of the newest epochs in which the first rank did something other than training."""
+    phases: int
+    """Times of which it is known when the first rank did that."""
+    sums: EpochSums
+    lengths: EpochLengths
+    """Of all epochs but the newest one, which the ring may know better."""
+
+
+def has_totals(db: sqlite3.Connection, run: str) -> bool:
+    """Whether each GPU of a run has a row for the whole run: else only its epochs tell what it used."""
+    query = (
+        f"SELECT (SELECT count(*) FROM device WHERE {_RANKS}) = (SELECT count(*) FROM usage"
+        f" WHERE {_RANKS} AND ordinal = {WHOLE_RUN} AND phase = '{WHOLE_EPOCH}')"
+    )
+    return bool(_one(db, query, run)[0])
+
+
+def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongRun:
+    """Sum up a run that has begun so many epochs; `phases`: with the newest so many epochs with phases."""
+    ranks = [key for (key,) in _all(db, "SELECT key FROM rank WHERE run = ? ORDER BY rank, key", run)]
+    gpus, uuids = _one(db, f"SELECT count(*), count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)
+    epochs = _ONE_RANK if len(ranks) == 1 else _RANKS_JOINED
+    size = next(one for one in _sizes() if begun <= one * BANDS)
+    blocks = _all(db, _BLOCKS.format(epochs=epochs), run, size, begun - 1)
+    overlap = _one(db, _OVERLAP.format(epochs=epochs), run)[0] if len(ranks) > 1 else 0.0
+    most_energy = _one(db, _ENERGIES, run, begun - 1)[0] if uuids == gpus else NAN  # of ranks that share one, no sum
+    with_phases = _all(db, _WITH_PHASES, ranks[0], phases)
+    return LongRun(
+        begun=begun,
+        bands=[
+            EpochBand(*block[:4], *map(_real, block[4:7]))
+            for block in blocks
+            if is_known(_real(block[4])) and all(isinstance(one, int) for one in block[:4])
+        ],
+        suspects=[ordinal for (ordinal,) in _all(db, _SUSPECTS, run) if isinstance(ordinal, int)],
+        first_odd=_one(db, f"SELECT min(ordinal) FROM epoch WHERE {_RANKS} AND ({_ODD})", run)[0],
+        with_phases=[ordinal for (ordinal,) in with_phases if isinstance(ordinal, int)],
+        phases=round(_one(db, _PHASES, ranks[0])[0]),
+        sums=_sums([block[14:] for block in blocks], _real(overlap)),
+        lengths=_lengths([block[7:14] for block in blocks if block[0] < begun - 1], _real(most_energy)),
+    )
+
+
+def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes]:
+    """When the epochs of a run were, their steps and their energy: `BANDS` pieces of as many of them, or few more.
+
+    Energy is unknown where several ranks share a device: what its counter passed is then not a sum.
+    """
+    ranks = _one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
+    size = next(one for one in _sizes() if begun <= one * BANDS)
+    rows = _all(db, _TIMES.format(epochs=_ONE_RANK if ranks == 1 else _RANKS_JOINED), run, size)
+    shared = _one(db, f"SELECT count(*) - count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)[0]
+    joules = {} if shared else dict(_all(db, _JOULES, run, size))
+    found = []
+    for first, *cells, number in rows:
+        begun_at, ended, seconds, steps = map(_real, cells)
+        counted = round(steps) if is_known(steps) else 0
+        found.append(EpochTimes(begun_at, ended, seconds, counted, _real(joules.get(first)), number))
+    return found
+
+
+_PIECE = "ordinal / ?2, CASE WHEN ended IS NULL THEN ordinal ELSE -1 END"
+"""What is one piece: an epoch that has not ended is one by itself."""
+_TIMES = f"""
+SELECT min(ordinal), min(begun) / 1e9, max(ended) / 1e9,
+  total(CASE WHEN ended IS NULL THEN seconds ELSE max(coalesce(seconds, 0), (ended - begun) / 1e9) END),
+  total(steps), count(*)
+FROM ({{epochs}}) GROUP BY {_PIECE} ORDER BY 2
+"""
+_JOULES = f"""
+SELECT min(ordinal), CASE WHEN count(*) = count(energy) THEN sum(energy) END
+FROM (
+  SELECT usage.ordinal, energy, nullif(usage.ordinal IN (SELECT ordinal FROM epoch WHERE {_RANKS} AND ended IS NULL), 1)
+    AS ended
+  FROM usage WHERE {_RANKS} AND ordinal >= 0 AND phase = '{WHOLE_EPOCH}'
+) GROUP BY {_PIECE}
+"""
+_ONE_RANK = f"""
+SELECT ordinal, epoch, begun, ended, steps, wait, wait_of, trained,
+  CASE WHEN ended IS NOT NULL OR seconds > 0 THEN coalesce(seconds, (ended - begun) / 1e9) END AS seconds
+FROM epoch WHERE {_RANKS}
+"""
+_RANKS_JOINED = f"""
+SELECT ordinal, min(epoch) AS epoch, min(begun) AS begun,
+  CASE WHEN count(*) = count(ended) THEN max(ended) END AS ended,
+  max(steps) AS steps, avg(nullif(wait, 0)) AS wait, avg(wait_of) AS wait_of, max(trained) AS trained,
+  CASE
+    WHEN NOT max(ended IS NOT NULL OR coalesce(seconds, 0) > 0) THEN NULL
+    WHEN count(*) = 1 THEN coalesce(max(seconds), (max(ended) - max(begun)) / 1e9)
+    WHEN count(*) > count(ended) THEN max(begun / 1e9 + seconds) - min(begun) / 1e9
+    WHEN max(seconds) IS NULL THEN (max(ended) - min(begun)) / 1e9
+    WHEN max(abs((ended - begun) / 1e9 - seconds)) > 1 THEN max(seconds)
+    ELSE max(max(seconds), (max(ended) - min(begun)) / 1e9)
+  END AS seconds
+FROM epoch WHERE {_RANKS} GROUP BY ordinal
+"""
+_LENGTH = "CASE WHEN ended IS NOT NULL THEN seconds END"
+_WITH_STEPS = "CASE WHEN steps > 0 THEN {cell} END"
+_SUM_WITH_STEPS = f"CASE WHEN count({_WITH_STEPS}) = count(nullif(steps, 0)) THEN total({_WITH_STEPS}) END"
+_BLOCKS = f"""
+SELECT min(ordinal), max(ordinal), min(epoch), max(epoch), min(begun) / 1e9,
+  max(coalesce(ended / 1e9, begun / 1e9 + max(seconds, 0), begun / 1e9)),
+  max(CASE WHEN ordinal != 0 THEN {_LENGTH} END),
+  min(CASE WHEN epoch >= 0 THEN epoch END), max(CASE WHEN ended IS NOT NULL THEN epoch END),
+  count(ended), count({_LENGTH}), total({_LENGTH}), min({_LENGTH}), max({_LENGTH}),
+  count(*), count(seconds), total(seconds), sum(nullif(steps, 0)), count(CASE WHEN trained > 0 THEN 1 END),
+  {_SUM_WITH_STEPS.format(cell="CASE WHEN trained > 0 THEN trained ELSE seconds END")},
+  {_SUM_WITH_STEPS.format(cell="seconds")},
+  total(CASE WHEN wait > 0 AND wait_of > 0 THEN wait END), total(CASE WHEN wait > 0 AND wait_of > 0 THEN wait_of END)
+FROM ({{epochs}}) GROUP BY ordinal / ?2, ordinal = ?3 ORDER BY 1
+"""
+"""The course, the lengths and the sums of some epochs; the newest one by itself."""
+_ENERGIES = f"""
+SELECT max(energy) FROM (
+  SELECT CASE WHEN count(*) = count(energy) THEN sum(energy) END AS energy FROM usage
+  WHERE {_RANKS} AND ordinal >= 0 AND ordinal < ?2 AND phase = '{WHOLE_EPOCH}' GROUP BY ordinal
+)
+"""
+_OVERLAP = """
+SELECT total(max(0.0, min(until, begun + seconds) - begun)) FROM (
+  SELECT begun, seconds, max(begun + seconds) OVER (
+    ORDER BY begun, seconds ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ) AS until FROM (SELECT begun / 1e9 AS begun, seconds FROM ({epochs}))
+)
+"""
+_ODD = "instr(metrics, 'NaN') OR instr(metrics, 'Infinity')"
+"""Whether a logged metric may be no number."""
+_SUSPECTS = f"""
+SELECT ordinal FROM epoch WHERE {_RANKS} AND (
+  ended IS NULL OR {_ODD}
+  OR wait >= {INPUT_BOUND} * CASE WHEN wait_of > 0 THEN wait_of ELSE coalesce(seconds, (ended - begun) / 1e9) END
+)
+UNION
+SELECT ordinal FROM usage WHERE {_RANKS} AND ordinal >= 0 AND phase = '{WHOLE_EPOCH}'
+  AND (throttled_share >= {THROTTLED} OR idle_share >= {MOSTLY_IDLE}) AND sampled >= {SAMPLED} * seconds
+ORDER BY 1
+"""
+"""Epochs of which a rank or a GPU is as rules for runs look for: what is joined of several may be as it should be."""
+_WITH_PHASES = f"""
+SELECT DISTINCT ordinal FROM phase WHERE rank = ? AND phase != '{TRAINING}' AND spans IS NOT NULL
+ORDER BY ordinal DESC LIMIT ?
+"""
+_PHASES = f"""
+SELECT total(json_array_length(spans)) FROM phase WHERE rank = ? AND phase != '{TRAINING}' AND json_valid(spans)
+"""
+
+
+def _sums(blocks: Sequence[Sequence[Any]], overlap: float) -> EpochSums:
+    columns = [[_real(cell) for cell in column] for column in zip(*blocks, strict=True)]
+    number, known, seconds, _, trains, trained, stepped, waited, waited_of = map(sum, columns)
+    steps = [one for one in columns[3] if is_known(one)]
+    return EpochSums(
+        epochs=round(number),
+        seconds=seconds if number == known else NAN,
+        overlap=overlap,
+        steps=round(sum(steps)) if steps else None,
+        trained=trained if trains > 0 else NAN,
+        stepped=stepped,
+        waited=waited,
+        waited_of=waited_of,
+    )
+
+
+def _lengths(blocks: Sequence[Sequence[Any]], most_energy: float) -> EpochLengths:
+    lowest = min((block[0] for block in blocks if isinstance(block[0], int)), default=None)
+    last = max((block[1] for block in blocks if isinstance(block[1], int)), default=None)
+    done, known, total, least, most = ([_real(cell) for cell in column] for column in [*zip(*blocks, strict=True)][2:])
+    return EpochLengths(
+        round(sum(done)), lowest, last, round(sum(known)), sum(total),
+        min(filter(is_known, least), default=NAN), max(filter(is_known, most), default=NAN), most_energy,
+    )  # fmt: skip
+
+
+def _sizes() -> Iterator[int]:
+    """Numbers of epochs that make a band: 1, 2, 5, 10 and so on, as charts count them."""
+    for power in count():
+        yield from (10**power, 2 * 10**power, 5 * 10**power)
+
+
+def _real(cell: Any) -> float:
+    """A cell as a number, NaN where it is none: any type may be in any column."""
+    return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
+
+
+def _one(db: sqlite3.Connection, query: str, *values: object) -> Sequence[Any]:
+    return next(iter(_all(db, query, *values)))
+
+
+def _all(db: sqlite3.Connection, query: str, *values: object) -> list[Any]:
+    cursor = db.cursor()
+    cursor.row_factory = None
+    return cursor.execute(query, values).fetchall()
