@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.common.errors import UsageError
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.privacy import SHOWN, in_force
-from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
 
 HOUR = 3600.0
@@ -85,7 +86,8 @@ def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> 
     users = sorted({one.user for one in names} - {""})
     frameworks = sorted({one.framework for one in names} - {""})
     if choice.is_any:
-        return ChosenRuns(ledgers.runs(limit=limit), [one.id for one in names], users, frameworks)
+        newest = ledgers.candidates(limit=limit)[:limit]
+        return ChosenRuns(_summaries(newest, now), [one.id for one in names], users, frameworks)
     rows = ledgers.candidates()
     tags = ledgers.listed_tags() if choice.q else {}
     fits = [one for one in rows if choice.has(_facts(one[1], tags.get(one[1].id, ())), now)]
@@ -94,9 +96,25 @@ def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> 
         wanted = {row.id for _, row in fits}
         found = [one for one in told if one.run.id in wanted]
         return ChosenRuns(found[:limit], [one.run.id for one in found], users, frameworks)
-    return ChosenRuns(
-        [ledger.listed(row) for ledger, row in fits[:limit]], [row.id for _, row in fits], users, frameworks
-    )
+    return ChosenRuns(_summaries(fits[:limit], now), [row.id for _, row in fits], users, frameworks)
+
+
+_SETTLED: OrderedDict[str, RunSummary] = OrderedDict()
+"""What runs came to of which nothing more is written, by their row: a list is made again while others go on."""
+_MOST_SETTLED = 2000
+
+
+def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSummary]:
+    found = []
+    for ledger, row in rows:
+        key = repr((ledger.path, row, in_force().way))  # text, because a NaN equals nothing
+        summary = ledger.listed(row, _SETTLED.pop(key, None))
+        if row.settled(now):
+            _SETTLED[key] = summary
+        found.append(summary)
+    while len(_SETTLED) > _MOST_SETTLED:
+        _SETTLED.popitem(last=False)
+    return found
 
 
 def _facts(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
