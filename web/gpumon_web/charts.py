@@ -89,7 +89,11 @@ def chart(panels: Sequence[Cells], begin: float, end: float, **more: Any) -> Cel
 
 
 def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phases: Iterable[Sequence[Any]]) -> Cells:
-    """The epochs of a run, [begin, end, number, level], and its phases that do not train, [begin, end, name]."""
+    """The epochs of a run, and its phases that do not train, [begin, end, name].
+
+    An epoch is [begin, end, number], with its level where it needs a look; several as one: [begin, end, first number,
+    level, last number].
+    """
     return {
         "id": run, "name": name, "user": user, "bands": [list(band) for band in bands],
         "phases": [list(phase) for phase in phases],

@@ -12,8 +12,9 @@ from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_s
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.reports import run_json
 from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.combine import highest, lowest
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.summary import EpochSummary
+from gpumon.storage.ledger.summary import EpochLengths, EpochSummary
 from gpumon_web.levels import OF_SEVERITY
 
 EPOCH = (
@@ -21,6 +22,7 @@ EPOCH = (
     "run_allocated_peak", "memory_used_peak",
 )  # fmt: skip
 """Columns of the table of epochs."""
+NO_LENGTHS = EpochLengths()
 
 
 def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
@@ -56,19 +58,28 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
     }
 
 
-def summary(found: Sequence[EpochSummary], first_epoch: int = 0) -> dict[str, Any]:
-    """Totals of all epochs, including those without a row on the page; `first_epoch`: the first that the run made."""
+def summary(
+    found: Sequence[EpochSummary], first_epoch: int = 0, before: EpochLengths = NO_LENGTHS
+) -> dict[str, Any]:  # fmt: skip
+    """Totals of all epochs, including those without a row on the page; `first_epoch`: the first that the run made.
+
+    `before`: of those that are older than `found`.
+    """
     ended = [epoch for epoch in found if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
     energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
+    numbers = [epoch.epoch for epoch in found if epoch.epoch >= 0]
+    known, total = before.known + len(lengths), before.total + sum(lengths)
     return {
-        "done": len(ended),
-        "unseen": max(0, min((epoch.epoch for epoch in found if epoch.epoch >= 0), default=0) - first_epoch),
-        "last": ended[-1].epoch if ended else None,
-        "mean": shown(sum(lengths) / len(lengths)) if lengths else None,
-        "least": shown(min(lengths)) if lengths else None,
-        "most": shown(max(lengths)) if lengths else None,
-        "most_energy": shown(max(energies)) if energies else None,
+        "done": before.done + len(ended),
+        "unseen": max(
+            0, min([*numbers, *(() if before.lowest is None else (before.lowest,))], default=0) - first_epoch
+        ),
+        "last": ended[-1].epoch if ended else before.last,
+        "mean": shown(total / known) if known else None,
+        "least": shown(lowest([before.least, *lengths])),
+        "most": shown(highest([before.most, *lengths])),
+        "most_energy": shown(highest([before.most_energy, *energies])),
     }
 
 
@@ -77,7 +88,7 @@ def odd_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[s
     groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
     for epoch in found:
         judged = verdicts[epoch.ordinal]
-        if judged is not None and judged.severity in (Severity.WARNING, Severity.CRITICAL):
+        if judged is not None and judged.severity is not None and judged.needs_a_look:
             if judged.text not in groups:
                 groups[judged.text] = judged, judged.severity, _remedy(epoch, judged), []
             groups[judged.text][3].append(epoch.epoch)

@@ -8,7 +8,8 @@ from typing import Any
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.privacy import SHOWN, in_force
 from gpumon.reports import run_json
-from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import RunRow
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.compared import compared_document
 from gpumon_web.device_strips import day_document
@@ -19,7 +20,7 @@ from gpumon_web.packing import compressed, packed
 from gpumon_web.page import Cells, KeptValues, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.run_choice import RunChoice
-from gpumon_web.run_page import Ring, all_rows, of_record, run_document
+from gpumon_web.run_page import Ring, all_rows, of_ledger, run_document, told_of
 from gpumon_web.user_hours import Holding, users_csv, users_document
 
 
@@ -112,15 +113,16 @@ def table_of_accounts(
 
 
 def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None) -> Packed | str:
-    """All rows of the tables of which these values have the newest."""
+    """The rows of the tables of which these values have the newest; of a long run not those that are left out."""
 
-    def made(record: Record) -> Packed:
-        document = {"run": run_json.run_of(record.run, record.run.updated), **all_rows(record, prices)}
+    def made(ledger: Ledger, row: RunRow) -> Packed:
+        read = told_of(ledger, row.id, is_each=prices is not None)
+        document = {"run": run_json.run_of(read.record.run, row.updated), **all_rows(read.record, prices, read.long)}
         rest = PAGES[page].rest
         assert rest is not None
         return packed(_sent(rest(document), []))
 
-    return of_record(paths, run, known, made)
+    return of_ledger(paths, run, known, made)
 
 
 def _body(page: str, document: Cells, runs: Sequence[Cells]) -> Cells:

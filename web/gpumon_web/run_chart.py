@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdicts, verdicts_of
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME
@@ -19,6 +18,7 @@ from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_course
 from gpumon.reports.figures.run import unsampled
 from gpumon.reports.figures.run_series import RunSeries, diverged_points
 from gpumon.storage.history.query import MOST
+from gpumon.storage.ledger.long_run import LongRun
 from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
 from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.summary import EpochSummary
@@ -82,6 +82,10 @@ class RunDrawing(NamedTuple):
     """The whole run on these GPUs, by all samples: a chart has none of its very begin."""
     verdicts: Verdicts | None = None
     """Those on its epochs, where they are known already."""
+    long: LongRun | None = None
+    """Where `epochs` are some of a long run: where each of them was, and which may need a look."""
+    is_judged: bool = True
+    """Whether all of these are among `epochs`."""
 
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
@@ -91,8 +95,13 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
     if not panels:
         return None
     begin, end = _reach(drawing)
+    some = [(len(drawing.epochs), drawing.long.begun, "values at the end of epochs")] if drawing.long else []
     left = left_out(
-        [(min(LOGGED, len(logged)), len(logged), METRICS), (len(drawing.phases), drawing.phases_in_all, "phases")]
+        [
+            (min(LOGGED, len(logged)), len(logged), METRICS),
+            (len(drawing.phases), drawing.phases_in_all, "phases"),
+            *some,
+        ]
     )
     step = max((one.series.step for one in drawing.gpus), default=drawing.logged.step)
     return chart(
@@ -252,7 +261,7 @@ def _line(
     breaks = sorted([*breaks, *odd])
     points: list[LoggedPoint] = []
     place = 0
-    course = logged_course(drawing.run.ended, logged, name, drawing.epochs)
+    course = logged_course(drawing.run.ended, logged, name, drawing.epochs, is_sample=drawing.long is not None)
     for point in course.points:
         if place < len(breaks) and point[0] >= breaks[place]:
             while place < len(breaks) and point[0] >= breaks[place]:
@@ -307,20 +316,33 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
     median = lengths[len(lengths) // 2] if len(lengths) > 2 else math.inf
     running = drawing.run.state is RunState.RUNNING
     verdicts = verdicts_of(known, running=running) if drawing.verdicts is None else drawing.verdicts
-    bands = []
-    for epoch in known:
+    needing = {ordinal for ordinal, judged in verdicts.items() if judged and judged.needs_a_look}
+    bands = [] if drawing.long is None else _bands(drawing.long, needing, SLOW * median, is_judged=drawing.is_judged)
+    since = drawing.long.begun if drawing.long else 0
+    if bands and known and known[-1].ordinal == since - 1:
+        bands[-1][1] = round(_end(known[-1]), 2)  # the ring may know more of it
+    for epoch in (one for one in known if one.ordinal >= since):
         # The first epoch of most trainings is longer than the others: it compiles, fills caches, and begins workers.
         is_slow = is_known(epoch.ended) and epoch is not known[0] and epoch.seconds > SLOW * median
-        level = "warn" if is_slow else ""
-        if not level and is_known(epoch.ended):
-            judged = verdicts.get(epoch.ordinal)
-            level = "warn" if judged and judged.severity in (Severity.WARNING, Severity.CRITICAL) else ""
+        level = "warn" if is_slow or (is_known(epoch.ended) and epoch.ordinal in needing) else ""
         band = [round(epoch.begun, 2), round(_end(epoch), 2), epoch.epoch]
         bands.append([*band, level] if level else band)
     phases = [[begin, end if last is None else last, name] for begin, last, name in drawing.phases
               if last is not None or begin < end]  # fmt: skip
     run = drawing.run
     return ribbon(run.id, run.name.strip() or run.id, run.user, bands, phases)
+
+
+def _bands(long: LongRun, needing: Collection[int], slow: float, *, is_judged: bool) -> list[list[Any]]:
+    """The epochs of a long run, several as one: [begin, end, first number, level, last number]."""
+    wanted = sorted(needing if is_judged else {*needing, *long.suspects})
+    found = []
+    for one in long.bands:
+        is_wanted = bisect_left(wanted, one.first) < bisect_right(wanted, one.last)
+        level = "warn" if is_wanted or one.longest > slow else ""
+        end = one.ended if is_known(one.ended) else one.begun
+        found.append([round(one.begun, 2), round(end, 2), one.first_epoch, level, one.last_epoch])
+    return found
 
 
 def _events(drawing: RunDrawing) -> list[Cells]:

@@ -46,7 +46,8 @@ def noted(document: Cells, *, running: bool) -> list[Cells]:
     wrong = [_of_run(one, running=running) for one in found if one["kind"] not in (_OOM, "diverged")]
     # Nobody has judged an epoch that goes on.
     done = (document.get("summary") or {}).get("done") if running else None
-    odd = [_of_epochs(one, document["epochs_total"], done) for one in document.get("odd") or ()]
+    is_least = not document.get("is_judged", True)
+    odd = [_of_epochs(one, document["epochs_total"], done, is_least=is_least) for one in document.get("odd") or ()]
     said, told = set(), []
     for one in (*failed, *wrong, *odd):
         told.append({**one, "action": "" if one["action"] in said else one["action"]})
@@ -74,17 +75,18 @@ def _of_run(finding: Cells, *, running: bool) -> Cells:
             "text": f"The run {verb}{finding['summary']}.", "action": finding["action"] or ""}  # fmt: skip
 
 
-def _of_epochs(odd: Cells, total: int, done: int | None) -> Cells:
+def _of_epochs(odd: Cells, total: int, done: int | None, *, is_least: bool) -> Cells:
     """A sentence about epochs of one verdict: `Epochs 3, 7–9 were throttled: 4 of 90 epochs.`; one is not counted.
 
-    `done`: how many ended of a run that goes on.
+    `done`: how many ended of a run that goes on; `is_least`: there may be more of them.
     """
     numbers, count = ranges(odd["epochs"]), len(odd["epochs"])
     cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
     one, several = PREDICATES[odd["kind"]]
-    of = f"{units.count(count)} of {units.count(total)} epochs"
+    least = "at least " if is_least else ""
+    of = f"{least}{units.count(count)} of {units.count(total)} epochs"
     if done is not None and odd["kind"] != "not_finished":
-        of = f"{units.count(count)} of {units.count(done)} that ended"
+        of = f"{least}{units.count(count)} of {units.count(done)} that ended"
     said = f"Epochs {cut} {several}: {of}." if count > 1 else f"Epoch {cut} {one}."
     return {"level": odd["level"], "about": odd["text"], "text": said, "action": odd["action"]}
 

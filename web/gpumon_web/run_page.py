@@ -18,7 +18,7 @@ from gpumon.common.paths import history_beside
 from gpumon.common.privacy import SHOWN, in_force
 from gpumon.cost import price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
-from gpumon.diagnosis.past import findings, verdicts_of
+from gpumon.diagnosis.past import Verdicts, findings, verdicts_of
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.charges import sentence
@@ -28,12 +28,13 @@ from gpumon.reports.run_tables import about_json
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.long_run import LongRun
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import DeviceRow, Record, RunRow
-from gpumon.storage.ledger.summary import EpochSummary
+from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
-from gpumon_web.epoch_cells import odd_epochs, rows, summary
+from gpumon_web.epoch_cells import NO_LENGTHS, odd_epochs, rows, summary
 from gpumon_web.epoch_folds import alone, fold_rows, folds_of
 from gpumon_web.listed_runs import Live
 from gpumon_web.packing import compressed, packed
@@ -45,6 +46,14 @@ ROWS = 100
 """Epochs that come with a run, of those in no fold; a page asks for the rest when somebody wants to see them."""
 PHASES = 200
 """Phases that come with a run, the newest: a page shades no more."""
+LONG = 2000
+"""Epochs of a run up to which all are read; of a longer one, those below are, and sums of all."""
+NEWEST = 300
+"""The newest epochs, which have rows in the table."""
+SAMPLE = 300
+"""Evenly spaced epochs, for what was logged by them."""
+SUSPECTS = 200
+"""Epochs that may need a look, the newest."""
 Points = Mapping[str, Sequence[tuple[float, float]]]
 """Times and values by metric."""
 
@@ -116,11 +125,17 @@ def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     return of_record(paths, run, known, lambda record: packed(all_rows(record)))
 
 
-def all_rows(record: Record, prices: Prices | None = None) -> dict[str, Any]:
-    """Every epoch of a run, and what is beside them; with `prices` what each costs."""
-    found = aggregate.epochs(record)
-    total = aggregate.whole(record, found, record.run.updated)
-    return {"epochs": rows(record, found), "parts": stretches(record, found, total), **_charges(record, found, prices)}
+def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None = None) -> dict[str, Any]:
+    """Every epoch of a run that has a row, and what is beside them; with `prices` what each costs.
+
+    `long`: of a long run, of which `record` has some epochs.
+    """
+    read = Told(record, aggregate.epochs(record), long)
+    total = aggregate.whole(record, read.sums, record.run.updated)
+    verdicts = verdicts_of(read.judged, running=record.run.state is RunState.RUNNING)
+    found = [*_early(read, verdicts), *(one for one in read.epochs if one.ordinal >= read.since)]
+    return {"epochs": rows(record, found), "parts": stretches(record, read.sums, total),
+            **_charges(record, found, prices)}  # fmt: skip
 
 
 def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
@@ -136,14 +151,68 @@ def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     return of_record(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
 
 
+class Told(NamedTuple):
+    """The epochs of a run that are read: all, or of a long run some."""
+
+    record: Record
+    epochs: Sequence[EpochSummary]
+    long: LongRun | None = None
+    """Sums of all of them, and where each was, where only some are read."""
+
+    @property
+    def sums(self) -> Sequence[EpochSummary] | EpochSums:
+        """What all of them add up to."""
+        return self.long.sums if self.long else self.epochs
+
+    @property
+    def begun(self) -> int:
+        """How many there are."""
+        return self.long.begun if self.long else len(self.epochs)
+
+    @property
+    def since(self) -> int:
+        """The ordinal from which on each epoch has a row."""
+        return max(0, self.long.begun - NEWEST) if self.long else 0
+
+    @property
+    def judged(self) -> Sequence[EpochSummary]:
+        """Those that are judged: of a long run not those of its sample."""
+        if self.long is None:
+            return self.epochs
+        looked_at = {*self.long.suspects[-SUSPECTS:], self.long.first_odd}
+        return [one for one in self.epochs if one.ordinal >= self.since or one.ordinal in looked_at]
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether all epochs that may need a look are among those that are read."""
+        return self.long is None or len(self.long.suspects) <= SUSPECTS
+
+
+def told_of(ledger: Ledger, run: str, *, is_each: bool = False) -> Told:
+    """Read a run; `is_each`: all of its epochs, however many."""
+    with ledger.snapshot():
+        long = None if is_each else ledger.long_run(run, LONG, PHASES)
+        record = ledger.record(run, phases=False, times=True, chosen=_shown(long) if long else None)
+    return Told(record, aggregate.epochs(record), long)
+
+
+def _shown(long: LongRun) -> list[int]:
+    """Ordinals of the epochs of a long run that are read."""
+    sample = range(0, long.begun, -(-long.begun // SAMPLE))
+    odd = () if long.first_odd is None else (long.first_odd,)
+    newest = range(long.begun - NEWEST, long.begun)
+    return sorted({*sample, *newest, *long.suspects[-SUSPECTS:], *odd, *long.with_phases})
+
+
 def _page(
     ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float, prices: Prices | None
 ) -> dict[str, Any]:  # fmt: skip
-    record, traces = ledger.record(run, phases=False, times=True), ledger.traces(run)
+    # A tariff holds for the energy of each epoch: its sum follows from no sums.
+    read, traces = told_of(ledger, run, is_each=prices is not None), ledger.traces(run)
+    record, found = read.record, read.epochs
     devices = record.devices
     shown, chosen = chosen_of(devices, device)
-    found = aggregate.epochs(record)
-    total = aggregate.whole(record, found, now)
+    total = aggregate.whole(record, read.sums, now)
     logged = run_series(record, traces, "")
     recent = [
         _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
@@ -151,20 +220,28 @@ def _page(
     ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
     told = with_newest(found, recent[0].epochs)  # the ledger tells of an epoch that began some seconds later
     verdicts = verdicts_of(told, running=record.run.state is RunState.RUNNING)
-    folds = folds_of(told, verdicts)
-    newest = alone(told, folds)[-ROWS:]
-    drawing = drawing_of(record, chosen, recent, told, ring, is_each=shown == EACH)
+    in_rows = [one for one in told if one.ordinal >= read.since]
+    folds = folds_of(in_rows, verdicts)
+    early = _early(read, verdicts)
+    newest = [*early, *alone(in_rows, folds)][-ROWS:]
+    epochs_total = read.begun + len(told) - len(found)
+    drawing = drawing_of(read, chosen, recent, told, ring, is_each=shown == EACH)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_of(record.run, now),
         "total": run_json.total_of(total),
-        "parts": stretches(record, found, total),
+        "parts": stretches(record, read.sums, total),
         "epochs": rows(record, newest),
         "folds": fold_rows(record, folds),
-        "epochs_total": len(told),
-        "odd": odd_epochs(found, verdicts),
+        "epochs_total": epochs_total,
+        "omitted": epochs_total - len(early) - len(in_rows),
+        "odd": odd_epochs(read.judged, verdicts),
+        "is_judged": read.is_judged,
         "findings": [finding_json(one) for one in findings(record, total, now)],
-        "summary": summary(told, record.run.first_epoch),
+        "summary": summary(
+            told[len(found) - 1 :] if read.long else told, record.run.first_epoch,
+            read.long.lengths if read.long else NO_LENGTHS,
+        ),
         "ranks": [run_json.rank_of(rank) for rank in record.ranks],
         "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
         "about": about_json(record.about),
@@ -177,7 +254,13 @@ def _page(
         ),
         "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",
         **_charges(record, newest, prices),
-    }
+    }  # fmt: skip
+
+
+def _early(read: Told, verdicts: Verdicts) -> list[EpochSummary]:
+    """Epochs of a long run that need a look, of those before the newest ones."""
+    early = [one for one in read.judged if one.ordinal < read.since]
+    return [one for one in early if (judged := verdicts[one.ordinal]) and judged.needs_a_look]
 
 
 def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
@@ -191,16 +274,18 @@ def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[D
 
 
 def drawing_of(
-    record: Record, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
+    read: Told, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
     ring: Ring | None, *, is_each: bool,
 ) -> RunDrawing:  # fmt: skip
     """Gather the parts of the chart of a run."""
+    record, long = read.record, read.long
     gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
     first = recent[0]
     phases = phases_of(record, ring)
     return RunDrawing(
-        record.run, gpus, first.logged, epochs, record.marks, phases[-PHASES:], first.diverged, is_each, len(phases)
-    )
+        record.run, gpus, first.logged, epochs, record.marks, phases[-PHASES:], first.diverged, is_each,
+        max(len(phases), long.phases if long else 0), long=long, is_judged=read.is_judged,
+    )  # fmt: skip
 
 
 def _recent(

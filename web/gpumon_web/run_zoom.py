@@ -16,9 +16,9 @@ from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_web.answers import NOTHING, Packed
 from gpumon_web.course import with_newest
 from gpumon_web.packing import packed
-from gpumon_web.run_chart import RunDrawing, run_chart
+from gpumon_web.run_chart import run_chart
 from gpumon_web.run_gpus import EACH, DeviceCourse
-from gpumon_web.run_page import PHASES, Recent, Ring, chosen_of, find_run, phases_of, recent_of
+from gpumon_web.run_page import LONG, Recent, Ring, Told, chosen_of, drawing_of, find_run, recent_of, told_of
 
 
 def zoomed_figure(
@@ -44,7 +44,8 @@ def _drawn(
     end: float | None,
 ) -> dict[str, Any] | None:  # fmt: skip
     """The answer; None where the run had no such device."""
-    record, traces = ledger.record(run, phases=False, times=True), ledger.traces(run)
+    read, traces = _read(ledger, run, begin, end), ledger.traces(run)
+    record = read.record
     shown, chosen = chosen_of(record.devices, device)
     if not chosen or shown != device:
         return None
@@ -66,17 +67,17 @@ def _drawn(
                 found.append(DeviceCourse(one, series))
     if len(found) < len(chosen):  # of some GPUs as they were, and of others not, there is no mean
         return {"chart": None}
-    epochs = with_newest(aggregate.epochs(record), known.epochs)
-    phases = phases_of(record, ring)
-    drawing = RunDrawing(
-        record.run,
-        found,
-        known.logged,
-        epochs,
-        record.marks,
-        phases[-PHASES:],
-        known.diverged,
-        is_each=shown == EACH,
-        phases_in_all=len(phases),
-    )
-    return {"chart": run_chart(drawing, len(record.devices))}
+    newest = [one for one in known.epochs if end is None or one.begin < end]
+    epochs = with_newest(read.epochs, newest)
+    drawing = drawing_of(read, chosen, [known], epochs, ring, is_each=shown == EACH)
+    return {"chart": run_chart(drawing._replace(gpus=found), len(record.devices))}
+
+
+def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> Told:
+    """The epochs of a run; of a long one those in a part of its time, where these are not too many."""
+    if begin is not None and end is not None and ledger.epochs(run) > LONG:
+        first, after = ledger.ordinals(run, begin, end)
+        if 0 < after - first <= LONG:
+            record = ledger.record(run, phases=False, times=True, ordinals=(first, after))
+            return Told(record, aggregate.epochs(record))
+    return told_of(ledger, run)

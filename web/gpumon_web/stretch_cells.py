@@ -11,7 +11,7 @@ from gpumon.reports import run_json
 from gpumon.reports.run_tables import BETWEEN, outside_rows
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.schema import STEP_ROWS
-from gpumon.storage.ledger.summary import EpochSummary
+from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 MEASURED = (
     "seconds", "steps_per_second", "wait_share", "utilization_mean", "idle_share", "energy", "energy_least",
@@ -21,7 +21,9 @@ WHOLE = "Whole run"
 _TITLE = {BETWEEN: "Between epochs"}
 
 
-def stretches(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> list[dict[str, Any]]:
+def stretches(
+    record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary
+) -> list[dict[str, Any]]:  # fmt: skip
     """Return rows of steps, of what lies outside epochs, and last of the whole: the very rows of `gpumon runs show`.
 
     Empty where the epochs are all that is known of a run; `total` is all of it.

@@ -577,6 +577,22 @@ test("a mean over several epochs or phases is told of none of them alone", () =>
   assert.strictEqual(told(40, [35, 45]), "");
 });
 
+test("bands of several epochs are told as these", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "50", "51", "53"]);
+  const run = { bands: [[0, 100, 0, "", 9], [100, 200, 10, "warn", 19], [200, 210, 20, "", 20]], phases: [] };
+  const told = (at, cell) => gpumon.epochAt(run, at, cell);
+  assert.deepStrictEqual([told(50, null), told(150, [90, 160]), told(205, null)], ["epochs 0 to 9", "epochs 0 to 19", "epoch 20 · train"]);
+  const drawn = [];
+  const pen = { save() {}, restore() {}, beginPath() {}, rect() {}, clip() {}, fillRect() {}, measureText: (text) => ({ width: 6 * text.length }), fillText: (text) => drawn.push(text) };
+  const area = { x: (time) => time * 4, from: 0, to: 210, left: 0, right: 840 };
+  const isEach = gpumon.ribbon(pen, { bands: run.bands.slice(0, 2), phases: [] }, 0, area, () => "#000");
+  assert.deepStrictEqual(plain([drawn, isEach]), [["0–9", "10–19"], false], "no line behind the panels claims to be the begin of each epoch");
+  drawn.length = 0;
+  const many = Array.from({ length: 1000 }, (_, at) => [at, at + 1, 10 * at, "", 10 * at + 9]);
+  gpumon.ribbon(pen, { bands: many, phases: [] }, 0, { x: (time) => time, from: 0, to: 1000, left: 0, right: 1000 }, () => "#000");
+  assert.ok(drawn.length > 1 && drawn.every((text) => /^[\d,]+–[\d,]*[49]9$/.test(text)), drawn.join(" "));
+});
+
 test("many events have their lane alone: lines of all of them would be a fence before the values", () => {
   const { gpumon } = load(["00", "20", "50", "53-lanes"]);
   const area = { from: 0, to: 1000, left: 100, right: 1100, x: (time) => 100 + time };

@@ -13,18 +13,24 @@
   const font = (size, weight) => `${weight || 450} ${size}px ${getComputedStyle(document.body).fontFamily}`;
   const roleOf = (level) => ({ warn: "warn", bad: "bad", ok: "ok" })[level] || "acc";
 
+  // The number of the last epoch of a band: of a long run, one stands for several.
+  g.lastOf = (band) => band[4] ?? band[2];
+  const numbers = (first, last) => (first === last ? String(first) : `${g.scale.grouped(String(first))}–${g.scale.grouped(String(last))}`);
+
   // The epochs in view; of very many, tens or hundreds as one.
   function grouped(bands, from, to) {
     const seen = bands.filter(([begin, end]) => end > from && begin < to);
-    if (seen.length <= MANY) { return { bands: seen.map(([begin, end, number, level]) => ({ begin, end, text: String(number), number, level })), isEach: true }; }
-    const every = EVERY.find((one) => one >= 10 && seen.length / one <= MANY) || EVERY[EVERY.length - 1];
+    if (seen.length <= MANY) { return { bands: seen.map(([begin, end, number, level, last = number]) => ({ begin, end, text: numbers(number, last), number, level })), isEach: seen.every((one) => g.lastOf(one) === one[2]) }; }
+    const count = Math.max(seen.length, g.lastOf(seen[seen.length - 1]) - seen[0][2] + 1);
+    const every = EVERY.find((one) => one >= 10 && count / one <= MANY) || EVERY[EVERY.length - 1];
     const found = [];
-    for (const [begin, end, number, level] of seen) {
+    for (const band of seen) {
+      const [begin, end, number, level] = band;
       const last = found[found.length - 1];
       const tens = Math.floor(number / every);
-      if (last && last.tens === tens) { last.end = end; last.to = number; last.level = last.level || level; } else { found.push({ begin, end, tens, number, to: number, level }); }
+      if (last && last.tens === tens) { last.end = end; last.to = g.lastOf(band); last.level = last.level || level; } else { found.push({ begin, end, tens, number, to: g.lastOf(band), level }); }
     }
-    return { bands: found.map((one) => ({ ...one, text: `${g.scale.grouped(String(one.number))}–${g.scale.grouped(String(one.to))}` })), isEach: false };
+    return { bands: found.map((one) => ({ ...one, text: numbers(one.number, one.to) })), isEach: false };
   }
 
   // `area`: {x, from, to, left, right}
@@ -145,9 +151,10 @@
   g.epochAt = function (run, time, cell = null) {
     const within = cell ? run.bands.filter(([begin, end]) => begin < cell[1] && end > cell[0]) : [];
     const number = (band) => g.scale.grouped(String(band[2]));
-    if (within.length > 1) { return `epochs ${number(within[0])} to ${number(within[within.length - 1])}`; }
     const band = run.bands.find(([begin, end]) => begin <= time && time <= end);
-    if (!band) { return ""; }
+    const [first, last] = within.length > 1 ? [within[0], within[within.length - 1]] : [band, band];
+    if (!band && within.length < 2) { return ""; }
+    if (g.lastOf(last) !== first[2]) { return `epochs ${number(first)} to ${g.scale.grouped(String(g.lastOf(last)))}`; }
     const phase = run.phases.find(([begin, end]) => begin <= time && time < end);
     if (cell && run.phases.some((one) => one !== phase && one[0] < cell[1] && one[1] > cell[0])) { return `epoch ${number(band)}`; }
     if (cell && phase && (phase[0] > cell[0] || phase[1] < cell[1])) { return `epoch ${number(band)}`; }

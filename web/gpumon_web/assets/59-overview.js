@@ -64,8 +64,8 @@
       // Numbers of epochs below.
       pen.fillStyle = g.theme.color("mut");
       let taken = -Infinity;
-      for (const tick of g.axes.epoch.ticks(run.bands[0][2], run.bands[run.bands.length - 1][2], wide())) {
-        const band = run.bands.find((one) => one[2] === tick.value);
+      for (const tick of g.axes.epoch.ticks(run.bands[0][2], g.lastOf(run.bands[run.bands.length - 1]), wide())) {
+        const band = run.bands.find((one) => one[2] <= tick.value && tick.value <= g.lastOf(one));
         if (!band || x(band[0]) < taken) { continue; }
         pen.textAlign = x(band[0]) < SIDE + 20 ? "left" : "center";
         pen.fillText(tick.text, Math.min(x(band[0]), width - SIDE - 14), TALL + HEAT + 17);

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from gpumon.model import units
 from gpumon_web.compare_rows import PICK, address
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
@@ -158,6 +159,7 @@ def kept(document: Cells) -> KeptValues:
                     "equal neighbors are one row: means, and the highest peak" if folds else "",
                     measured_so_far(found[-1], run, is_live=bool(document.get("live"))) if found else "",
                     logged_left_out(found or parts),
+                    left_out_epochs(document.get("omitted", 0), is_judged=document.get("is_judged", True)),
                 ),
             )
         ),
@@ -174,10 +176,22 @@ def kept(document: Cells) -> KeptValues:
     # To read all epochs of a long run takes its time, and a few more of them change little.
     goes_on = max(GOES_ON, document.get("epochs_total", 0) / EPOCHS_READ)
     again = goes_on if is_running or _may_change(document) else IS_OVER
+    with_rows = document.get("epochs_total", 0) - document.get("omitted", 0) + len(parts)
     return KeptValues(
-        values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0) + len(parts)},
+        values, {"course": course(document)}, {"epochs": with_rows},
         again, unread=missing if unread else "",
     )  # fmt: skip
+
+
+def left_out_epochs(omitted: int, *, is_judged: bool) -> str:
+    """How many epochs of a long run have no row; empty where all have one, or are in one.
+
+    `is_judged`: whether each that needs a look has one.
+    """
+    if not omitted:
+        return ""
+    but = ", but for those that need a look" if is_judged else ""
+    return f"{units.count(omitted)} earlier epochs are left out{but}: the CSV has all"
 
 
 def _may_change(document: Cells) -> bool:
