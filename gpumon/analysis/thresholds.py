@@ -54,7 +54,7 @@ MOSTLY_IDLE = 0.5
 """Share of the time without kernels before it is reported."""
 LOADED, LOADED_FOR = 0.2, 40.0
 """Utilization, and seconds for which it must last, before the PCIe link of a GPU is judged: idle links step down, and
-the link is read every 30 s. Afterwards the last such period counts, for up to `JUDGED_OVER` seconds."""
+the link is read every 30 s. After that, the last such period counts, for up to `JUDGED_OVER` seconds."""
 START_APART = 10.0
 """°C between the start temperatures of two compared runs from which on they are reported as different."""
 OTHERS_HOLD = 2.0**30

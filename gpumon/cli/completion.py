@@ -4,14 +4,14 @@
   eval "$(gpumon completion zsh)"      in ~/.zshrc, below compinit
   gpumon completion fish | source      in ~/.config/fish/config.fish
 
-Needs the package shtab: pip install 'gpumon[completion]'
+Needs the package shtab.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from gpumon.common.errors import EXIT_OK, GpumonError
+from gpumon.common.errors import EXIT_OK, MissingPackage
 
 SHELLS = ("bash", "zsh", "fish")
 FILES = ("FILE", "FILE.html", "PATH")
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        raise GpumonError("completion needs the package shtab: pip install 'gpumon[completion]'") from None
+        raise MissingPackage("gpumon completion", "shtab") from None
     from gpumon.cli.parser import whole_parser
 
     parser = whole_parser()
