@@ -20,7 +20,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.sources.nvml.fields import fields_for
+from gpumon.sources.nvml.fields import fields_for_driver
 
 _ROOM = 64
 _PLAIN = (
@@ -74,7 +74,7 @@ def arguments(name: str, handle: Any, index: int) -> tuple[Any, ...]:
         case "nvmlDeviceGetCurrentClocksEventReasons" | "nvmlDeviceGetCurrentClocksThrottleReasons":
             return handle, byref(ctypes.c_ulonglong())
         case "nvmlDeviceGetFieldValues":
-            fields = fields_for(pynvml.nvmlSystemGetDriverVersion())[0]
+            fields = fields_for_driver(pynvml.nvmlSystemGetDriverVersion())[0]
             batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
             for i, field in enumerate(fields):
                 batch[i].fieldId = field.id

@@ -15,13 +15,13 @@ from typing import Any
 from gpumon.model import units
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, NEEDS, Availability, Kind, Metric
 from gpumon.model.vendors import NVIDIA
-from gpumon.sources.nvml.fields import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
+from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE, THERMAL_IDS, fields_for_driver
 from gpumon.sources.nvml.gpm import GPM_METRICS
 from gpumon.sources.nvml.mig import INSTANCES, MODE_EVERY, SEARCH_EVERY
 from gpumon.sources.nvml.processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization import SAMPLES_EVERY
-from gpumon.sources.nvml.values import EVERY_TICK, UNSUPPORTED
+from gpumon.sources.nvml.values import EVERY_TICK, RETRY_UNSUPPORTED
 
 PAGE = Path(__file__).parent / "metrics.md"
 
@@ -55,7 +55,7 @@ class _Asked:
 def driver_functions(call: Call) -> list[str]:
     """The functions of nvml.h that `call` uses: the first that a driver has."""
     asked: Any = _Asked()
-    call.make(asked)
+    call.bind(asked)
     names: list[str] = asked.names
     return names
 
@@ -98,7 +98,7 @@ _PROCESSES = (
     "`nvmlGpmMigSampleGet`. All else is its GPU's. A GPU that loses its utilization is asked at once whether it is "
     "divided.\n\n"
     "If the driver supports no version of a call, gpumon repeats the call every "
-    f"{UNSUPPORTED:g} s, and after 2 s if this GPU has answered it before. A value with all bits set means that the "
+    f"{RETRY_UNSUPPORTED:g} s, and after 2 s if this GPU has answered it before. A value with all bits set means that the "
     "driver has none. A number beyond what cards have is `unreliable`: "
     f"{_beyond()}, and memory in use above the total by more than its eighth. "
     "A GPU for which every read fails is not `ok`. If a process list is unavailable, "
@@ -165,12 +165,12 @@ def _names(metrics: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in metrics)
 
 
-_BATCHES = {fields_for("")[0][0].metric: "the batch below", FAULTS[0].metric: "the slow batch below"}
+_BATCHES = {fields_for_driver("")[0][0].metric: "the batch below", FAULTS[0].metric: "the slow batch below"}
 """Calls of whole tables, by their first metric."""
 
 
 def _fields() -> Iterator[str]:
-    newest, *_ = fields_for("999")
+    newest, *_ = fields_for_driver("999")
     first = newest[-3].id
     rows = [
         (f"`{field.metric}`", f"{field.id}, or another (see below)" if field.id >= first else str(field.id))
@@ -194,10 +194,10 @@ def _fields() -> Iterator[str]:
 def _heat_ids() -> str:
     rows = [
         (".".join(str(number) for number in since if number), " or ".join(f"{first} to {first + 2}" for first in ids))
-        for since, ids in HEAT_IDS
+        for since, ids in THERMAL_IDS
         if any(since)
     ]
-    before = HEAT_IDS[-1][1][0]
+    before = THERMAL_IDS[-1][1][0]
     return "; ".join([*(f"{since} on: {ids}" for since, ids in rows), f"before: {before} to {before + 2}, or none"])
 
 

@@ -80,7 +80,7 @@ def play(stub: Stub, directory: Path, plan: Sequence[EpochSpan]) -> RingWriter:
             uptime = 100.0 if stretch.rebooted or recorder is None else clock.now / SECOND + passed
             clock = FakeClock(round(uptime * SECOND), round(stretch.begin * SECOND))
             stub.hold_clock(stretch.begin - stretch.driver_begin)
-            sampler = Sampler(NvmlSource(clock, lambda pid: Described(), asker=Inline()), clock, stretch.interval)
+            sampler = Sampler(NvmlSource(clock, lambda pid: Described(), executor=Inline()), clock, stretch.interval)
             ring = RingWriter.create(
                 str(where / "ring"), stub.gpus, round(stretch.interval * SECOND),
                 continues=None if stretch.rebooted else "nvml",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.common.clock import SECOND, Sign
 from gpumon.common.driver_calls import DriverCall
-from gpumon.sources.nvml.executor import AnyInquiry
+from gpumon.sources.nvml.executor import AnyCall
 
 
 class FakeClock:
@@ -34,12 +34,12 @@ class FakeClock:
 class Inline:
     """Makes a driver's calls right where they are asked for, with no thread."""
 
-    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
-        for job in jobs:
-            job.run(FakeClock(), patience)
+    def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
+        for call in calls:
+            call.execute(FakeClock(), timeout)
 
     def close(self) -> None:
-        """Has no threads to let go of."""
+        """There are no threads to end."""
 
 
 class CostlyDriver:

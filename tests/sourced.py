@@ -25,7 +25,7 @@ class Clock(SystemClock):
     def time(self): return self.at[1] if self.at else super().time()
 
 clock = Clock()
-source = NvmlSource(clock, lambda pid: Described(), patience=60.0)
+source = NvmlSource(clock, lambda pid: Described(), timeout=60.0)
 for line in sys.stdin:
     clock.at = json.loads(line)
     (reading,) = source.read()

@@ -164,7 +164,7 @@ def _open_ring(
                 if ticks is None:
                     if isinstance(sampler.source, KnowsDevices):
                         earlier = newest_frames(f"{directory}/{RING}", 1, clock.monotonic())
-                        sampler.source.remember([sample for frame in earlier for sample in frame.samples])
+                        sampler.source.restore([sample for frame in earlier for sample in frame.samples])
                     ticks = sampler.ticks()
                     first = list(islice(ticks, 1))
                 for tick in first:  # empty for a recording that has not begun

@@ -127,7 +127,7 @@ class AsksDriver(Protocol):
 class KnowsDevices(Protocol):
     """A source that may meet devices which do not say who they are."""
 
-    def remember(self, samples: Sequence[Sample]) -> None:
+    def restore(self, samples: Sequence[Sample]) -> None:
         """Take the devices that an earlier daemon of this boot had last, as they were; before the first read."""
 
 

@@ -32,14 +32,14 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.nvml import processes, utilization
 from gpumon.sources.nvml.device import XID
-from gpumon.sources.nvml.fields import fields_for
+from gpumon.sources.nvml.fields import fields_for_driver
 from gpumon.sources.nvml.gpm import GPM_METRICS
 from gpumon.sources.nvml.library import GpmSamples
 from gpumon.sources.nvml.mig import INSTANCES
 from gpumon.sources.nvml.processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization import SAMPLES_EVERY
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.values import DeviceValues
 from gpumon.sources.registry import BY_NAME as BY_SOURCE
 from gpumon.sources.registry import KINDS, SourceKind
 from tests import builders
@@ -133,7 +133,7 @@ def test_every_gpu_metric_is_given_by_some_hardware() -> None:
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:
     called = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    others = {*utilization.METRICS, XID, processes.METRIC, INSTANCES}
+    others = {*utilization.METRICS, XID, processes.UNATTRIBUTED, INSTANCES}
     assert called | others == BY_SOURCE["nvml"].module.METRICS
     assert not called & others
 
@@ -152,8 +152,8 @@ def test_the_calls_of_the_table_stay_below_six_per_gpu_and_second() -> None:
 
 @pytest.mark.parametrize("version", ["", "470.1", "535.2", "580.65.06", "580.82.07", "590.44"])
 def test_every_driver_is_asked_for_the_same_metrics_in_one_batch(version: str) -> None:
-    for fields in fields_for(version):
-        assert [field.metric for field in fields] == [field.metric for field in fields_for("")[0]]
+    for fields in fields_for_driver(version):
+        assert [field.metric for field in fields] == [field.metric for field in fields_for_driver("")[0]]
         assert len({field.id for field in fields}) == len(fields)
 
 
@@ -181,9 +181,9 @@ class WillingLibrary:
 @pytest.mark.parametrize("call", [*CALLS, *FALLBACKS], ids=lambda call: call.metrics[0])
 def test_a_call_fills_in_exactly_the_metrics_of_its_row(call: Call) -> None:
     library: Any = WillingLibrary()
-    read = call.make(library)
+    read = call.bind(library)
     assert read is not None
-    answers = DeviceAnswers(clock := FakeClock(), {})
+    answers = DeviceValues(clock := FakeClock(), {})
     for _ in range(2):  # a mean takes two samples
         assert read(ctypes.c_void_p(1), answers) == 0
         clock.advance(1.0)

@@ -59,7 +59,7 @@ def no_driver() -> Library:
 def make(kind: str, folder: Path, clock: FakeClock) -> Source:
     """A source of this kind, on a stand-in for what it reads. A new kind needs one here."""
     if kind == "nvml":
-        return NvmlSource(clock, nobody, no_driver, asker=Inline())
+        return NvmlSource(clock, nobody, no_driver, executor=Inline())
     if kind == "replay":
         (folder / "log.csv").write_text(LOG)
         return open_source(f"replay:{folder}/log.csv", Request("", clock, nobody))

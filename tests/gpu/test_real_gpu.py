@@ -22,7 +22,7 @@ from gpumon.sources.nvml.library import SUCCESS, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
 from gpumon.sources.nvml.utilization import SampleBuffer
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.values import DeviceValues
 from tests.programs import daemon, environment, status
 
 pytestmark = pytest.mark.gpu
@@ -130,9 +130,9 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
     assert code == SUCCESS
     name = library.text("nvmlDeviceGetName", handle)[1]
     rows = []
-    answers = DeviceAnswers(SystemClock(), {})
+    answers = DeviceValues(SystemClock(), {})
     for call in (*CALLS, *FALLBACKS):
-        read = call.make(library)
+        read = call.bind(library)
         if read is not None:
             rows.append((call.metrics[0], *_cost(lambda read=read: read(handle, answers))))  # type: ignore[misc]
     compute, graphics, shares = (

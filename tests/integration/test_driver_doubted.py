@@ -20,8 +20,8 @@ from gpumon.model.metrics import GPU_INDEX
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource, source as module
 
-module.LOOK_EVERY = 0.1
-source = NvmlSource(SystemClock(), lambda pid: Described(), patience=0.05, pci=os.environ["PCI"])
+module.SCAN_EVERY = 0.1
+source = NvmlSource(SystemClock(), lambda pid: Described(), timeout=0.05, pci=os.environ["PCI"])
 for line in sys.stdin:
     (reading,) = source.read()
     samples = sorted(reading.samples, key=lambda sample: sample.device.index)

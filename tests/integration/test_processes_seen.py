@@ -27,7 +27,7 @@ class Clock(SystemClock):
     def monotonic(self): return self.at
 
 clock = Clock()
-source = NvmlSource(clock, lambda pid: Described(), patience=60.0)
+source = NvmlSource(clock, lambda pid: Described(), timeout=60.0)
 for line in sys.stdin:
     clock.at = int(line)
     (reading,) = source.read()

@@ -24,7 +24,7 @@ from gpumon.common.clock import SystemClock
 from gpumon.sources.nvml import NvmlSource, source as module
 from gpumon.model.metrics import GPU_INDEX
 
-module.LOOK_EVERY = 0.1  # errors are waited for from the second look on
+module.SCAN_EVERY = 0.1  # errors are waited for from the second look on
 source = NvmlSource(SystemClock(), lambda pid: ("", "", 0.0, 0.0, 0.0))
 for line in sys.stdin:
     if not json.loads(line):

@@ -18,7 +18,7 @@ from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
-from gpumon.sources.nvml.installation import checks, installation
+from gpumon.sources.nvml.installation import check_installation, find_installation
 from tests.builders import device, frame_of, sample, tick
 
 ROOM = 1 << 20
@@ -61,7 +61,7 @@ class Machine:
         return self
 
     def checks(self, read: int = 0) -> list[Check]:
-        return checks(installation(str(self.root), lambda: self.library), read)
+        return check_installation(find_installation(str(self.root), lambda: self.library), read)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_container_without_its_gpus_is_told_to_pass_them_in(machine: Machine) 
 def test_a_library_of_another_version_than_the_module_is_the_cause(machine: Machine) -> None:
     updated = machine.bus("nvidia").module("535.104.05").with_library("550.54.14").dev("nvidiactl", "nvidia0")
     assert faults(updated.checks()) == [
-        ("kernel module", "the driver's kernel module is of version 535.104.05, its library of 550.54.14")
+        ("kernel module", "the driver's kernel module has version 535.104.05, its library 550.54.14")
     ]
     read = named(updated.checks(read=1), "kernel module")
     assert read.condition is Condition.WARNING, "a daemon from before the update still reads"
@@ -132,8 +132,8 @@ def test_where_sysfs_hides_the_driver_nothing_is_a_fault(machine: Machine) -> No
 
 def test_device_files_of_others_are_told_of(machine: Machine) -> None:
     machine.bus("nvidia").module("550.54.14").with_library("550.54.14").dev("nvidiactl", "nvidia0")
-    found = installation(str(machine.root), lambda: machine.library, lambda path: not path.endswith("nvidia0"))
-    assert faults(checks(found, read=0)) == [("device files", "this user may not open /dev/nvidia0")]
+    found = find_installation(str(machine.root), lambda: machine.library, lambda path: not path.endswith("nvidia0"))
+    assert faults(check_installation(found, 0)) == [("device files", "this user may not open /dev/nvidia0")]
 
 
 @pytest.mark.parametrize("nodes", [(), ("nvidiactl",), ("nvidia0",)])
@@ -178,7 +178,7 @@ def test_a_library_that_cannot_be_loaded_says_why(machine: Machine) -> None:
     def broken() -> str:
         raise OSError("libnvidia-ml.so.1: file too short")
 
-    found = checks(installation(str(machine.dev().root), broken), read=0)
+    found = check_installation(find_installation(str(machine.dev().root), broken), 0)
     assert ("driver library", "libnvidia-ml.so.1 cannot be loaded: libnvidia-ml.so.1: file too short") in faults(found)
 
 

@@ -11,7 +11,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
 from gpumon.daemon.recorder import DriverCallFile, slow_call_message
-from gpumon.sources.nvml.values import LONGEST_WAIT, CallCost, summed
+from gpumon.sources.nvml.values import LONGEST_WAIT, CallCost, sum_calls
 from tests.fakes import CostlyDriver, FakeClock
 
 CALLS = [DriverCall("nvmlDeviceGetFieldValues", 12, 0.001, 0.25), DriverCall("nvmlSlow", 3, 0.04, 0.04, every=0.8)]
@@ -21,14 +21,14 @@ def asked(cost: CallCost, seconds: float, times: int = 1) -> None:
     """Ask so often for something that takes so long."""
     clock = FakeClock()
     for _ in range(times):
-        cost.timed(clock, clock.advance, seconds)
+        cost.measure(clock, clock.advance, seconds)
 
 
 def test_calls_are_counted_with_their_mean_and_their_worst_over_all_gpus() -> None:
     here, there, never = CallCost("f"), CallCost("f"), CallCost("g")
     asked(here, 0.001, times=3)
     asked(there, 0.005)
-    (call,) = summed([here, there, never], tick=1.0)
+    (call,) = sum_calls([here, there, never], tick=1.0)
     assert call == DriverCall("f", 4, pytest.approx(0.002), pytest.approx(0.005), 0.0)
 
 
@@ -36,15 +36,15 @@ def test_the_dearest_in_all_comes_first() -> None:
     often, seldom = CallCost("often"), CallCost("seldom")
     asked(often, 0.001, times=100)
     asked(seldom, 0.05)
-    assert [call.function for call in summed([seldom, often], tick=1.0)] == ["often", "seldom"]
+    assert [call.function for call in sum_calls([seldom, often], tick=1.0)] == ["often", "seldom"]
 
 
 def test_a_call_that_is_slow_again_and_again_waits_until_it_takes_its_share_and_no_more() -> None:
     cost = CallCost("f")
     asked(cost, 0.02, times=100)
     assert cost.wait == pytest.approx(0.02 / SHARE, rel=0.01)
-    assert summed([cost], tick=1.0)[0].every == 0.0, "a tick is longer"
-    assert summed([cost], tick=0.1)[0].every == pytest.approx(0.4, rel=0.01)
+    assert sum_calls([cost], tick=1.0)[0].every == 0.0, "a tick is longer"
+    assert sum_calls([cost], tick=0.1)[0].every == pytest.approx(0.4, rel=0.01)
 
 
 def test_one_slow_call_or_a_few_are_no_reason_to_wait() -> None:
@@ -72,7 +72,7 @@ def test_the_log_says_how_slow_a_call_is_for_the_gpu_where_it_is() -> None:
     here, there = CallCost("f"), CallCost("f")
     asked(here, 0.0001, times=1000)
     asked(there, 0.02, times=4)
-    (call,) = summed([here, there], tick=0.1)
+    (call,) = sum_calls([here, there], tick=0.1)
     assert slow_call_message(call).startswith("f takes 20 ms or more per GPU: it is made every 0.4 s")
 
 

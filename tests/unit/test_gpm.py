@@ -15,8 +15,8 @@ import pytest
 from gpumon.cli.options import resolve_options
 from gpumon.common.errors import UsageError
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReading
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReader
+from gpumon.sources.nvml.values import DeviceValues
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
 
@@ -37,8 +37,8 @@ class Card:
         self.pairs: list[tuple[int, int]] = []
         answers = {"nvmlGpmSampleAlloc": self._allocate, "nvmlGpmSampleFree": self._free, CALCULATE: self._calculate}
         self.library: Any = CheckedLibrary({**answers, **functions})
-        self.answers = DeviceAnswers(self.clock, {})
-        self.reading = GpmReading.make(self.library)
+        self.answers = DeviceValues(self.clock, {})
+        self.reading = GpmReader.from_library(self.library)
 
     def read(self, after: float = 1.0) -> int:
         self.clock.advance(after)
@@ -195,7 +195,7 @@ def test_a_driver_without_room_for_samples_is_asked_again() -> None:
 def test_devices_that_come_and_go_use_the_same_buffers() -> None:
     card = Card()
     for _ in range(50):
-        card.reading = GpmReading.make(card.library)
+        card.reading = GpmReader.from_library(card.library)
         card.read()
         card.reading = None
         gc.collect()
@@ -216,7 +216,7 @@ def test_nobody_frees_what_a_call_that_hangs_writes_into() -> None:
 
     card, other = Card(), Card()
     card.read()
-    other.reading, other.library = GpmReading.make(card.library), card.library
+    other.reading, other.library = GpmReader.from_library(card.library), card.library
     other.read()
     card.library.answers[SAMPLE] = hang
     stuck = Thread(target=card.read)

@@ -16,9 +16,9 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.fields import fields_for
-from gpumon.sources.nvml.processes import ProcessShares
-from gpumon.sources.nvml.values import AnswerRow, DeviceAnswers
+from gpumon.sources.nvml.fields import fields_for_driver
+from gpumon.sources.nvml.processes import EngineShares, ProcessShares
+from gpumon.sources.nvml.values import DeviceValues, ValueRow
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 
@@ -387,8 +387,8 @@ def together(seed: int, version: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """Compare a batch that is taken at once with one that is looked at field by field; how often there was one."""
     chance = random.Random(seed)
     quick, slow = Driver(version, LINK), Driver(version, LINK)
-    monkeypatch.setattr(slow.device._calls._calls[2].read, "_steady", lambda _: None)
-    ids = [field.id for field in fields_for(version)[0]]
+    monkeypatch.setattr(slow.device._calls._calls[2].read, "_fast_decoder", lambda _: None)
+    ids = [field.id for field in fields_for_driver(version)[0]]
     kinds = {id: drawn(chance, id, 1) for id in ids}
     taken = 0
     for tick in range(1, 40):
@@ -409,7 +409,7 @@ def together(seed: int, version: str, monkeypatch: pytest.MonkeyPatch) -> int:
         assert one.values == pytest.approx(other.values, nan_ok=True, rel=1e-12)
         assert one.device.missing == other.device.missing
         assert one.counters_monotonic_ns == other.counters_monotonic_ns
-        taken += quick.device._calls._calls[2].read._shape is not None
+        taken += quick.device._calls._calls[2].read._fast is not None
     return taken
 
 
@@ -518,7 +518,7 @@ def test_a_share_from_the_future_does_not_end_all_shares() -> None:
         now = clock.time() // 1000
         function = shares((41, now - 100_000, 50), (42, now + 3600 * 1_000_000, 70), (43, now - 1, 4000))
         library.answers["nvmlDeviceGetProcessUtilization"] = function
-        assert reader.read(HANDLE) == {41: (0.5, 0.0, 0.0, 0.0)}
+        assert reader.read(HANDLE) == {41: EngineShares(0.5, 0.0, 0.0, 0.0)}
         clock.advance(3)
 
 
@@ -544,7 +544,7 @@ def test_the_first_shares_are_of_the_last_second_by_the_drivers_clock() -> None:
         {"nvmlDeviceGetProcessUtilization": answering(packed(1, 7_000_000, 50, 10, 20, 30), asked=asked)}
     )
     reader = ProcessShares(library, FakeClock())
-    assert reader.read(HANDLE) == {1: (0.5, 0.1, 0.2, 0.3)}
+    assert reader.read(HANDLE) == {1: EngineShares(0.5, 0.1, 0.2, 0.3)}
     assert asked == [0, 6_000_000], "with 0 the driver answers with a mean over its whole buffer"
     assert reader.read(HANDLE) == {}, "the same sample again is none"
     assert asked[2:] == [7_000_000]
@@ -568,13 +568,13 @@ def test_a_sample_that_cannot_be_is_none(wrong: bytes) -> None:
     library.answers["nvmlDeviceGetProcessUtilization"] = answering(
         wrong, packed(1, 7_000_000, 50, 0, 0, 0), wrong, asked=[]
     )
-    assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: (0.5, 0.0, 0.0, 0.0)}
+    assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: EngineShares(0.5, 0.0, 0.0, 0.0)}
 
 
 def test_of_several_samples_of_a_process_the_newest_counts() -> None:
     several = [packed(1, at, percent, 0, 0, 0) for at, percent in ((6_500_000, 10), (7_000_000, 70), (6_900_000, 30))]
     library: Any = CheckedLibrary({"nvmlDeviceGetProcessUtilization": answering(*several, asked=[])})
-    assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: (0.7, 0.0, 0.0, 0.0)}
+    assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: EngineShares(0.7, 0.0, 0.0, 0.0)}
 
 
 def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:
@@ -586,23 +586,23 @@ def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:
         clock.advance(3)
         library.answers["nvmlDeviceGetProcessUtilization"] = shares((41, clock.time() // 1000, 50))
         found = reader.read(HANDLE)
-    assert found == {41: (0.5, 0.0, 0.0, 0.0)}
+    assert found == {41: EngineShares(0.5, 0.0, 0.0, 0.0)}
 
 
 def test_a_row_has_each_answer_in_its_place_whatever_came_and_went() -> None:
-    answers, row = DeviceAnswers(FakeClock(), {}), AnswerRow(("a", "b", "c"))
-    assert list(map(repr, row.of(answers))) == ["nan"] * 3
-    answers.give("c", 3.0)
-    answers.give("a", 1.0)
-    assert str(row.of(answers)) == "[1.0, nan, 3.0]"
-    answers.give("c", 4.0)
-    answers.lack("a", Availability.NOT_SUPPORTED)
-    answers.give("b", 2.0)
-    assert str(row.of(answers)) == "[nan, 2.0, 4.0]", "as many as before, and others"
-    answers.lack("c", Availability.NOT_SUPPORTED)
-    answers.give("c", 5.0)
-    assert str(row.of(answers)) == "[nan, 2.0, 5.0]", "the same ones in another order"
+    answers, row = DeviceValues(FakeClock(), {}), ValueRow(("a", "b", "c"))
+    assert list(map(repr, row.build(answers))) == ["nan"] * 3
+    answers.set("c", 3.0)
+    answers.set("a", 1.0)
+    assert str(row.build(answers)) == "[1.0, nan, 3.0]"
+    answers.set("c", 4.0)
+    answers.set_missing("a", Availability.NOT_SUPPORTED)
+    answers.set("b", 2.0)
+    assert str(row.build(answers)) == "[nan, 2.0, 4.0]", "as many as before, and others"
+    answers.set_missing("c", Availability.NOT_SUPPORTED)
+    answers.set("c", 5.0)
+    assert str(row.build(answers)) == "[nan, 2.0, 5.0]", "the same ones in another order"
     answers.clear()
-    answers.give("a", 6.0)
-    answers.give("c", 7.0)
-    assert str(row.of(answers)) == "[6.0, nan, 7.0]"
+    answers.set("a", 6.0)
+    answers.set("c", 7.0)
+    assert str(row.build(answers)) == "[6.0, nan, 7.0]"

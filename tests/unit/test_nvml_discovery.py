@@ -15,8 +15,8 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml import discovery
-from gpumon.sources.nvml.discovery import NAMELESS, NOTHING, Discovery, Identity, identify
-from gpumon.sources.nvml.executor import AnyInquiry
+from gpumon.sources.nvml.discovery import NAMELESS, NO_VALUES, Discovery, Identity, identify
+from gpumon.sources.nvml.executor import AnyCall
 from gpumon.sources.nvml.library import NOT_SUPPORTED
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
@@ -44,24 +44,24 @@ class Waiting:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
-        self.left: list[AnyInquiry] = []
+        self.left: list[AnyCall] = []
 
-    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
-        for job in jobs:
-            job.is_under_way, job.asked_at = True, self.clock.monotonic()
-            asked: Any = job._ask
-            if asked.args[1] == LATE:
-                self.left.append(job)
+    def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
+        for call in calls:
+            call.is_running, call.started_at = True, self.clock.monotonic()
+            function: Any = call._function
+            if function.args[1] == LATE:
+                self.left.append(call)
             else:
-                job.run(self.clock, patience)
+                call.execute(self.clock, timeout)
 
     def answer(self) -> None:
-        for job in self.left:
-            job.run(self.clock, SECOND)
+        for call in self.left:
+            call.execute(self.clock, SECOND)
         self.left.clear()
 
     def close(self) -> None:
-        """Has no threads to let go of."""
+        """There are no threads to end."""
 
 
 @pytest.fixture
@@ -70,12 +70,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def asker(clock: FakeClock) -> Waiting:
+def executor(clock: FakeClock) -> Waiting:
     return Waiting(clock)
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, asker: Waiting) -> Discovery:
+def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, executor: Waiting) -> Discovery:
     def identify(library: Any, index: int, known: int | None) -> Identity:
         handle = ctypes.c_void_p(index + 1)
         if handle.value == known:
@@ -84,28 +84,28 @@ def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, ask
 
     library: Any = Machine()
     monkeypatch.setattr(discovery, "identify", identify)
-    return Discovery(clock, lambda: library, str(tmp_path), asker)
+    return Discovery(clock, lambda: library, str(tmp_path), executor)
 
 
 def test_a_gpu_that_answers_between_two_looks_is_found_by_the_second(
-    looks: Discovery, clock: FakeClock, asker: Waiting
+    looks: Discovery, clock: FakeClock, executor: Waiting
 ) -> None:
-    first = looks.look()
+    first = looks.scan()
     assert [device.uuid for device in first.devices] == ["GPU-0"]
     assert [(sample.device.index, sample.state) for sample in first.absent] == [(LATE, Availability.STALE)]
-    asker.answer()
+    executor.answer()
     clock.advance(2)
-    second = looks.look()
+    second = looks.scan()
     assert [device.uuid for device in second.devices] == ["GPU-0", "GPU-1"]
     assert second.absent == ()
 
 
-def test_a_number_of_gpus_that_no_machine_has_is_no_answer(looks: Discovery, asker: Waiting) -> None:
-    looks.look()
-    asker.answer()
-    before = looks.look().devices
+def test_a_number_of_gpus_that_no_machine_has_is_no_answer(looks: Discovery, executor: Waiting) -> None:
+    looks.scan()
+    executor.answer()
+    before = looks.scan().devices
     looks._library.count = lambda: (0, 2**32 - 1)  # type: ignore[union-attr, method-assign]
-    assert looks.look().devices == before
+    assert looks.scan().devices == before
     assert "nvidia-smi" in looks.reopen().problem
 
 
@@ -121,40 +121,40 @@ def test_a_card_without_a_uuid_has_its_place_as_its_name(code: int) -> None:
 
 
 def test_a_gpu_that_has_never_answered_is_as_old_as_the_question(looks: Discovery, clock: FakeClock) -> None:
-    looks.look()
+    looks.scan()
     for seconds in (2.0, 4.0, 6.0):
         clock.advance(2)
-        (sample,) = looks.look().absent_at(clock.monotonic())
+        (sample,) = looks.scan().absent_at(clock.monotonic())
         assert (sample.state, sample.age) == (Availability.STALE, seconds)
 
 
 def test_a_look_that_finds_nothing_new_says_so_by_giving_what_the_last_one_gave(
-    looks: Discovery, clock: FakeClock, asker: Waiting
+    looks: Discovery, clock: FakeClock, executor: Waiting
 ) -> None:
-    looks.look()
-    asker.answer()
+    looks.scan()
+    executor.answer()
     clock.advance(2)
-    found = looks.look()
-    assert looks.look() is found
+    found = looks.scan()
+    assert looks.scan() is found
     assert looks.reopen() is not found
 
 
-def test_an_answer_of_a_driver_that_was_opened_anew_meanwhile_is_forgotten(looks: Discovery, asker: Waiting) -> None:
-    looks.look()
-    asker.answer()
+def test_an_answer_of_a_driver_that_was_opened_anew_meanwhile_is_forgotten(looks: Discovery, executor: Waiting) -> None:
+    looks.scan()
+    executor.answer()
     assert [device.uuid for device in looks.reopen().devices] == ["GPU-0"]
 
 
 def sample_of(device: Device, state: Availability = Availability.OK) -> Sample:
-    return Sample(device, state, NOTHING)
+    return Sample(device, state, NO_VALUES)
 
 
 @pytest.mark.parametrize("others_first", [False, True])
 def test_a_card_that_was_taken_out_keeps_no_gpu_from_its_name(looks: Discovery, others_first: bool) -> None:
     there = [sample_of(Device(f"GPU-{index}", index, "H100", {})) for index in range(2)]
     out = [sample_of(Device(f"GPU-{9 - index}", index, "H100", {}), Availability.LOST) for index in range(2)]
-    looks.remember([*out, *there] if others_first else [*there, *out])
-    (sample,) = looks.look().absent
+    looks.restore([*out, *there] if others_first else [*there, *out])
+    (sample,) = looks.scan().absent
     assert sample.device.uuid == "GPU-1"
 
 
@@ -163,8 +163,8 @@ def test_of_two_cards_that_had_a_place_and_are_both_gone_none_gives_its_name(
     looks: Discovery, state: Availability
 ) -> None:
     both = [sample_of(Device(f"GPU-{index}", 1, "H100", {}), state) for index in (1, 2)]
-    looks.remember([sample_of(Device("GPU-0", 0, "H100", {})), *both])
-    (sample,) = looks.look().absent
+    looks.restore([sample_of(Device("GPU-0", 0, "H100", {})), *both])
+    (sample,) = looks.scan().absent
     assert (sample.device.uuid, sample.device.name) == ("index-1", NAMELESS)
 
 
@@ -172,8 +172,8 @@ def test_a_gpu_that_is_lost_at_the_start_is_the_one_that_had_its_place_where_all
     looks: Discovery,
 ) -> None:
     before = [Device(f"GPU-{index}", index, "H100", {"gpu.fan_speed": Availability.OK}) for index in range(2)]
-    looks.remember([sample_of(device) for device in before])
-    (sample,) = looks.look().absent
+    looks.restore([sample_of(device) for device in before])
+    (sample,) = looks.scan().absent
     assert (sample.device.uuid, sample.device.name) == ("GPU-1", "H100")
     assert "gpu.utilization" in sample.device.missing, "nothing of it is known now"
 
@@ -187,6 +187,6 @@ def test_a_gpu_that_is_lost_at_the_start_is_the_one_that_had_its_place_where_all
     ],
 )
 def test_a_gpu_that_may_be_another_one_has_no_name(looks: Discovery, places: dict[int, str]) -> None:
-    looks.remember([sample_of(Device(uuid, index, "H100", {})) for index, uuid in places.items()])
-    (sample,) = looks.look().absent
+    looks.restore([sample_of(Device(uuid, index, "H100", {})) for index, uuid in places.items()])
+    (sample,) = looks.scan().absent
     assert (sample.device.uuid, sample.device.name) == ("index-1", NAMELESS)

@@ -17,7 +17,7 @@ from gpumon.sources.nvml.library import NOT_FOUND, GpmSamples, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization import SampleBuffer
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.values import DeviceValues
 from tests.fakes import FakeClock
 from tests.nvml.signatures import SIGNATURES, CheckedLibrary, Written, buffer_of, check
 
@@ -30,11 +30,11 @@ SOURCE = Path(nvml_library.__file__).parent
 @pytest.mark.parametrize("call", [*CALLS, *FALLBACKS], ids=lambda call: call.metrics[0])
 def test_a_row_of_the_table_gives_the_driver_the_room_that_it_writes(call: Call, version: str) -> None:
     library: Any = CheckedLibrary(version=version)
-    read = call.make(library)
+    read = call.bind(library)
     assert read is not None
     clock = FakeClock()
     for _ in range(2):
-        assert read(HANDLE, DeviceAnswers(clock, {})) == 0
+        assert read(HANDLE, DeviceValues(clock, {})) == 0
         clock.advance(1.0)
     assert library.calls
 

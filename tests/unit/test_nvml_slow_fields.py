@@ -12,7 +12,7 @@ import pytest
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE
 from gpumon.sources.nvml.slow_fields import METRICS, SlowFields
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.values import DeviceValues
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 
@@ -43,11 +43,11 @@ class Card:
         """Number of fields in each call."""
         self.most = 1000
         """Fields that the driver takes in one call."""
-        self.answers = DeviceAnswers(FakeClock(), {})
+        self.answers = DeviceValues(FakeClock(), {})
         self.library: Any = CheckedLibrary(
             {"nvmlDeviceGetFieldValues": self._values, "nvmlDeviceGetNvLinkState": self._state}
         )
-        batch = SlowFields.make(self.library)
+        batch = SlowFields.from_library(self.library)
         assert batch is not None
         self.batch = batch
 
@@ -246,7 +246,7 @@ def test_what_is_as_before_is_given_again_after_all_was_forgotten_or_the_call_ha
     card.most = 0
     assert card.read() != 0
     for metric in METRICS:
-        card.answers.lack(metric, Availability.FAILED)
+        card.answers.set_missing(metric, Availability.FAILED)
     card.most = 1000
     card.read()
     assert (card.answers.values["gpu.ecc_uncorrected"], card.answers.values["gpu.nvlink_active"]) == (7, 2)

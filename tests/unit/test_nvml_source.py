@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.source import NvmlSource, patience
+from gpumon.sources.nvml.source import NvmlSource, timeout_for
 from tests.fakes import FakeClock, Inline
 
 
@@ -17,7 +17,7 @@ def broken() -> Library:
 
 def test_a_look_for_gpus_that_fails_is_a_problem_and_no_end() -> None:
     clock = FakeClock()
-    source = NvmlSource(clock, nobody, broken, asker=Inline())
+    source = NvmlSource(clock, nobody, broken, executor=Inline())
     for _ in range(3):
         (reading,) = source.read()
         assert list(reading.samples) == []
@@ -28,5 +28,5 @@ def test_a_look_for_gpus_that_fails_is_a_problem_and_no_end() -> None:
 
 def test_a_tick_never_waits_for_a_gpu_as_long_as_to_the_next() -> None:
     for interval in (0.01, 0.1, 0.5, 1.0, 60.0):
-        assert patience(interval) < interval
-        assert patience(interval) <= 0.5
+        assert timeout_for(interval) < interval
+        assert timeout_for(interval) <= 0.5

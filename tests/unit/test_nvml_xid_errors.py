@@ -18,7 +18,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml import xid
-from gpumon.sources.nvml.xid import UnfreedSet, XidErrors
+from gpumon.sources.nvml.xid import UnfreedSet, XidWatcher
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 from tests.programs import PATIENCE, until
@@ -101,9 +101,9 @@ def driver() -> Driver:
 
 
 @pytest.fixture
-def errors(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[XidErrors]:
+def errors(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[XidWatcher]:
     monkeypatch.setattr(xid, "WAIT_MS", 20)
-    made = XidErrors(driver, FakeClock(5 * SECOND, 9 * SECOND), deque())  # type: ignore[arg-type]
+    made = XidWatcher(driver, FakeClock(5 * SECOND, 9 * SECOND), deque())  # type: ignore[arg-type]
     yield made
     driver.may_return.set()
     made.stop(lambda: None)
@@ -111,18 +111,18 @@ def errors(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[XidError
         made._thread.join(PATIENCE)
 
 
-def watched(errors: XidErrors, *uuids: str) -> None:
+def watched(errors: XidWatcher, *uuids: str) -> None:
     """Follow all GPUs, and wait until these are registered."""
-    errors.follow(HANDLES)
+    errors.watch(HANDLES)
     until(lambda: all(errors.state(uuid).why is OK for uuid in uuids or HANDLES))
 
 
-def taken(errors: XidErrors, count: int) -> list[XidEvent]:
+def taken(errors: XidWatcher, count: int) -> list[XidEvent]:
     until(lambda: len(errors._new) >= count)
     return [errors._new.popleft() for _ in range(count)]
 
 
-def test_an_error_has_its_gpu_its_code_and_the_time_at_which_it_came(driver: Driver, errors: XidErrors) -> None:
+def test_an_error_has_its_gpu_its_code_and_the_time_at_which_it_came(driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
     driver.told.put(("GPU-1", XID, 79))
     assert taken(errors, 1) == [XidEvent("GPU-1", 79, 5 * SECOND, 9 * SECOND)]
@@ -130,15 +130,15 @@ def test_an_error_has_its_gpu_its_code_and_the_time_at_which_it_came(driver: Dri
     assert [errors.state(uuid).code for uuid in HANDLES] == [0, 79, 0]
 
 
-def test_the_caller_makes_no_call(driver: Driver, errors: XidErrors) -> None:
+def test_the_caller_makes_no_call(driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
-    errors.follow(HANDLES)
+    errors.watch(HANDLES)
     assert threading.get_ident() not in driver.threads
     assert driver.calls.count("nvmlEventSetCreate") == 1
     assert sorted(driver.registered) == sorted(HANDLES)
 
 
-def test_the_worst_error_of_the_card_stays_and_an_applications_own_is_none(driver: Driver, errors: XidErrors) -> None:
+def test_the_worst_error_of_the_card_stays_and_an_applications_own_is_none(driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
     for code in (31, 63, 48, 45):
         driver.told.put(("GPU-0", XID, code))
@@ -146,7 +146,7 @@ def test_the_worst_error_of_the_card_stays_and_an_applications_own_is_none(drive
     assert errors.state("GPU-0").code == 48
 
 
-def test_events_of_another_type_are_none(driver: Driver, errors: XidErrors) -> None:
+def test_events_of_another_type_are_none(driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
     driver.told.put(("GPU-0", 0x2, 48))
     driver.told.put(("GPU-0", XID, 13))
@@ -157,7 +157,7 @@ def test_events_of_another_type_are_none(driver: Driver, errors: XidErrors) -> N
     ("code", "why"), [(NOT_SUPPORTED, Availability.NOT_SUPPORTED), (NO_PERMISSION, Availability.NO_PERMISSION)]
 )
 def test_a_gpu_that_cannot_be_watched_has_a_reason_and_is_asked_once(
-    code: int, why: Availability, driver: Driver, errors: XidErrors
+    code: int, why: Availability, driver: Driver, errors: XidWatcher
 ) -> None:
     driver.refusals["GPU-1"] = code
     driver.types["GPU-2"] = 0x2
@@ -172,8 +172,8 @@ def test_a_gpu_that_cannot_be_watched_has_a_reason_and_is_asked_once(
 
 
 def test_a_driver_without_these_functions_gives_a_reason_and_starts_no_thread() -> None:
-    errors = XidErrors(Driver(functions=False), FakeClock(), deque())  # type: ignore[arg-type]
-    errors.follow(HANDLES)
+    errors = XidWatcher(Driver(functions=False), FakeClock(), deque())  # type: ignore[arg-type]
+    errors.watch(HANDLES)
     assert errors.state("GPU-0").why is Availability.NOT_SUPPORTED
     assert errors._thread is None
     closed: list[int] = []
@@ -182,7 +182,7 @@ def test_a_driver_without_these_functions_gives_a_reason_and_starts_no_thread() 
 
 
 def test_one_that_is_lost_leaves_the_others_watched_and_is_well_when_it_comes_back(
-    driver: Driver, errors: XidErrors
+    driver: Driver, errors: XidWatcher
 ) -> None:
     watched(errors)
     driver.told.put(("GPU-1", XID, 79))
@@ -200,7 +200,7 @@ def test_one_that_is_lost_leaves_the_others_watched_and_is_well_when_it_comes_ba
     assert errors.worst("GPU-1") == errors.state("GPU-1").code == 0, "a reset or a restart has answered its error"
 
 
-def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, errors: XidErrors) -> None:
+def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
     waits = driver.waits
     for _ in range(50):
@@ -212,7 +212,7 @@ def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, err
 
 
 def test_a_wait_that_failed_many_times_is_tried_again_at_once_every_two_seconds(
-    driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, errors: XidWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert xid._PAUSES[-1] <= 2.0
     monkeypatch.setattr(xid, "_PAUSES", tuple(pause / 100 for pause in xid._PAUSES))
@@ -226,7 +226,7 @@ def test_a_wait_that_failed_many_times_is_tried_again_at_once_every_two_seconds(
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION])
-def test_a_gpu_that_was_watched_and_refuses_is_asked_again_soon(code: int, driver: Driver, errors: XidErrors) -> None:
+def test_a_gpu_that_was_watched_and_refuses_is_asked_again_soon(code: int, driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
     driver.refusals["GPU-1"] = code
     driver.told.put(UNKNOWN)
@@ -241,7 +241,7 @@ def test_a_gpu_that_was_watched_and_refuses_is_asked_again_soon(code: int, drive
     ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlEventSetCreate", "nvmlEventSetWait_v2"],
 )
 def test_each_code_of_each_call_is_a_reason_and_no_error_and_over_soon_after_it(
-    function: str, code: int, driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
+    function: str, code: int, driver: Driver, errors: XidWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xid, "_PAUSES", (0.0, 0.01, 0.02))
     watched(errors)
@@ -255,7 +255,7 @@ def test_each_code_of_each_call_is_a_reason_and_no_error_and_over_soon_after_it(
 
 
 def test_a_set_that_a_driver_does_not_free_while_it_is_gone_is_freed_when_it_answers(
-    driver: Driver, errors: XidErrors
+    driver: Driver, errors: XidWatcher
 ) -> None:
     watched(errors)
     frees, driver.answers[FREE] = driver.answers.get(FREE, SUCCESS), GONE
@@ -269,9 +269,9 @@ def test_a_set_that_a_driver_does_not_free_while_it_is_gone_is_freed_when_it_ans
     assert driver.calls.count(FREE) == asked + 2, "that of now, and that of before"
 
 
-def test_a_set_of_an_opening_before_is_freed_where_the_driver_has_none_left(driver: Driver, errors: XidErrors) -> None:
+def test_a_set_of_an_opening_before_is_freed_where_the_driver_has_none_left(driver: Driver, errors: XidWatcher) -> None:
     unfreed: deque[UnfreedSet] = deque()
-    before = XidErrors(driver, FakeClock(), deque(), unfreed)  # type: ignore[arg-type]
+    before = XidWatcher(driver, FakeClock(), deque(), unfreed)  # type: ignore[arg-type]
     watched(before)
     driver.answers[FREE] = GONE
     closed = threading.Event()
@@ -282,12 +282,12 @@ def test_a_set_of_an_opening_before_is_freed_where_the_driver_has_none_left(driv
 
     create: Any = lambda made: NONE_LEFT if unfreed else driver.create(made)  # noqa: E731
     driver.answers["nvmlEventSetCreate"] = create
-    after = XidErrors(driver, FakeClock(), deque(), unfreed)  # type: ignore[arg-type]
+    after = XidWatcher(driver, FakeClock(), deque(), unfreed)  # type: ignore[arg-type]
     watched(after)
     after.stop(lambda: None)
 
 
-def test_a_gpu_that_never_could_be_watched_is_asked_again_after_a_minute(driver: Driver, errors: XidErrors) -> None:
+def test_a_gpu_that_never_could_be_watched_is_asked_again_after_a_minute(driver: Driver, errors: XidWatcher) -> None:
     driver.refusals["GPU-1"] = NO_PERMISSION
     watched(errors, "GPU-0", "GPU-2")
     until(lambda: errors.state("GPU-1").why is Availability.NO_PERMISSION)
@@ -297,7 +297,7 @@ def test_a_gpu_that_never_could_be_watched_is_asked_again_after_a_minute(driver:
 
 
 def test_a_driver_that_does_not_wait_is_no_busy_loop(
-    driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, errors: XidWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched(errors)
     monkeypatch.setattr(xid, "WAIT_MS", 60_000)
@@ -307,24 +307,24 @@ def test_a_driver_that_does_not_wait_is_no_busy_loop(
     threading.Event().wait(0.3)
     assert driver.told.qsize() >= 47
     monkeypatch.undo()
-    errors.follow({"GPU-0": c_void_p(0x1000)} | {"GPU-9": HANDLES["GPU-1"]})
+    errors.watch({"GPU-0": c_void_p(0x1000)} | {"GPU-9": HANDLES["GPU-1"]})
     until(lambda: errors.state("GPU-9").why is OK)
 
 
-def test_a_new_gpu_is_watched_and_one_that_left_is_not_told_of_by_name(driver: Driver, errors: XidErrors) -> None:
+def test_a_new_gpu_is_watched_and_one_that_left_is_not_told_of_by_name(driver: Driver, errors: XidWatcher) -> None:
     first = {"GPU-0": HANDLES["GPU-0"]}
-    errors.follow(first)
+    errors.watch(first)
     until(lambda: errors.state("GPU-0").why is OK)
-    errors.follow(HANDLES)
+    errors.watch(HANDLES)
     until(lambda: errors.state("GPU-2").why is OK)
     assert driver.calls.count("nvmlEventSetCreate") == 1, "what is registered goes on"
-    errors.follow(first)
+    errors.watch(first)
     assert errors.state("GPU-2").why is Availability.TOO_EARLY
     driver.told.put(("GPU-unknown", XID, 48))
     assert taken(errors, 1)[0].uuid == "MIG-77", "the driver knows whose it is"
 
 
-def test_stopping_waits_for_no_call_and_closes_the_driver_after_the_last(driver: Driver, errors: XidErrors) -> None:
+def test_stopping_waits_for_no_call_and_closes_the_driver_after_the_last(driver: Driver, errors: XidWatcher) -> None:
     watched(errors)
     driver.may_return.clear()
     assert driver.is_held.wait(PATIENCE)
@@ -337,9 +337,9 @@ def test_stopping_waits_for_no_call_and_closes_the_driver_after_the_last(driver:
     assert driver.calls[-1] == "nvmlEventSetFree"
 
 
-def test_stopping_before_anything_was_watched_closes_the_driver_at_once(errors: XidErrors) -> None:
+def test_stopping_before_anything_was_watched_closes_the_driver_at_once(errors: XidWatcher) -> None:
     closed: list[int] = []
     errors.stop(lambda: closed.append(1))
     assert closed == [1]
-    errors.follow(HANDLES)
+    errors.watch(HANDLES)
     assert errors._thread is None

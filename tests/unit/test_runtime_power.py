@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml.sysfs import RuntimePower, all_asleep
+from gpumon.sources.nvml.sysfs import RuntimePower, sleeping_gpus
 from tests.sourced import pci_device
 
 ADDRESS = "0000:65:00.0"
@@ -61,15 +61,15 @@ def test_a_device_that_may_not_be_powered_down_is_looked_at_seldom(pci: Path) ->
 
 
 def test_all_sleep_only_where_each_gpu_does(pci: Path) -> None:
-    assert all_asleep(str(pci)) == [ADDRESS]
+    assert sleeping_gpus(str(pci)) == [ADDRESS]
     pci_device(pci, "0000:65:00.1", status="active", kind="0x040300")
-    assert all_asleep(str(pci)) == [ADDRESS], "its sound device is no GPU"
+    assert sleeping_gpus(str(pci)) == [ADDRESS], "its sound device is no GPU"
     pci_device(pci, "0000:02:00.0", status="suspended", vendor="0x1002")
-    assert all_asleep(str(pci)) == [ADDRESS]
+    assert sleeping_gpus(str(pci)) == [ADDRESS]
     pci_device(pci, "0000:01:00.0", status="suspended")
-    assert all_asleep(str(pci)) == ["0000:01:00.0", ADDRESS]
+    assert sleeping_gpus(str(pci)) == ["0000:01:00.0", ADDRESS]
     pci_device(pci, "0000:01:00.0", status="active")
-    assert all_asleep(str(pci)) == []
+    assert sleeping_gpus(str(pci)) == []
     pci_device(pci, "0000:01:00.0", status="active", driver="nouveau")
-    assert all_asleep(str(pci)) == [ADDRESS], "what another driver has is no matter of NVIDIA's"
-    assert all_asleep(str(pci / "none")) == []
+    assert sleeping_gpus(str(pci)) == [ADDRESS], "what another driver has is no matter of NVIDIA's"
+    assert sleeping_gpus(str(pci / "none")) == []

@@ -9,8 +9,8 @@ import pytest
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.live import JudgedFrame
 from gpumon.model.metrics import PROCESSES, Availability
-from gpumon.sources.nvml.processes import METRIC, give_unattributed
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.processes import UNATTRIBUTED, set_unattributed
+from gpumon.sources.nvml.values import DeviceValues
 from tests.builders import frame_of, process, sample, tick
 from tests.fakes import FakeClock
 
@@ -21,17 +21,17 @@ def given(
     used: float | None, held: Sequence[float], reserved: float | None = GIB, why: Availability | None = None
 ) -> float | Availability:
     """The value, or why there is none."""
-    answers = DeviceAnswers(FakeClock(), {METRIC: Availability.NOT_SUPPORTED})
+    answers = DeviceValues(FakeClock(), {UNATTRIBUTED: Availability.NOT_SUPPORTED})
     for name, value in (("gpu.memory_used", used), ("gpu.memory_reserved", reserved)):
         if value is not None:
             answers.values[name] = value
     if why is not None:
         answers.missing[PROCESSES] = why
-    give_unattributed(answers, sum(held))
-    if METRIC in answers.values:
-        assert METRIC not in answers.missing
-        return answers.values[METRIC]
-    return answers.missing[METRIC]
+    set_unattributed(answers, sum(held))
+    if UNATTRIBUTED in answers.values:
+        assert UNATTRIBUTED not in answers.missing
+        return answers.values[UNATTRIBUTED]
+    return answers.missing[UNATTRIBUTED]
 
 
 @pytest.mark.parametrize(

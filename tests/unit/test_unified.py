@@ -11,8 +11,8 @@ from gpumon.common.numbers import NAN
 from gpumon.model.metrics import HOST_INDEX, HOST_METRICS, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_text import lines
-from gpumon.sources.nvml.readings import CALLS, MEMORY, explained, shares_host_memory
-from gpumon.sources.nvml.values import DeviceAnswers
+from gpumon.sources.nvml.readings import CALLS, MEMORY, explain_shared_memory, shares_host_memory
+from gpumon.sources.nvml.values import DeviceValues
 from tests.builders import device, frame_of, sample, tick
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
@@ -35,12 +35,12 @@ def test_a_card_with_memory_is_none(name: str) -> None:
 
 
 def test_only_what_the_driver_does_not_tell_is_explained() -> None:
-    assert explained({"gpu.memory_used": UNSPOKEN, "gpu.fan": UNSPOKEN}) == {
+    assert explain_shared_memory({"gpu.memory_used": UNSPOKEN, "gpu.fan": UNSPOKEN}) == {
         "gpu.memory_used": SHARED,
         "gpu.fan": UNSPOKEN,
     }
     refused = {"gpu.memory_used": Availability.NO_PERMISSION}
-    assert explained(refused) == refused
+    assert explain_shared_memory(refused) == refused
 
 
 def test_a_total_of_zero_is_no_empty_memory() -> None:
@@ -50,9 +50,9 @@ def test_a_total_of_zero_is_no_empty_memory() -> None:
 
     call = next(call for call in CALLS if "gpu.memory_total" in call.metrics)
     library: Any = CheckedLibrary({"nvmlDeviceGetMemoryInfo": answer}, only="nvmlDeviceGetMemoryInfo")
-    read = call.make(library)
+    read = call.bind(library)
     assert read is not None
-    answers = DeviceAnswers(FakeClock(), {})
+    answers = DeviceValues(FakeClock(), {})
     read(ctypes.c_void_p(1), answers)
     assert answers.values == {}
     assert answers.missing == dict.fromkeys(MEMORY[:3], UNSPOKEN)

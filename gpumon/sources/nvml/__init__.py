@@ -7,35 +7,33 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpumon.sources.base import Request
-from gpumon.sources.nvml.device import ASKED
+from gpumon.sources.nvml.device import METRICS
 from gpumon.sources.nvml.gpm import GPM_OFF
 from gpumon.sources.nvml.library import SHARED, Library
-from gpumon.sources.nvml.source import NvmlSource, patience
+from gpumon.sources.nvml.source import NvmlSource, timeout_for
 
 if TYPE_CHECKING:
     from gpumon.common.checkup import Check
 
 __all__ = ["METRICS", "NvmlSource", "detect", "examine", "make"]
 
-METRICS = ASKED
-
 
 def detect() -> bool:
-    """Whether the driver's library is installed."""
+    """Return whether the driver's library is installed."""
     try:
         return SHARED.current is not None
     except OSError:
         return False
 
 
-def examine(read: int) -> Sequence[Check]:
-    """The parts of the driver, by their files alone; `read`: number of GPUs that it showed just now."""
-    from gpumon.sources.nvml.installation import checks, installation  # who samples needs none of it
+def examine(gpu_count: int) -> Sequence[Check]:
+    """Check the files of the driver without calling it; `gpu_count`: number of GPUs that were just read."""
+    from gpumon.sources.nvml.installation import check_installation, find_installation  # not needed for sampling
 
-    return checks(installation(), read)
+    return check_installation(find_installation(), gpu_count)
 
 
 def make(request: Request) -> NvmlSource:
-    """All NVIDIA GPUs of this machine, also where none can be read yet: see `NvmlSource`."""
+    """Return the source for all NVIDIA GPUs of this machine, also if none can be read yet: see `NvmlSource`."""
     open_library = partial(Library, {} if request.gpm else GPM_OFF)
-    return NvmlSource(request.clock, request.describe, open_library, patience(request.interval))
+    return NvmlSource(request.clock, request.describe, open_library, timeout_for(request.interval))

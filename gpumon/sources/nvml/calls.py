@@ -1,4 +1,4 @@
-"""The calls of one GPU: which are due, what they answered, and whether it answers at all."""
+"""The driver calls of one GPU: which are due, what they returned, and whether the GPU answers at all."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from gpumon.common.clock import Clock
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
-from gpumon.sources.nvml.values import AGAIN, EVERY_TICK, UNSUPPORTED, CallCost, DeviceAnswers, Read, next_due
+from gpumon.sources.nvml.values import EVERY_TICK, RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, Read, next_due
 
-_DOUBTED_EVERY = 30.0
+_PROBE_EVERY = 30.0
 _OK = Availability.OK
-"""To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
+"""A global, because looking the member up in its class is the most expensive step for each device at each tick."""
 _GONE = (Availability.LOST, Availability.NO_DRIVER)
-"""Of these one call is proof: nothing more is asked."""
-_WORST = (
+"""A single call that returns one of these is proof: no further calls are made."""
+_WORST_FIRST = (
     Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED, *_GONE,
 )  # fmt: skip
-"""State of a device for which every call failed, if the calls disagree. That it is gone was then said earlier."""
+"""Order in which the state of a device is chosen if every call failed differently. `_GONE` was handled earlier."""
 
 
-class _Scheduled:
-    """A call of the table, bound to this device's buffers, and when it is next due."""
+class _ScheduledCall:
+    """A call of the table, bound to the buffers of one device, with its next due time."""
 
-    __slots__ = ("call", "code", "cost", "due", "given", "has_answered", "is_each_tick", "metrics", "read", "reasons")
+    __slots__ = (
+        "call", "code", "cost", "due", "has_succeeded", "is_each_tick", "metrics", "most_values", "read",
+        "reason_count",
+    )  # fmt: skip
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
@@ -35,258 +38,253 @@ class _Scheduled:
         self.metrics = frozenset(call.metrics)
         self.read = read
         self.cost = CallCost(call.function)
-        self.reasons = 0
-        """Number of reasons that had come when it last gave all its metrics."""
-        self.given = 0
-        """Number of metrics that it has given at once, at most."""
+        self.reason_count = 0
+        """`DeviceValues.reason_count` when it last returned all its metrics."""
+        self.most_values = 0
+        """Largest number of metrics that it has returned at once."""
         self.due = 0.0
         self.code = SUCCESS
-        """The last answer."""
-        self.has_answered = False
-        """Whether this device has ever given it."""
+        """Return code of the last call."""
+        self.has_succeeded = False
 
 
 _DUE = attrgetter("due")
 
 
 class DeviceCalls:
-    """Makes the calls of the table for one device, and fills in its answers."""
+    """Makes the calls of the table for one device and stores the values."""
 
     def __init__(
-        self, library: Library, handle: Any, index: int, answers: DeviceAnswers, withheld: Collection[str],
+        self, library: Library, handle: Any, index: int, device: DeviceValues, withheld: Collection[str],
         table: Sequence[Call] = CALLS, fallbacks: Sequence[Call] = FALLBACKS,
     ) -> None:  # fmt: skip
-        """`withheld`: metrics that are not asked for. `table` begins with what is asked at each tick."""
+        """`withheld`: metrics that must not be read. `table` begins with the calls of every tick."""
         self.state = _OK
         self.failure = SUCCESS
-        """The driver's code where the state is not OK."""
+        """The driver's code if the state is not OK."""
         self._handle = handle
         self._index = index
-        self._answers = answers
-        self._clock: Clock = answers.clock
-        asked = [call for call in table if not any(name in withheld for name in call.metrics)]
-        self._calls = [_Scheduled(call, read) for call in asked if (read := call.make(library))]
-        self._fallbacks = [_Scheduled(call, read) for call in fallbacks if (read := call.make(library))]
-        # The table begins with what is asked at each tick; most ticks look no further.
-        count = next((at for at, one in enumerate(self._calls) if not one.is_each_tick), 0)
-        self._each_tick, self._seldom = self._calls[:count], self._calls[count:]
-        self._seldom_due = 0.0
-        """Seconds: when one of the others is due next."""
-        self._covering: Set[str] | None = None
-        """A set of batched metrics that leaves nothing to ask for by itself."""
-        self._doubt_from = 0.0
+        self._device = device
+        self._clock: Clock = device.clock
+        allowed = [call for call in table if not any(name in withheld for name in call.metrics)]
+        self._calls = [_ScheduledCall(call, read) for call in allowed if (read := call.bind(library))]
+        self._fallbacks = [_ScheduledCall(call, read) for call in fallbacks if (read := call.bind(library))]
+        count = next((i for i, scheduled in enumerate(self._calls) if not scheduled.is_each_tick), 0)
+        self._each_tick, self._periodic = self._calls[:count], self._calls[count:]
+        self._periodic_due = 0.0
+        """Seconds: when the next of the periodic calls is due."""
+        self._complete_batch: Set[str] | None = None
+        """A set of batched metrics for which no fallback is needed."""
+        self._probe_from = 0.0
         self._is_gone = False
-        """Whether what was answered at this tick settles that it gives no values: nothing more is asked."""
-        self._at = 0
+        """Whether a return code of this tick proves that the device has no values: no further calls are made."""
+        self._ended_at = 0
         """ns, CLOCK_MONOTONIC: when the last call of this tick ended."""
 
     def costs(self) -> list[CallCost]:
-        """Return what each call has cost here so far; may be called from any thread."""
+        """Return the cost of each call so far; any thread may call this."""
         return [scheduled.cost for scheduled in (*self._calls, *self._fallbacks)]
 
     def sleep(self) -> None:
-        """Ask nothing: the device is powered down, and a call would wake it."""
+        """Make no calls: the device is powered down, and a call would wake it."""
         self.state, self.failure = Availability.ASLEEP, SUCCESS
-        self._answers.clear()
-        self._answers.read_at_ns = self._clock.monotonic()
+        self._device.clear()
+        self._device.read_at_ns = self._clock.monotonic()
 
-    def ask_anew(self) -> None:
-        """Ask for everything with the next tick, as of a device that was never asked."""
+    def reset(self) -> None:
+        """Make all calls with the next tick, as for a new device."""
         for scheduled in (*self._calls, *self._fallbacks):
-            scheduled.due, scheduled.has_answered, scheduled.given, scheduled.reasons = 0.0, False, 0, 0
-        self._seldom_due = 0.0
+            scheduled.due, scheduled.has_succeeded, scheduled.most_values, scheduled.reason_count = 0.0, False, 0, 0
+        self._periodic_due = 0.0
 
-    def ask(self, now: float) -> None:
-        """Ask all that is due; `now` in seconds. Without an answer, old values are forgotten."""
+    def read(self, now: float) -> None:
+        """Make all calls that are due; `now` in seconds. The values are cleared if the device does not answer."""
         before = self.state
-        self._at = self._clock.monotonic()
-        if not self._ask_due(now):
-            self._doubt(now)
+        self._ended_at = self._clock.monotonic()
+        if not self._call_due(now):
+            self._probe(now)
         elif before is not _OK:
-            self._ask_all(now)  # nothing was kept of what is read seldom
+            self._call_all(now)  # the values of periodic calls were cleared
         if self.state is _OK:
             self._try_fallbacks(now)
         else:
-            # Old values of a device that is gone would look like a device that is there.
-            self._answers.clear()
+            # With its old values, a device that is gone would look like one that is there.
+            self._device.clear()
 
-    def _ask_due(self, now: float) -> bool:
-        """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""
-        answers, handle, monotonic = self._answers, self._handle, self._clock.monotonic
-        asked = answered = is_stamped = self._is_gone = False
-        at = self._at
+    def _call_due(self, now: float) -> bool:
+        """Make the calls that are due. True if the device answers: a call succeeded, and none proved it gone."""
+        device, handle, monotonic = self._device, self._handle, self._clock.monotonic
+        has_called = succeeded = is_stamped = self._is_gone = False
+        at = self._ended_at
         for scheduled in self._each_tick:
             if scheduled.due > now:
                 continue
-            code = scheduled.code = scheduled.read(handle, answers)
-            # One reading of the clock for each call: it ends one, and begins the next.
+            code = scheduled.code = scheduled.read(handle, device)
+            # One clock reading per call: it ends this call and begins the next.
             began, at = at, monotonic()
             if not is_stamped:
-                # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                is_stamped, answers.read_at_ns = True, at
-            took, cost = at - began, scheduled.cost
-            # Nearly every call of nearly every tick, so in place. Where no reason came since it gave all its metrics,
-            # it gave them all again.
-            if code == SUCCESS and took <= cost.usual and scheduled.reasons == answers.reasons:
+                # The stamp follows the first row of the table, which moves fastest, even if a later call hangs.
+                is_stamped, device.read_at_ns = True, at
+            duration, cost = at - began, scheduled.cost
+            # Nearly every call of nearly every tick, hence inline. If no reason was added since the call last returned
+            # all its metrics, it has returned them all again.
+            if code == SUCCESS and duration <= cost.usual and scheduled.reason_count == device.reason_count:
                 cost.calls += 1
-                cost.total += took
-                answered = True
+                cost.total += duration
+                succeeded = True
                 continue
-            asked, self._at = True, at
-            self._settle(scheduled, now, took, answers.single)
+            has_called, self._ended_at = True, at
+            self._finish(scheduled, now, duration, device.single)
             if code == SUCCESS:
-                answered = True
-            elif self._says_that_it_is_gone(code):
+                succeeded = True
+            elif self._is_gone_after(code):
                 return False
-        self._at = at
-        if asked and self._must_be_reset():
+        self._ended_at = at
+        if has_called and self._needs_reset():
             return False
-        if answered:
-            self._doubt_from = 0.0  # it is well: the next silence is another one
-        if now >= self._seldom_due:
-            self._seldom.sort(key=_DUE)
-            for scheduled in self._seldom:
+        if succeeded:
+            self._probe_from = 0.0  # the device is fine: the next failure of all calls is a new one
+        if now >= self._periodic_due:
+            self._periodic.sort(key=_DUE)
+            for scheduled in self._periodic:
                 if scheduled.due > now:
                     break
-                asked = True
-                code = self._ask(scheduled, now, answers.single)
-                if not answers.read_at_ns:
-                    answers.read_at_ns = self._at
+                has_called = True
+                code = self._call(scheduled, now, device.single)
+                if not device.read_at_ns:
+                    device.read_at_ns = self._ended_at
                 if code == SUCCESS:
-                    answered = True
-                elif self._says_that_it_is_gone(code):
+                    succeeded = True
+                elif self._is_gone_after(code):
                     return False
-            if answers.overdue:
-                self._hurry(now)
-            self._seldom_due = min(map(_DUE, self._seldom), default=inf)
-        if answered:
+            if device.overdue:
+                self._expedite(now)
+            self._periodic_due = min(map(_DUE, self._periodic), default=inf)
+        if succeeded:
             self.state, self.failure = _OK, SUCCESS
-        return answered or (not asked and self.state is _OK)  # all of them slow: nothing was due
+        return succeeded or (not has_called and self.state is _OK)  # all calls are slow, so none was due
 
-    def _hurry(self, now: float) -> None:
-        """Ask at the next tick for what another answer has contradicted."""
-        overdue, self._answers.overdue = self._answers.overdue, ""
-        for scheduled in self._seldom:
+    def _expedite(self, now: float) -> None:
+        """Read a metric with the next tick that another value has contradicted."""
+        overdue, self._device.overdue = self._device.overdue, ""
+        for scheduled in self._periodic:
             if overdue in scheduled.metrics:
                 scheduled.due = min(scheduled.due, now + scheduled.cost.wait)
 
-    def _says_that_it_is_gone(self, code: int) -> bool:
-        """Whether the device is gone by this answer, which is then noted."""
+    def _is_gone_after(self, code: int) -> bool:
+        """Return whether a return code proves that the device is gone, and set the state accordingly."""
         if availability(code) not in _GONE:
             return False
         self.state, self.failure, self._is_gone = availability(code), code, True
         return True
 
-    def _must_be_reset(self) -> bool:
-        """Whether most of what is asked at each tick is refused until a reset, which is then the device's state.
+    def _needs_reset(self) -> bool:
+        """Return whether most calls of every tick fail until a reset, and set the state accordingly.
 
-        A fan or a PCIe link may still be told of a device on which nothing runs any more.
+        Not all of them need to fail: a fan or a PCIe link may still be readable on a device on which nothing runs.
         """
-        refused = [one for one in self._each_tick if availability(one.code) is Availability.RESET_REQUIRED]
-        if 2 * len(refused) <= len(self._each_tick):
+        failed = [call for call in self._each_tick if availability(call.code) is Availability.RESET_REQUIRED]
+        if 2 * len(failed) <= len(self._each_tick):
             return False
-        self.state, self.failure, self._is_gone = Availability.RESET_REQUIRED, refused[0].code, True
+        self.state, self.failure, self._is_gone = Availability.RESET_REQUIRED, failed[0].code, True
         return True
 
-    def _ask_all(self, now: float) -> bool:
-        """Ask for everything that is not read at each tick, and for what was to be asked again only later."""
+    def _call_all(self, now: float) -> bool:
+        """Make all periodic calls, and those that were postponed."""
         for scheduled in self._calls:
             if not scheduled.is_each_tick or scheduled.due > now:
                 scheduled.due = 0.0
-        self._seldom_due = 0.0
-        return self._ask_due(now)
+        self._periodic_due = 0.0
+        return self._call_due(now)
 
-    def _doubt(self, now: float) -> None:
-        """Nothing answered: is it this device, or only these calls? The others tell."""
-        if not self._is_gone and now >= self._doubt_from:
-            self._doubt_from = now + _DOUBTED_EVERY
-            self._ask_all(now)
+    def _probe(self, now: float) -> None:
+        """Make the other calls after all due ones failed, to tell a failing device from failing calls."""
+        if not self._is_gone and now >= self._probe_from:
+            self._probe_from = now + _PROBE_EVERY
+            self._call_all(now)
         if self._is_gone:
             return
         codes = [scheduled.code for scheduled in self._calls]
         if codes and SUCCESS not in codes:
-            self.failure = min(codes, key=lambda code: _WORST.index(availability(code)))
+            self.failure = min(codes, key=lambda code: _WORST_FIRST.index(availability(code)))
             self.state = availability(self.failure)
             for scheduled in self._calls:
                 if scheduled.is_each_tick:
-                    scheduled.due = min(scheduled.due, now + AGAIN)  # the first that answers tells that it is back
+                    scheduled.due = min(scheduled.due, now + RETRY)  # the first success shows that it is back
 
-    def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
-        """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
-        answers, cost = self._answers, scheduled.cost
-        code = scheduled.code = scheduled.read(self._handle, answers)
-        began, self._at = self._at, self._clock.monotonic()
-        took = self._at - began
-        if code == SUCCESS and took <= cost.usual and scheduled.reasons == answers.reasons:  # as in `_ask_due`
-            cost.calls += 1
-            cost.total += took
+    def _call(self, scheduled: _ScheduledCall, now: float, kept: Set[str] = frozenset()) -> int:
+        """Make one call. If it fails, the values of the metrics in `kept` stay: they come from elsewhere."""
+        device, cost = self._device, scheduled.cost
+        code = scheduled.code = scheduled.read(self._handle, device)
+        began, self._ended_at = self._ended_at, self._clock.monotonic()
+        duration = self._ended_at - began
+        if code == SUCCESS and duration <= cost.usual and scheduled.reason_count == device.reason_count:
+            cost.calls += 1  # as in `_call_due`
+            cost.total += duration
             scheduled.due = next_due(now, scheduled.call.period, scheduled.due, self._index)
         else:
-            self._settle(scheduled, now, took, kept)
+            self._finish(scheduled, now, duration, kept)
         return code
 
-    def _settle(self, scheduled: _Scheduled, now: float, took: int, kept: Set[str]) -> None:
-        """Count a call that took so many ns, and see what its answer means for the next one.
-
-        Of the metrics that it could not give, those `kept` come from elsewhere.
-        """
-        call, answers, cost, code = scheduled.call, self._answers, scheduled.cost, scheduled.code
+    def _finish(self, scheduled: _ScheduledCall, now: float, duration: int, kept: Set[str]) -> None:
+        """Count a call of `duration` ns, store reasons for missing metrics but those in `kept`, and set its due time."""
+        call, device, cost, code = scheduled.call, self._device, scheduled.cost, scheduled.code
         scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
-        cost.add(took)
+        cost.add(duration)
         if cost.wait > call.period:
             scheduled.due = now + cost.wait
         if code == SUCCESS:
-            scheduled.has_answered = True
-            if scheduled.reasons != answers.reasons:
-                self._take_back_reasons(scheduled)
+            scheduled.has_succeeded = True
+            if scheduled.reason_count != device.reason_count:
+                self._clear_reasons(scheduled)
             if not scheduled.is_each_tick:
-                self._expect_as_much(scheduled, now)
+                self._retry_partial(scheduled, now)
             return
         why = availability(code)
         for name in call.metrics:
             if name not in kept:
-                answers.lack(name, why)
-        if why is Availability.NOT_SUPPORTED and not scheduled.has_answered:
-            scheduled.due = now + UNSUPPORTED  # a MIG mode or a reset may change that
+                device.set_missing(name, why)
+        if why is Availability.NOT_SUPPORTED and not scheduled.has_succeeded:
+            scheduled.due = now + RETRY_UNSUPPORTED
         elif scheduled.is_each_tick:
             if why is Availability.NOT_SUPPORTED:
-                scheduled.due = now + AGAIN
-        elif scheduled.has_answered and self.state is _OK:  # one that answers nothing is asked for all once it does
-            scheduled.due = min(scheduled.due, now + max(AGAIN, cost.wait))
+                scheduled.due = now + RETRY
+        elif scheduled.has_succeeded and self.state is _OK:  # otherwise all calls are made once the device is back
+            scheduled.due = min(scheduled.due, now + max(RETRY, cost.wait))
 
-    def _expect_as_much(self, scheduled: _Scheduled, now: float) -> None:
-        """Ask again soon where a seldom call gave less than it did before: garbage, or a part that failed."""
-        given = sum(name in self._answers.values for name in scheduled.call.metrics)
-        if given >= scheduled.given:
-            scheduled.given = given
+    def _retry_partial(self, scheduled: _ScheduledCall, now: float) -> None:
+        """Retry a periodic call soon that returned fewer metrics than before: garbage, or a part that failed."""
+        count = sum(name in self._device.values for name in scheduled.call.metrics)
+        if count >= scheduled.most_values:
+            scheduled.most_values = count
         else:
-            scheduled.due = min(scheduled.due, now + max(AGAIN, scheduled.cost.wait))
+            scheduled.due = min(scheduled.due, now + max(RETRY, scheduled.cost.wait))
 
-    def _take_back_reasons(self, scheduled: _Scheduled) -> None:
-        """Forget why metrics were missing that this call gave now."""
-        missing, values = self._answers.missing, self._answers.values
-        lacking = False
+    def _clear_reasons(self, scheduled: _ScheduledCall) -> None:
+        """Remove the reasons of metrics that a call has returned now."""
+        missing, values = self._device.missing, self._device.values
+        is_complete = True
         for name in scheduled.call.metrics:
             if name in values:
                 missing.pop(name, None)
             else:
-                lacking = True
-        if not lacking:  # there is nothing to look for before another reason comes
-            scheduled.reasons = self._answers.reasons
+                is_complete = False
+        if is_complete:  # nothing to do here until another reason is added
+            scheduled.reason_count = self._device.reason_count
 
     def _try_fallbacks(self, now: float) -> None:
-        """Ask by itself for what the batch does not give."""
-        answers = self._answers
-        if answers.batched is self._covering:
+        """Make single calls for metrics that the batch of fields does not return."""
+        device = self._device
+        if device.batched is self._complete_batch:
             return
         for scheduled in self._fallbacks:
             metrics = scheduled.metrics
-            if answers.batched >= scheduled.metrics:
-                answers.single.difference_update(metrics)
-            elif scheduled.due <= now or not answers.single >= scheduled.metrics:
-                if self._ask(scheduled, now) == SUCCESS:
-                    answers.single.update(metrics)
+            if device.batched >= metrics:
+                device.single.difference_update(metrics)
+            elif scheduled.due <= now or not device.single >= metrics:
+                if self._call(scheduled, now) == SUCCESS:
+                    device.single.update(metrics)
                 else:
-                    answers.single.difference_update(metrics)
-        if all(answers.batched >= scheduled.metrics for scheduled in self._fallbacks):
-            self._covering = answers.batched
+                    device.single.difference_update(metrics)
+        if all(device.batched >= scheduled.metrics for scheduled in self._fallbacks):
+            self._complete_batch = device.batched

@@ -1,4 +1,4 @@
-"""One GPU: what it supports, what is due, and its last values."""
+"""One GPU: makes the calls that are due and keeps the latest values."""
 
 from __future__ import annotations
 
@@ -11,167 +11,174 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.nvml import utilization
 from gpumon.sources.nvml.calls import DeviceCalls
-from gpumon.sources.nvml.executor import AnyInquiry
+from gpumon.sources.nvml.executor import AnyCall
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.mig import INSTANCES, UTILIZATION, DeviceReading, MigInstance, MigInstances, Parent
-from gpumon.sources.nvml.mig import explained as of_divided
-from gpumon.sources.nvml.processes import METRIC as UNATTRIBUTED
-from gpumon.sources.nvml.processes import DeviceProcesses, Held
-from gpumon.sources.nvml.readings import CALLS, FALLBACKS, LINK, explained, shares_host_memory
+from gpumon.sources.nvml.mig import (
+    INSTANCES,
+    UTILIZATION,
+    DeviceReading,
+    MigInstance,
+    MigInstances,
+    Parent,
+    explain_mig_mode,
+)
+from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses, ListedProcess
+from gpumon.sources.nvml.readings import CALLS, FALLBACKS, LINK, explain_shared_memory, shares_host_memory
 from gpumon.sources.nvml.sysfs import RuntimePower
 from gpumon.sources.nvml.utilization import SampleBuffer, UtilizationSamples
-from gpumon.sources.nvml.values import TURNS, AnswerRow, CallCost, DeviceAnswers
-from gpumon.sources.nvml.xid import XidErrors, XidState
+from gpumon.sources.nvml.values import TURNS, CallCost, DeviceValues, ValueRow
+from gpumon.sources.nvml.xid import XidState, XidWatcher
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"
-_CALLED = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
-ASKED = frozenset((*_CALLED, *utilization.METRICS, XID, UNATTRIBUTED, INSTANCES))
-"""Metrics that are asked for, or waited for: all that this source can give."""
+_FROM_CALLS = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
+METRICS = frozenset((*_FROM_CALLS, *utilization.METRICS, XID, UNATTRIBUTED, INSTANCES))
+"""All metrics that this source can have."""
 _OK = Availability.OK
-"""To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
+"""A global, because looking the member up in its class is the most expensive step for each device at each tick."""
 
 
 class NvmlDevice:
-    """Reads one device. Nothing that changes is shared with another device, so each may have its own thread."""
+    """Reads one device. It shares no mutable state with other devices, so each may have its own thread."""
 
     def __init__(
         self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
-        xids: XidErrors | None = None, power: RuntimePower | None = None, address: str = "", minor: int = -1,
+        xids: XidWatcher | None = None, power: RuntimePower | None = None, address: str = "", minor: int = -1,
     ) -> None:  # fmt: skip
-        """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
+        """`after` (ns, CLOCK_MONOTONIC): only utilization samples later than this are new."""
         self.handle = handle
         self.uuid = uuid
         self.device = Device(uuid, index, name, address=address, minor=minor)
         self._clock = clock
         self._xids = xids
-        self._xid: XidState | None = None
-        """Its state by them that the answers have."""
+        self._xid_state: XidState | None = None
+        """The state that `_latest` has."""
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
-        self._answers = DeviceAnswers(clock, missing)
-        self._row = AnswerRow(_NAMES)
+        self._latest = DeviceValues(clock, missing)
+        self._row = ValueRow(_NAMES)
         self._is_unified = shares_host_memory(name)
         withheld = library.withheld.keys() | (LINK if self._is_unified else frozenset())
-        self._calls = DeviceCalls(library, handle, index, self._answers, withheld)
-        self._processes = DeviceProcesses(library, self._answers, index, clock)
+        self._calls = DeviceCalls(library, handle, index, self._latest, withheld)
+        self._processes = DeviceProcesses(library, self._latest, index, clock)
         self._sample_buffer = SampleBuffer(library, (index % TURNS + 1) / TURNS, after)
-        self._mig = MigInstances(library, Parent(handle, uuid, index), self._answers, clock)
-        self._told: dict[str, Availability] = {}
-        """Reasons that the device has been given."""
-        self._told_at = (0, 0)
-        """Number of reasons that had come then, and how many held."""
+        self._mig = MigInstances(library, Parent(handle, uuid, index), self._latest, clock)
+        self._published_missing: dict[str, Availability] = {}
+        """`DeviceValues.missing` as of the last update of `device`."""
+        self._published_version = (0, 0)
+        """Its `reason_count` and length then."""
 
     @property
     def state(self) -> Availability:
-        """Whether it answers, and if not, why; may be asked from any thread."""
+        """OK, or why the device does not answer; any thread may read it."""
         return self._calls.state
 
     def is_awake(self, now: float) -> bool:
-        """Whether it is not powered down, as far as is known; any thread may ask. `now` in seconds."""
+        """Return False if the device is known to be powered down; any thread may call this. `now` in seconds."""
         return self.state is not Availability.ASLEEP and not self._power.is_asleep(now)
 
     @property
     def failure(self) -> int:
-        """The driver's code where the state is not OK; may be asked from any thread."""
+        """The driver's code if the state is not OK; any thread may read it."""
         return self._calls.failure
 
     def costs(self) -> list[CallCost]:
-        """Return what each call has cost here so far; may be called from any thread."""
+        """Return the cost of each driver function so far; any thread may call this."""
         return [*self._calls.costs(), *self._processes.costs, self._sample_buffer.cost, self._mig.cost]
 
     @property
     def instances(self) -> tuple[MigInstance, ...]:
-        """MIG instances that it is divided into; may be asked from any thread."""
-        return self._mig.all
+        """The MIG instances of this GPU; any thread may read them."""
+        return self._mig.instances
 
     @property
-    def asking(self) -> tuple[AnyInquiry, ...]:
-        """Inquiries besides `read` that have not come back; may be asked from any thread."""
-        return self._mig.asking
+    def pending_calls(self) -> tuple[AnyCall, ...]:
+        """Calls outside `read` that have not returned; any thread may read them."""
+        return self._mig.pending_calls
 
     @property
     def samples_until(self) -> int:
-        """The time of the last utilization sample that was given: ns, CLOCK_MONOTONIC."""
+        """Time of the last utilization sample that was returned: ns, CLOCK_MONOTONIC."""
         return self._sample_buffer.newest
 
     def read(self, now: float) -> DeviceReading:
-        """All that is due; metrics that are not keep their last value. `now` in seconds.
+        """Make the calls that are due; other metrics keep their last value. `now` in seconds.
 
-        A device that is powered down is asked nothing: that would wake it.
+        No calls are made for a device that is powered down, because they would wake it.
         """
-        answers = self._answers
+        latest = self._latest
         if self._power.is_asleep(now):
             self._calls.sleep()
-            self._xid = None
+            self._xid_state = None
         else:
-            self._calls.ask(now)
-            self._take_xid()
-        processes: Sequence[Held] | None = None
+            self._calls.read(now)
+            self._update_xid()
+        processes: Sequence[ListedProcess] | None = None
         samples: UtilizationSamples = ()
-        is_divided_anew = False
+        instances_changed = False
         state = self._calls.state
         if state is _OK:
             mig = self._mig
-            if now >= mig.due or (UTILIZATION not in answers.values and mig.may_be_due(now)):
-                is_divided_anew = self._look_at_instances(now)
+            if now >= mig.due or (UTILIZATION not in latest.values and mig.may_be_due(now)):
+                instances_changed = self._update_instances(now)
             if mig.is_divided:
-                mig.watch(now)
-                processes = self._processes.unknown(Availability.OF_INSTANCES)
-                answers.lack(UNATTRIBUTED, Availability.OF_INSTANCES)
+                mig.check_instances(now)
+                processes = self._processes.set_unknown(Availability.OF_INSTANCES)
+                latest.set_missing(UNATTRIBUTED, Availability.OF_INSTANCES)
             else:
                 processes = self._processes.read(self.handle, now)
             samples = self._sample_buffer.read(self.handle, now, self._clock)
             if self._sample_buffer.was_read:
-                utilization.give_dips(answers, samples, self._sample_buffer.state)
+                utilization.set_dips(latest, samples, self._sample_buffer.state)
         else:
-            processes = self._processes.unknown(state)
+            processes = self._processes.set_unknown(state)
             self._sample_buffer.read_soon()
-        if (answers.reasons, len(answers.missing)) != self._told_at:  # one that came is counted; one that went is fewer
-            self._tell_missing()
-        values = self._row.of(answers)
-        sample = Sample(self.device, state, values, "", 0.0, answers.read_at_ns, answers.counters_at_ns)
-        return DeviceReading(sample, processes, samples, is_divided_anew)
+        # A new reason changes the count, a removed one the length.
+        if (latest.reason_count, len(latest.missing)) != self._published_version:
+            self._update_missing()
+        values = self._row.build(latest)
+        sample = Sample(self.device, state, values, "", 0.0, latest.read_at_ns, latest.counters_at_ns)
+        return DeviceReading(sample, processes, samples, instances_changed)
 
-    def _look_at_instances(self, now: float) -> bool:
-        """Look for MIG instances, and return whether they are others than before."""
+    def _update_instances(self, now: float) -> bool:
+        """Look for MIG instances, and return whether they have changed."""
         was_on = self._mig.is_on
-        changed = self._mig.look(now)
-        if self._mig.is_on != was_on:  # another device now, in what it gives
-            self._calls.ask_anew()
+        has_changed = self._mig.refresh(now)
+        if self._mig.is_on != was_on:  # in the other mode the device supports other metrics
+            self._calls.reset()
             self._sample_buffer.read_soon()
-            self._told, self._told_at = {}, (0, 0)
-        return changed
+            self._published_missing, self._published_version = {}, (0, 0)
+        return has_changed
 
-    def _take_xid(self) -> None:
-        """The state by its XID errors, which another thread waits for: no call."""
+    def _update_xid(self) -> None:
+        """Store the state of the XID watcher, which has its own thread; makes no driver call."""
         if self._xids is None:
             return
         if self._calls.state is not _OK:
             if worst := self._xids.worst(self.uuid):
-                self._answers.values[XID] = float(worst)  # why it is gone
-            self._xid = None
+                self._latest.values[XID] = float(worst)  # why the device is gone
+            self._xid_state = None
             return
-        found = self._xids.state(self.uuid)
-        if found is self._xid:  # the same object: nothing of it has changed
+        state = self._xids.state(self.uuid)
+        if state is self._xid_state:
             return
-        self._xid = found
-        code, why = found
-        if why is _OK:
-            self._answers.give(XID, code)
+        self._xid_state = state
+        if state.why is _OK:
+            self._latest.set(XID, state.code)
         else:
-            self._answers.lack(XID, why)
+            self._latest.set_missing(XID, state.why)
 
-    def _tell_missing(self) -> None:
-        self._told_at = (self._answers.reasons, len(self._answers.missing))
-        if self._answers.missing == self._told:
+    def _update_missing(self) -> None:
+        """Replace `device` if the reasons for missing metrics have changed."""
+        self._published_version = (self._latest.reason_count, len(self._latest.missing))
+        if self._latest.missing == self._published_missing:
             return
-        self._told = self._answers.missing.copy()
-        values = self._answers.values
-        missing = {name: why for name, why in self._answers.missing.items() if name not in values}
+        self._published_missing = self._latest.missing.copy()
+        values = self._latest.values
+        missing = {name: why for name, why in self._latest.missing.items() if name not in values}
         if self._is_unified:
-            missing = explained(missing)
+            missing = explain_shared_memory(missing)
         if self._mig.is_on:
-            missing = of_divided(missing)
+            missing = explain_mig_mode(missing)
         if missing != self.device.missing:
             self.device = self.device._replace(missing=missing)

@@ -1,11 +1,12 @@
-"""The driver of this machine and its GPUs: both may be missing, come and go."""
+"""Finds the driver and its GPUs: both may be missing, appear and disappear."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import SourceError
@@ -15,105 +16,107 @@ from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.executor import Asker, Inquiry, Lanes
+from gpumon.sources.nvml.executor import Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, UNKNOWN, Library, advice, availability
-from gpumon.sources.nvml.sysfs import PCI_DEVICES, RuntimePower, all_asleep
-from gpumon.sources.nvml.xid import MOST, UnfreedSet, XidErrors
+from gpumon.sources.nvml.sysfs import PCI_DEVICES, RuntimePower, sleeping_gpus
+from gpumon.sources.nvml.xid import MOST, UnfreedSet, XidWatcher
 
 NAMELESS = "NVIDIA GPU"
 
 
-class Identity(NamedTuple):
-    """Answers of the driver about one GPU."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the driver says about the identity of one GPU."""
 
     code: int
-    """SUCCESS, or why it is not known."""
+    """SUCCESS, or why the identity is unknown."""
     handle: Any = None
     uuid: str = ""
     name: str = ""
     address: str = ""
-    """On the PCI bus; empty where the driver does not give it."""
+    """On the PCI bus; empty if unknown."""
     minor: int = -1
-    """Number of its device file; -1 where the driver does not give it."""
+    """Number of its device file; -1 if unknown."""
     is_known: bool = False
-    """Whether its handle is that of before: nothing else was asked."""
+    """Whether the handle is the known one; nothing else was read then."""
 
 
-def identify(library: Library, index: int, known: int | None) -> Identity:
-    """Ask for the identity of the GPU with an index. `known`: the handle of the one that was there before."""
+def identify(library: Library, index: int, known_handle: int | None) -> Identity:
+    """Read the identity of the GPU with an index. `known_handle`: the handle that this index had before."""
     code, handle = library.handle(index)
     if code != SUCCESS:
         return Identity(code)
-    if handle.value == known:
+    if handle.value == known_handle:
         return Identity(code, is_known=True)
     code, uuid = library.text("nvmlDeviceGetUUID", handle)
     address = library.bus_address(handle)
-    if code in (SUCCESS, NOT_SUPPORTED) and not uuid:  # a card that has no UUID
+    if code in (SUCCESS, NOT_SUPPORTED) and not uuid:  # a card without a UUID
         uuid, code = (f"PCI-{address}", SUCCESS) if address else ("", NOT_SUPPORTED)
     name = library.text("nvmlDeviceGetName", handle)[1] if uuid else ""
     minor = library.minor(handle) if uuid else -1
     return Identity(code, handle, uuid, name or NAMELESS, address, minor)
 
 
-LOOK_EVERY = 2.0
-"""Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
-NOTHING = [NAN] * len(GPU_METRICS)
-SILENT = -1
-"""In place of the driver's code for a GPU that has not said yet what it is."""
-_PATIENCE = round(0.6 * SECOND)
-"""ns that a look waits for GPUs to say what they are: those that take longer are there with a later look."""
+SCAN_EVERY = 2.0
+"""Seconds between scans for a missing driver, and for GPUs that were plugged in or lost."""
+NO_VALUES = [NAN] * len(GPU_METRICS)
+PENDING = -1
+"""Stands for the driver's code while the identity of a GPU is pending."""
+_TIMEOUT = round(0.6 * SECOND)
+"""ns that a scan waits for the identities of GPUs; the slower ones appear with a later scan."""
 _MOST_GPUS = 256
-"""More than any machine has: such a number of GPUs is no answer."""
-_WELL = (Availability.OK, Availability.ASLEEP)
-"""States of devices of which nobody asks whether they are still there."""
+"""More than any machine has; a larger count is an error."""
+_PRESENT = (Availability.OK, Availability.ASLEEP)
+"""States of devices that are certainly still there."""
 
 
-class FoundDevices(NamedTuple):
-    """The GPUs of this machine, as a look found them."""
+@dataclass(frozen=True, slots=True)
+class DeviceScan:
+    """The GPUs of this machine as of a scan."""
 
     devices: tuple[NvmlDevice, ...] = ()
     absent: tuple[Sample, ...] = ()
-    """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
-    asked_at: Mapping[int, int] = {}
-    """When those of them that have not said yet what they are were asked (ns, CLOCK_MONOTONIC), by index."""
+    """Rows of GPUs that cannot be read: former ones, and those that have never been read."""
+    started_at: Mapping[int, int] = field(default_factory=dict)
+    """By index, when the pending calls for their identities were started (ns, CLOCK_MONOTONIC)."""
     codes: tuple[int, ...] = ()
-    """Return codes for the GPUs that nobody has seen yet."""
+    """Return codes for GPUs that have never been read."""
     driver: Driver = Driver()
     problem: str = ""
-    """Why no GPU is found, and what to do; empty when all is well."""
-    is_over: bool = False
-    """Whether the driver that is open has gone: it must be opened anew."""
+    """Why no GPU is found, and what to do; empty if all is well."""
+    is_driver_gone: bool = False
+    """Whether the driver must be reopened."""
 
-    def why_silent(self) -> str:
-        """Advice where the driver answers, and no GPU does; else empty."""
+    def unreadable_reason(self) -> str:
+        """Return advice if the driver answers but no GPU does; else empty."""
         if any(device.failure == SUCCESS for device in self.devices):
             return ""
         codes = [*(device.failure for device in self.devices), *self.codes]
         return advice(codes[0]) if codes else ""
 
     def absent_at(self, now: int) -> list[Sample]:
-        """`absent` at `now` (ns): those that have not answered yet, with how long ago they were asked."""
+        """Return `absent` at `now` (ns): pending GPUs have the time since their call as age."""
         return [
-            sample._replace(age=max(0, now - self.asked_at[sample.device.index]) / SECOND)
-            if sample.device.index in self.asked_at
+            sample._replace(age=max(0, now - self.started_at[sample.device.index]) / SECOND)
+            if sample.device.index in self.started_at
             else sample
             for sample in self.absent
         ]
 
-    def without_driver(self, problem: str) -> FoundDevices:
-        """The same GPUs, all of them absent."""
+    def without_driver(self, problem: str) -> DeviceScan:
+        """Return the same GPUs, all of them absent."""
         rows = [sample.device for sample in self.absent]
         for device in self.devices:
             rows += [device.device, *(instance.device for instance in device.instances)]
-        absent = tuple(Sample(device, Availability.NO_DRIVER, NOTHING) for device in rows)
-        return self._replace(devices=(), absent=absent, asked_at={}, codes=(), problem=problem, is_over=True)
+        absent = tuple(Sample(device, Availability.NO_DRIVER, NO_VALUES) for device in rows)
+        return replace(self, devices=(), absent=absent, started_at={}, codes=(), problem=problem, is_driver_gone=True)
 
 
 class Discovery:
-    """Finds devices and keeps those that are known: each is built once, until the driver loses it or goes away.
+    """Scans for devices. Each is built once and kept until the driver loses it or goes away.
 
-    One thread at a time may ask it. Of a device it reads `state` and `failure` alone, which are set as a whole: they
-    may be another thread's.
+    Only one thread at a time may use it. Of a device it reads only `state` and `failure`, which are set atomically,
+    because another thread may be reading the device.
     """
 
     def __init__(
@@ -121,224 +124,230 @@ class Discovery:
         clock: Clock,
         open_library: Callable[[], Library],
         pci: str = PCI_DEVICES,
-        asker: Asker | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """`pci`: where sysfs has the PCI devices; `asker` asks each GPU what it is: threads unless it is given."""
-        self._asker = asker
+        """`pci`: folder of the PCI devices in sysfs; `executor`: reads the identities, by default in threads."""
+        self._executor = executor
         self._clock = clock
         self._open = open_library
         self._pci = pci
         self._library: Library | None = None
         self._devices: list[NvmlDevice] = []
-        self._last = FoundDevices()
-        """The answer of the last look with a driver."""
-        self._gone: dict[str, Device] = {}
-        self._earlier: dict[int, Device] = {}
+        self._last = DeviceScan()
+        """The last scan with a driver."""
+        self._former: dict[str, Device] = {}
+        self._restored: dict[int, Device] = {}
         """GPUs of an earlier daemon of this boot, by index."""
         self._refused: dict[int, int] = {}
+        """Return codes, or `PENDING`, of GPUs without an identity, by index."""
         self._samples_until: dict[str, int] = {}
         self._driver = Driver()
-        self._xids: XidErrors | None = None
+        self._xids: XidWatcher | None = None
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
         self._unfreed: deque[UnfreedSet] = deque()
-        self._has_looked = False
-        """Whether XID errors are waited for: who reads once needs no thread for it."""
-        self._asked: dict[int, Inquiry[Identity]] = {}
-        """Inquiries after the identity of GPUs by index, as far as the last look has not had their answers."""
+        self._has_scanned = False
+        """XID errors are watched from the second scan on: a single read needs no thread for them."""
+        self._pending: dict[int, PendingCall[Identity]] = {}
+        """Calls for identities by index whose results the last scan did not have."""
         self._watched: set[str] = set()
-        """UUIDs of GPUs whose XID errors are waited for."""
+        """UUIDs of GPUs whose XID errors are watched."""
 
-    def remember(self, samples: Sequence[Sample]) -> None:
-        """Take the GPUs that an earlier daemon of this boot had last.
+    def restore(self, samples: Sequence[Sample]) -> None:
+        """Restore the GPUs that an earlier daemon of this boot had last.
 
-        Of several with one index the card is meant that is there: others had it before that was put in their place.
+        Of several with the same index, the one that was not lost counts: the others were replaced by it.
         """
-        places: dict[int, list[Sample]] = {}
+        by_index: dict[int, list[Sample]] = {}
         for sample in samples:
             if not sample.device.is_instance:
-                places.setdefault(sample.device.index, []).append(sample)
-        for index, had in places.items():
-            known = [sample for sample in had if sample.state is not Availability.LOST] or had
-            if len(known) == 1:
-                self._earlier[index] = known[0].device
+                by_index.setdefault(sample.device.index, []).append(sample)
+        for index, candidates in by_index.items():
+            present = [sample for sample in candidates if sample.state is not Availability.LOST] or candidates
+            if len(present) == 1:
+                self._restored[index] = present[0].device
 
-    def look(self) -> FoundDevices:
-        """Look for the driver, where it is not open, and for its GPUs."""
-        has_looked, self._has_looked = self._has_looked, True
+    def scan(self) -> DeviceScan:
+        """Open the driver if necessary, and find its GPUs. Returns the same object as before if nothing has changed."""
+        has_scanned, self._has_scanned = self._has_scanned, True
         before = self._last
         if self._library is None:
-            if not self._gone and (asleep := all_asleep(self._pci)):
-                return FoundDevices(absent=tuple(map(_sleeper, range(len(asleep)), asleep)))
+            if not self._former and (asleep := sleeping_gpus(self._pci)):
+                return DeviceScan(absent=tuple(map(_sleeping_gpu, range(len(asleep)), asleep)))
             try:
                 self._library = self._open()
             except SourceError as error:
-                return self._found(str(error))
+                return self._build_scan(str(error))
             self._driver = self._library.driver
-            self._xids = XidErrors(self._library, self._clock, self._new_xids, self._unfreed)
+            self._xids = XidWatcher(self._library, self._clock, self._new_xids, self._unfreed)
             self._watched.clear()
         is_asleep = self._is_all_asleep()
         if self._xids is not None:
-            self._xids.rest(is_asleep)
+            self._xids.set_paused(is_asleep)
         if is_asleep:
             return before
-        self._last = found = self._find_all(self._library)
-        is_all_watched = found is before and len(self._watched) == len(self._devices)
-        if has_looked and self._xids is not None and not is_all_watched and not found.is_over:
-            self._xids.follow(self._awakened())
-        return found
+        self._last = scan = self._scan_devices(self._library)
+        is_all_watched = scan is before and len(self._watched) == len(self._devices)
+        if has_scanned and self._xids is not None and not is_all_watched and not scan.is_driver_gone:
+            self._xids.watch(self._awake_handles())
+        return scan
 
-    def reopen(self) -> FoundDevices:
-        """Open the driver anew, which went away. No call may be under way."""
+    def reopen(self) -> DeviceScan:
+        """Reopen the driver after it went away. No driver call may be running."""
         for device in self._devices:
-            self._part_with(device)
-        self._devices, self._last = [], FoundDevices()
+            self._retire(device)
+        self._devices, self._last = [], DeviceScan()
         self._refused.clear()
-        self._asked.clear()
+        self._pending.clear()
         self.close()
-        return self.look()
+        return self.scan()
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether no call is under way that a look has begun."""
-        return not any(one.is_under_way for one in self._asked.values())
+    def is_idle(self) -> bool:
+        """Whether no driver call of a scan is running."""
+        return not any(call.is_running for call in self._pending.values())
 
     def close(self) -> None:
-        """Let go of the driver. No call may be under way, but the wait for XID errors: its end closes the driver."""
+        """Close the driver. No driver call may be running but the wait for XID errors, whose end closes the driver."""
         if self._library is not None:
             if self._xids is not None:
                 self._xids.stop(self._library.close)
             self._library = self._xids = None
 
-    def take_xids(self) -> Sequence[XidEvent]:
-        """Return the XID errors since the last time, in their order. Any one thread may ask."""
+    def pop_xids(self) -> Sequence[XidEvent]:
+        """Return the XID errors since the last call, in order. Always call it from the same thread."""
         new = self._new_xids
         return [new.popleft() for _ in range(len(new))] if new else ()
 
-    def watch_no_xids(self) -> None:
-        """Wait for no XID error of a driver that has gone, so that it can be opened anew. From any thread."""
+    def stop_xids(self) -> None:
+        """Stop watching for XID errors of a driver that has gone, so that it can be reopened. Any thread may call it."""
         xids = self._xids
         if xids is not None:
             xids.stop()
 
-    def _awakened(self) -> dict[str, Any]:
-        """Handles, by UUID, of the GPUs that have been awake: to begin to wait for the errors of one would wake it."""
+    def _awake_handles(self) -> dict[str, Any]:
+        """Return the handles, by UUID, of GPUs that have been awake: registering a sleeping GPU would wake it."""
         now = self._clock.monotonic() / SECOND
         unwatched = [device for device in self._devices if device.uuid not in self._watched]
         self._watched |= {device.uuid for device in unwatched if device.is_awake(now)}
         return {device.uuid: device.handle for device in self._devices if device.uuid in self._watched}
 
     def _is_all_asleep(self) -> bool:
-        """Whether all GPUs are powered down, by sysfs also those that no look has found yet: then there is no news."""
+        """Return whether all GPUs are powered down, according to sysfs also those that no scan has found yet."""
         known = self._last.devices
-        return bool(known) and all(one.state is Availability.ASLEEP for one in known) and bool(all_asleep(self._pci))
+        is_all_known_asleep = bool(known) and all(device.state is Availability.ASLEEP for device in known)
+        return is_all_known_asleep and bool(sleeping_gpus(self._pci))
 
-    def _find_all(self, library: Library) -> FoundDevices:
+    def _scan_devices(self, library: Library) -> DeviceScan:
         code, count = library.count()
         if count > _MOST_GPUS:
             code = UNKNOWN
         if code != SUCCESS:
-            found = self._found("" if self._devices else advice(code))
-            return found.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else found
+            scan = self._build_scan("" if self._devices else advice(code))
+            return scan.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else scan
         problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
-        # Where all is as before, asking for each handle again would be a call for each GPU.
-        if count != len(self._devices) or any(device.state not in _WELL for device in self._devices):
-            self._find_each(library, count)
+        # If nothing has changed, reading the handles again would cost a call per GPU.
+        if count != len(self._devices) or any(device.state not in _PRESENT for device in self._devices):
+            self._update_devices(library, count)
         elif self._last.devices and not self._last.absent:
-            return self._last  # who asks can tell that nothing is new
-        return self._found(problem)
+            return self._last
+        return self._build_scan(problem)
 
-    def _find_each(self, library: Library, count: int) -> None:
+    def _update_devices(self, library: Library, count: int) -> None:
         known = {device.device.index: device for device in self._devices}
         self._refused.clear()
         identities = self._identify_all(library, count, known)
-        found: list[NvmlDevice] = []
+        devices: list[NvmlDevice] = []
         for index in range(count):
-            device = self._find(library, index, identities[index], known.get(index), {one.uuid for one in found})
+            uuids = {device.uuid for device in devices}
+            device = self._device_at(library, index, identities[index], known.get(index), uuids)
             if device is not None:
-                found.append(device)
+                devices.append(device)
         for device in self._devices:
-            if device not in found:
-                self._part_with(device)
-        for device in found:
-            self._gone.pop(device.uuid, None)
-        self._devices = found
+            if device not in devices:
+                self._retire(device)
+        for device in devices:
+            self._former.pop(device.uuid, None)
+        self._devices = devices
 
     def _identify_all(self, library: Library, count: int, known: Mapping[int, NvmlDevice]) -> list[Identity | None]:
-        """Return identities by index; None of a GPU whose calls hang, and of one that is not to be asked."""
-        new: dict[int, Inquiry[Identity]] = {}
+        """Return identities by index; None for a GPU whose calls hang, and for one that sleeps."""
+        new: dict[int, PendingCall[Identity]] = {}
         for index in range(count):
             device = known.get(index)
-            if index not in self._asked and (device is None or device.state is not Availability.ASLEEP):
+            if index not in self._pending and (device is None or device.state is not Availability.ASLEEP):
                 handle = device.handle.value if device else None
-                new[index] = Inquiry(partial(identify, library, index, handle))
-        self._asked.update(new)
-        # Threads of this round alone: from one look that finds something to the next it may take days.
-        asker = self._asker or Lanes(self._clock)
-        asker.ask([*new.values()], _PATIENCE)
-        asker.close()
-        # One that answers from here on is not asked again: the next look has its answer.
-        late = {index: one for index, one in self._asked.items() if one.is_under_way}
-        answers = [
-            self._asked[index].take() if index in self._asked and index not in late else None for index in range(count)
+                new[index] = PendingCall(partial(identify, library, index, handle))
+        self._pending.update(new)
+        # Threads for this scan alone: the next change may be days away.
+        executor = self._executor or WorkerPool(self._clock)
+        executor.run([*new.values()], _TIMEOUT)
+        executor.close()
+        # A call that returns from here on is not repeated: the next scan has its result.
+        late = {index: call for index, call in self._pending.items() if call.is_running}
+        identities = [
+            self._pending[index].pop() if index in self._pending and index not in late else None
+            for index in range(count)
         ]
-        self._asked = late
-        for one in new.values():
-            if one.failure is not None:
-                raise one.failure
-        return answers
+        self._pending = late
+        for call in new.values():
+            if call.failure is not None:
+                raise call.failure
+        return identities
 
-    def _found(self, problem: str) -> FoundDevices:
-        return FoundDevices(
+    def _build_scan(self, problem: str) -> DeviceScan:
+        return DeviceScan(
             devices=tuple(self._devices),
             absent=self._absent(),
-            asked_at={
-                index: self._asked[index].asked_at
+            started_at={
+                index: self._pending[index].started_at
                 for index, code in self._refused.items()
-                if code == SILENT and index in self._asked
+                if code == PENDING and index in self._pending
             },
-            codes=tuple(code for code in self._refused.values() if code != SILENT),
+            codes=tuple(code for code in self._refused.values() if code != PENDING),
             driver=self._driver,
             problem=problem,
         )
 
     def _absent(self) -> tuple[Sample, ...]:
-        otherwise = Availability.LOST if self._library else Availability.NO_DRIVER
-        gone = list(self._gone.values())
-        known = {device.index for device in (*gone, *(device.device for device in self._devices))}
+        default = Availability.LOST if self._library else Availability.NO_DRIVER
+        former = list(self._former.values())
+        known = {device.index for device in (*former, *(device.device for device in self._devices))}
         why = {
-            index: Availability.STALE if code == SILENT else availability(code) for index, code in self._refused.items()
+            index: Availability.STALE if code == PENDING else availability(code)
+            for index, code in self._refused.items()
         }
-        rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
-        rows += [Sample(self._nameless(index, why[index]), why[index], NOTHING) for index in why if index not in known]
+        rows = [Sample(device, why.get(device.index, default), NO_VALUES) for device in former]
+        rows += [
+            Sample(self._nameless(index, why[index]), why[index], NO_VALUES) for index in why if index not in known
+        ]
         return tuple(rows)
 
     def _nameless(self, index: int, why: Availability) -> Device:
-        """Return a GPU that does not say who it is: that which had its place, where all others have theirs still."""
-        found, before = unknown(index, why), self._earlier.get(index)
-        others = [device.device for device in self._devices]
-        if before is None or any(before.uuid == one.uuid for one in others):
-            return found
-        is_as_before = all(self._earlier.get(one.index, one).uuid == one.uuid for one in others)
-        return before._replace(missing=found.missing) if is_as_before else found
+        """Return a GPU without an identity: the restored one of this index if all others are where they were."""
+        device, before = unknown_device(index, why), self._restored.get(index)
+        others = [other.device for other in self._devices]
+        if before is None or any(before.uuid == other.uuid for other in others):
+            return device
+        is_unchanged = all(self._restored.get(other.index, other).uuid == other.uuid for other in others)
+        return before._replace(missing=device.missing) if is_unchanged else device
 
-    def _find(
-        self, library: Library, index: int, identity: Identity | None, before: NvmlDevice | None, others: Set[str]
+    def _device_at(
+        self, library: Library, index: int, identity: Identity | None, before: NvmlDevice | None, uuids: Set[str]
     ) -> NvmlDevice | None:
-        """The device with this index; None where the driver refuses it or does not answer, which is then noted.
+        """Return the device with this index; None, with the reason stored, if the driver refuses it or its call hangs.
 
-        `before` is the one that was there; `others`: UUIDs of those before it, for a driver that gives two GPUs
-        the same one.
+        `before` had this index so far; `uuids` are those of the lower indices, for a driver that repeats one.
         """
         if identity is None or not (identity.uuid or identity.is_known):
-            # The calls of a device that was there before tell why themselves.
+            # If it was there before, its own calls find out why.
             if before is None:
-                self._refused[index] = identity.code if identity else SILENT
+                self._refused[index] = identity.code if identity else PENDING
             return before
         if identity.is_known:
             return before
         uuid = identity.uuid
-        if uuid in others:
-            uuid = f"PCI-{identity.address or index}"  # its place tells it from the other
+        if uuid in uuids:
+            uuid = f"PCI-{identity.address or index}"
         return NvmlDevice(
             library=library,
             handle=identity.handle,
@@ -353,19 +362,19 @@ class Discovery:
             minor=identity.minor,
         )
 
-    def _part_with(self, device: NvmlDevice) -> None:
-        """Keep its row, so that people see that it was there, and what of its samples is known already."""
-        self._gone[device.uuid] = device.device
-        # A driver that went away for a moment may come back with samples that were given before.
+    def _retire(self, device: NvmlDevice) -> None:
+        """Keep the row of a former device, and the time of its last utilization sample."""
+        self._former[device.uuid] = device.device
+        # A driver that comes back after a moment may return samples again.
         self._samples_until[device.uuid] = device.samples_until
 
 
-def _sleeper(index: int, address: str) -> Sample:
-    """A GPU that sleeps since before the driver was opened: it has no name until it wakes."""
-    device = unknown(index, Availability.ASLEEP)._replace(uuid=f"PCI-{address}")
-    return Sample(device, Availability.ASLEEP, NOTHING)
+def _sleeping_gpu(index: int, address: str) -> Sample:
+    """Return a GPU that has been asleep since before the driver was opened: it has no name until it wakes."""
+    device = unknown_device(index, Availability.ASLEEP)._replace(uuid=f"PCI-{address}")
+    return Sample(device, Availability.ASLEEP, NO_VALUES)
 
 
-def unknown(index: int, why: Availability) -> Device:
-    """A GPU that the driver counts and does not hand out: until it does, its place among the others is its name."""
+def unknown_device(index: int, why: Availability) -> Device:
+    """Return a GPU that the driver counts but does not identify: its index stands for its name."""
     return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*FROM_DRIVERS, PROCESSES), why))

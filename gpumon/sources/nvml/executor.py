@@ -1,8 +1,8 @@
-"""Threads for calls that may hang: those that are swift share one, and one that hangs keeps its own.
+"""A thread pool for driver calls that may hang: quick calls share one thread, and a call that hangs keeps its own.
 
-A thread for each GPU would be woken at each tick, which costs more than what it asks. Here one thread asks all GPUs in
-turn, and where a GPU keeps it, another one takes those that are left. So no GPU waits for another, and on a
-machine that is well a tick wakes one thread.
+A thread per GPU would have to be woken at each tick, which costs more than the calls themselves. Here one thread makes
+the calls of all GPUs in turn, and when one of them blocks, another thread continues with the rest. No GPU waits for
+another, and on a healthy machine a tick wakes a single thread.
 """
 
 from __future__ import annotations
@@ -16,238 +16,237 @@ from typing import Any, Generic, Protocol, TypeVar
 from gpumon.common.clock import SECOND, Clock
 
 T = TypeVar("T")
-_CAREFUL = 16
-"""Rounds for which a job that was slow has a thread of its own from the start."""
+_SLOW_ROUNDS = 16
+"""Batches for which a call that was slow gets its own thread from the start."""
 _SPARE = 4
-"""Threads beyond two for each inquiry: one of a GPU that went away while its call hung, and one of the next."""
+"""Threads beyond two per call: one for a GPU that went away while its call hung, and one for its successor."""
 _UNUSED_FOR = 60 * SECOND
-"""ns after which threads end that no round has needed meanwhile."""
+"""ns after which threads end that no batch has needed."""
 _LONGEST_GRACE = SECOND // 10
-"""ns that a thread may be silent before another one goes on, however long a round may take."""
+"""ns without progress after which another thread takes over, whatever the timeout of the batch."""
 
 
-class Inquiry(Generic[T]):
-    """A question that is asked again and again; it is under way once at most."""
+class PendingCall(Generic[T]):
+    """A call that is made repeatedly, at most once at a time."""
 
-    __slots__ = ("_answer", "_ask", "asked_at", "careful", "failure", "is_under_way")
+    __slots__ = ("_function", "_result", "failure", "is_running", "slow_rounds", "started_at")
 
-    def __init__(self, ask: Callable[[], T]) -> None:
-        self._ask = ask
-        self._answer: T | None = None
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._result: T | None = None
         self.failure: Exception | None = None
-        """The error that the last one ended with."""
-        self.is_under_way = False
-        """Set by who asks, cleared by the thread that has answered: only then is the answer whole."""
-        self.asked_at = 0
-        """ns, CLOCK_MONOTONIC: when it was asked last; 0 before."""
-        self.careful = 0
-        """Rounds for which it has a thread of its own."""
+        """The error that the last call raised."""
+        self.is_running = False
+        """Set by the caller and cleared by the thread that made the call: the result is complete only then."""
+        self.started_at = 0
+        """ns, CLOCK_MONOTONIC: when it was last requested; 0 before."""
+        self.slow_rounds = 0
+        """Batches for which it still gets its own thread."""
 
-    def take(self) -> T | None:
-        """The answer that has come since the last time; None where there is none."""
-        if self.is_under_way:
+    def pop(self) -> T | None:
+        """Return the result since the last `pop`; None if there is none."""
+        if self.is_running:
             return None
-        answer, self._answer = self._answer, None
-        return answer
+        result, self._result = self._result, None
+        return result
 
-    def run(self, clock: Clock, grace: int) -> None:
-        """Ask, and keep the answer; what takes longer than `grace` (ns) is slow. Never raises."""
-        began = clock.monotonic()
+    def execute(self, clock: Clock, grace: int) -> None:
+        """Make the call and store the result; a call that takes longer than `grace` (ns) is slow. Never raises."""
+        begin = clock.monotonic()
         try:
-            self._answer, self.failure = self._ask(), None
-        except Exception as error:  # a fault of one must not silence the others
+            self._result, self.failure = self._function(), None
+        except Exception as error:  # a failing call must not stop the others
             self.failure = error
-        if clock.monotonic() - began > grace:
-            self.careful = _CAREFUL
-        elif self.careful:
-            self.careful -= 1
-        self.is_under_way = False
+        if clock.monotonic() - begin > grace:
+            self.slow_rounds = _SLOW_ROUNDS
+        elif self.slow_rounds:
+            self.slow_rounds -= 1
+        self.is_running = False
 
 
-AnyInquiry = Inquiry[Any]
+AnyCall = PendingCall[Any]
 
 
-class Asker(Protocol):
-    """Runs jobs: in threads, or in a test where it is asked."""
+class Executor(Protocol):
+    """Makes calls: in threads, or in the caller's thread in a test."""
 
-    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
-        """Ask what is not under way, and wait for it, no longer than `patience` (ns)."""
+    def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
+        """Start the calls that are not running, and wait for them for up to `timeout` (ns)."""
 
     def close(self) -> None:
-        """Let go of the threads; one whose call hangs ends with the process."""
+        """End the threads; one whose call hangs ends with the process."""
 
 
-class _Round:
-    """Jobs of one tick. One thread waits for its end, so a lock tells of it: an Event takes several times as long."""
+class _Batch:
+    """The calls of one tick. A single thread waits for the end, so a lock signals it: an Event takes much longer."""
 
-    __slots__ = ("_lock", "_unfinished", "grace", "left")
+    __slots__ = ("_lock", "_unfinished", "grace", "queue")
 
-    def __init__(self, jobs: Sequence[AnyInquiry], grace: int) -> None:
-        self.left = deque(jobs)
+    def __init__(self, calls: Sequence[AnyCall], grace: int) -> None:
+        self.queue = deque(calls)
+        """Calls that no thread has begun."""
         self.grace = grace
-        self._unfinished = list(range(len(jobs)))
-        """As many as there are jobs that are not done: its end is atomic, so one thread alone takes the 0."""
+        self._unfinished = list(range(len(calls)))
+        """One number per unfinished call: `pop` is atomic, so exactly one thread gets the 0."""
         self._lock = Lock()
         self._lock.acquire()
 
     @property
     def is_done(self) -> bool:
-        """Whether all its jobs have answered."""
         return not self._lock.locked()
 
     @property
     def unfinished(self) -> int:
-        """Number of jobs that have not answered."""
+        """Number of calls without a result."""
         return len(self._unfinished)
 
-    def finish_one(self) -> None:
-        """Note that a job has answered."""
+    def finish_call(self) -> None:
         if self._unfinished.pop() == 0:
             self._lock.release()
 
     def wait(self, timeout: float) -> bool:
-        """Wait so many seconds for the last one; return whether it has answered."""
+        """Wait up to `timeout` seconds for all calls, and return whether they are done."""
         is_done = self._lock.acquire(timeout=timeout)
         if is_done:
             self._lock.release()
         return is_done
 
 
-class _Lane:
-    """A thread that works on the rounds it is handed. It is woken by itself: of a queue that threads share, each is."""
+class _Worker:
+    """Hands batches to one thread. Each worker has its own lock: a shared queue would wake every waiting thread."""
 
-    __slots__ = ("_handed", "_round")
+    __slots__ = ("_batch", "_is_assigned")
 
-    def __init__(self, first: _Round) -> None:
-        self._round: _Round | None = first
-        self._handed = Lock()
-        """Free while there is a round that is not taken, or the end."""
+    def __init__(self, first: _Batch) -> None:
+        self._batch: _Batch | None = first
+        self._is_assigned = Lock()
+        """Released while there is a new batch, or the request to end."""
 
-    def hand(self, this: _Round | None) -> None:
-        """Give a lane that is free its next round, or None to end it."""
-        self._round = this
-        self._handed.release()
+    def assign(self, batch: _Batch | None) -> None:
+        """Give an idle worker its next batch, or None to end it."""
+        self._batch = batch
+        self._is_assigned.release()
 
-    def next(self) -> _Round | None:
-        """Wait for the next round; None: there is none."""
-        self._handed.acquire()
-        this, self._round = self._round, None
-        return this
+    def next(self) -> _Batch | None:
+        """Wait for the next batch; None means end."""
+        self._is_assigned.acquire()
+        batch, self._batch = self._batch, None
+        return batch
 
 
-class Lanes:
-    """Threads that work on the rounds they are handed: one for each, and more where one makes no progress.
+class WorkerPool:
+    """Threads that work on batches: one per batch, and more while a batch makes no progress.
 
-    There are at most two for each inquiry of the largest round and `_SPARE`; those that are not needed end.
+    There are at most two threads per call of the largest batch plus `_SPARE`; those that are not needed end.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._threads: list[Thread] = []
-        self._free: deque[_Lane] = deque()
-        """Those that wait for a round, the one that did last at the end: its caches are the warmest. Its ends are
-        atomic."""
+        self._idle: deque[_Worker] = deque()
+        """Workers without a batch. The one that worked last is at the end, as its caches are warm; both ends of the
+        deque are atomic."""
         self._is_closed = False
-        self._late: list[_Round] = []
-        self._most = 0
-        """Inquiries in the largest round."""
+        self._late: list[_Batch] = []
+        self._largest = 0
+        """Number of calls in the largest batch."""
         self._unused = 0
-        """Threads that have waited all the time since the last look at them."""
-        self._look_at = 0
+        """Workers that were idle all the time since `_end_unused`."""
+        self._end_unused_at = 0
 
-    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
-        """Ask what is not under way, and wait for it, no longer than `patience` (ns).
+    def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
+        """Start the calls that are not running, and wait for them for up to `timeout` (ns).
 
-        What has let a round go by is not waited for again until it has answered.
+        A call that outlasts its batch is not waited for again until it has returned.
         """
-        self._late = [one for one in self._late if not one.is_done]
-        for one in self._late:
-            if one.left:  # begun by none before its time was over
-                self._wake(one)
-        asked = [job for job in jobs if not job.is_under_way]
-        if not asked:
+        self._late = [batch for batch in self._late if not batch.is_done]
+        for batch in self._late:
+            if batch.queue:  # calls that no thread had begun before the timeout
+                self._wake(batch)
+        new = [call for call in calls if not call.is_running]
+        if not new:
             return
         now = self._clock.monotonic()
-        for job in asked:
-            job.is_under_way, job.asked_at = True, now
-        # Those that were slow come first, each with a thread of its own; one more is for all the others.
-        careful = sum([job.careful > 0 for job in asked])
-        if careful:
-            asked.sort(key=_is_swift)
-        self._most = max(self._most, len(asked))
-        # Where each takes less than this, one thread is done with all of them in time.
-        this = _Round(asked, min(_LONGEST_GRACE, patience // (len(asked) + 1)))
-        for _ in range(min(careful + 1, len(asked))):
-            self._wake(this)
-        if not self._wait(this, now + patience):
-            self._late.append(this)
-        if now >= self._look_at:
-            self._look_at = now + _UNUSED_FOR
+        for call in new:
+            call.is_running, call.started_at = True, now
+        # Slow calls come first, each with a thread of its own; one more thread makes all the others.
+        slow = sum([call.slow_rounds > 0 for call in new])
+        if slow:
+            new.sort(key=_is_quick)
+        self._largest = max(self._largest, len(new))
+        # If each call takes less than this, one thread finishes all of them in time.
+        batch = _Batch(new, min(_LONGEST_GRACE, timeout // (len(new) + 1)))
+        for _ in range(min(slow + 1, len(new))):
+            self._wake(batch)
+        if not self._wait(batch, now + timeout):
+            self._late.append(batch)
+        if now >= self._end_unused_at:
+            self._end_unused_at = now + _UNUSED_FOR
             self._end_unused()
 
     def close(self) -> None:
-        """Let go of the threads; one whose call hangs ends with the process."""
+        """End the threads; one whose call hangs ends with the process."""
         self._is_closed = True
-        self._end_free(len(self._free))
+        self._end_idle(len(self._idle))
 
     def _end_unused(self) -> None:
-        """Let threads end that were needed once, while calls hung, and not since the last look."""
-        self._end_free(min(self._unused, len(self._free)))
-        self._unused = len(self._free)
+        """End threads that were needed while calls hung, but not since the last time."""
+        self._end_idle(min(self._unused, len(self._idle)))
+        self._unused = len(self._idle)
 
-    def _end_free(self, count: int) -> None:
-        """End so many of the threads that are free, those that waited longest."""
+    def _end_idle(self, count: int) -> None:
+        """End `count` idle threads, beginning with those that have waited longest."""
         for _ in range(count):
             with suppress(IndexError):  # another thread was quicker
-                self._free.popleft().hand(None)
+                self._idle.popleft().assign(None)
 
-    def _wait(self, this: _Round, until: int) -> bool:
-        """Wait for it until then (ns); return whether all of it was done."""
-        now, before = self._clock.monotonic(), this.unfinished
-        while not this.wait(max(0, min(until - now, this.grace)) / SECOND):
+    def _wait(self, batch: _Batch, until: int) -> bool:
+        """Wait for a batch until `until` (ns), and return whether it is done."""
+        now, before = self._clock.monotonic(), batch.unfinished
+        while not batch.wait(max(0, min(until - now, batch.grace)) / SECOND):
             now = self._clock.monotonic()
             if now >= until:
-                return this.is_done
-            if this.left and this.unfinished == before:
-                self._wake(this)
-            before = this.unfinished
+                return batch.is_done
+            if batch.queue and batch.unfinished == before:
+                self._wake(batch)
+            before = batch.unfinished
         return True
 
-    def _wake(self, this: _Round) -> None:
-        """Let one more thread work on a round."""
+    def _wake(self, batch: _Batch) -> None:
+        """Put one more thread to work on a batch."""
         try:
-            lane = self._free.pop()
+            worker = self._idle.pop()
         except IndexError:
-            if len(self._threads) >= _SPARE + 2 * self._most:
-                return  # the machine is too busy for them, or they all hang: more would not help
-            # A daemon thread: a call that hangs must not keep the process from ending.
-            thread = Thread(target=self._run, args=(_Lane(this),), name="gpumon-driver", daemon=True)
+            if len(self._threads) >= _SPARE + 2 * self._largest:
+                return  # the machine is too busy, or all of them hang: more threads would not help
+            # A daemon thread: a call that hangs must not keep the process from exiting.
+            thread = Thread(target=self._run, args=(_Worker(batch),), name="gpumon-driver", daemon=True)
             self._threads.append(thread)
             thread.start()
         else:
-            lane.hand(this)
-        self._unused = min(self._unused, len(self._free))
+            worker.assign(batch)
+        self._unused = min(self._unused, len(self._idle))
 
-    def _run(self, lane: _Lane) -> None:
-        while (this := lane.next()) is not None:
-            self._work_on(this)
-            del this  # with its jobs, which hold the driver's buffers
-            if len(self._free) >= self._most:  # others took the place of this one while its call hung
+    def _run(self, worker: _Worker) -> None:
+        while (batch := worker.next()) is not None:
+            self._work_on(batch)
+            del batch  # its calls hold the driver's buffers
+            if len(self._idle) >= self._largest:  # others replaced this thread while its call hung
                 break
-            self._free.append(lane)
-            if self._is_closed:  # perhaps before it could be seen among them
-                self._end_free(len(self._free))
+            self._idle.append(worker)
+            if self._is_closed:  # `close` may have run before this worker was idle
+                self._end_idle(len(self._idle))
         self._threads.remove(current_thread())
 
-    def _work_on(self, this: _Round) -> None:
-        while this.left:
+    def _work_on(self, batch: _Batch) -> None:
+        while batch.queue:
             try:
-                job = this.left.popleft()
+                call = batch.queue.popleft()
             except IndexError:  # another thread was quicker
                 return
-            job.run(self._clock, this.grace)
-            this.finish_one()
+            call.execute(self._clock, batch.grace)
+            batch.finish_call()
 
 
-def _is_swift(job: AnyInquiry) -> bool:
-    return not job.careful
+def _is_quick(call: AnyCall) -> bool:
+    return not call.slow_rounds

@@ -1,4 +1,8 @@
-"""The batch of fields: what nvmlDeviceGetFieldValues gives with one driver call."""
+"""The batch of fields that nvmlDeviceGetFieldValues returns with one driver call.
+
+A batch is first decoded field by field. As long as the types and return codes of all fields stay the same, the numbers
+of the next batches are decoded at once.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import struct
 import sys
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 from operator import gt, truediv
-from typing import Any, NamedTuple
+from typing import Any
 
 import pynvml
 
@@ -17,23 +22,24 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Unit
 from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
-from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceAnswers, WideCounter, most_of
+from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceValues, WideCounter, largest_raw_value
 
 ALL_LINKS = 0xFFFF_FFFF
-"""Scope of the NVLink byte counters that sums all links (nvml.h)."""
+"""Scope of the NVLink byte counters for the sum of all links (nvml.h)."""
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Field:
     """An entry of the batch."""
 
     metric: str
     id: int
     scale: float
     scope: int = 0
-    """Index of an NVLink link, or `ALL_LINKS`, of a field that the driver reads of each link."""
+    """Index of an NVLink link, or `ALL_LINKS`; 0 for a field of the whole GPU."""
 
 
-_STEADY = (
+_STABLE = (
     Field("gpu.power", 185, 1e-3),  # mW; since 525, unknown before
     Field("gpu.power_limit", 190, 1e-3),  # since 535
     Field("gpu.energy", 83, 1e-3),  # mJ
@@ -46,7 +52,7 @@ _STEADY = (
     Field("gpu.nvlink_sent", 138, 1024.0, ALL_LINKS),  # data without the protocol, in KiB
     Field("gpu.nvlink_received", 139, 1024.0, ALL_LINKS),
 )
-"""Ids that mean the same in every release looked at, or nothing."""
+"""Their ids mean the same in every release that was checked, or nothing."""
 
 FAULTS = (
     Field("gpu.ecc_corrected", 3, 1.0),
@@ -61,41 +67,41 @@ FAULTS = (
     Field("gpu.recovery_action", 230, 1.0),  # since 570, unknown before
     Field("gpu.pcie_replays", 94, 1.0),
 )
-"""Fields that change seldom, each in the slow batch. Their ids mean the same in every release looked at, or nothing."""
+"""Fields of the slow batch. Their ids mean the same in every release that was checked, or nothing."""
 
 LINK_COUNT, LINK_STATE = 91, 165
-"""Number of NVLink links; and of one link, its state: since 525, and in the driver from Hopper on."""
+"""The number of NVLink links, and the state of one link: since 525, and only from Hopper on."""
 LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
     "gpu.nvlink_replays": (161, (52,)),
     "gpu.nvlink_recoveries": (162, (59,)),
-    "gpu.nvlink_crc_errors": (163, (38, 45)),  # of control and of data
+    "gpu.nvlink_crc_errors": (163, (38, 45)),  # control and data
 }
-"""The field of one link (since 525), and the older ones that add up to all links."""
+"""The field of one link (since 525), and the older fields whose sum counts all links."""
 
-HEAT_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
+THERMAL_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
     ((590, 0), (269,)),
     ((580, 82), (269, 251)),
     ((575, 0), (251, 269)),
     ((0, 0), (269,)),
 )
-"""From which driver on, and the first id of the three counters of heat and power brake, the likeliest first.
+"""Driver version, and the first id of the three counters of thermal and power brake throttling, the likeliest first.
 
-12.575.51 and 13.580.65 say 251, 13.580.82 and later say 269. What each says is 251 or 269 otherwise is power smoothing,
-of the newest cards only: a setting, not a counter. 12.570.172 has smoothing at 251 and nothing at 269; before, neither.
+12.575.51 and 13.580.65 say 251, 13.580.82 and later say 269. Whichever of the two is not in use for them is power
+smoothing on the newest cards, a setting and not a counter. 12.570.172 has smoothing at 251 and nothing at 269; before,
+neither exists.
 """
 
 
-def fields_for(driver_version: str) -> tuple[tuple[Field, ...], ...]:
-    """The fields to ask of this driver: one batch, or more where its version alone does not tell; the likeliest first.
+def fields_for_driver(version: str) -> tuple[tuple[Field, ...], ...]:
+    """Return the batch for a driver version, or several if the version does not decide the ids; the likeliest first.
 
     All batches have the same metrics in the same order.
     """
-    version = _numbers(driver_version)
-    first_ids = next(ids for since, ids in HEAT_IDS if version >= since)
-    return tuple((*_STEADY, *_heat(first)) for first in first_ids)
+    first_ids = next(ids for since, ids in THERMAL_IDS if _parse_version(version) >= since)
+    return tuple((*_STABLE, *_thermal_fields(first)) for first in first_ids)
 
 
-def _heat(first: int) -> tuple[Field, ...]:
+def _thermal_fields(first: int) -> tuple[Field, ...]:
     return (
         Field("gpu.throttled_sw_thermal", first, 1e-9),
         Field("gpu.throttled_hw_thermal", first + 1, 1e-9),
@@ -103,67 +109,68 @@ def _heat(first: int) -> tuple[Field, ...]:
     )
 
 
-def _numbers(driver_version: str) -> tuple[int, int]:
-    """Branch and release, such as (580, 65) of 580.65.06; (0, 0) where it cannot be read."""
-    parts = driver_version.split(".")[:2]
+def _parse_version(version: str) -> tuple[int, int]:
+    """Return branch and release, such as (580, 65) for 580.65.06; (0, 0) if they cannot be parsed."""
+    parts = version.split(".")[:2]
     if not all(part.isascii() and part.isdigit() for part in parts):
         return 0, 0
     return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
 
 
 _SIZE = 40
-"""Bytes of an nvmlFieldValue_t: id, scope, stamp, latency, then type and return code, then the number."""
+"""Bytes of an nvmlFieldValue_t: id, scope, timestamp, latency, type, return code and value."""
 _STAMP_AT = 8
 _STATE_AT = 24
 _NUMBER, _NARROW_NUMBER, _NONE = "32xQ", "32xI4x", f"{_SIZE}x"
 
 
-class ShapedField(NamedTuple):
-    """A field of the batch, as it answered."""
+@dataclass(frozen=True, slots=True)
+class FieldFormat:
+    """How one field of a batch is to be decoded."""
 
     metric: str
     divisor: float
-    """By which the driver's number is divided."""
-    is_known: bool
-    """Whether it gave a number."""
+    """Divides the driver's number."""
+    is_present: bool
+    """Whether the field has a number."""
     is_narrow: bool
-    """Whether that is an unsigned int, else an unsigned long long."""
-    counts: bool
+    """True for an unsigned int, False for an unsigned long long."""
+    is_counter: bool
     most: int
-    """A number beyond it is none."""
+    """Largest valid number."""
     counter: ByteCounter | None = None
 
 
-class SteadyShape:
-    """Takes the numbers of a batch whose fields have the types and return codes that they had in `batch`."""
+class FastDecoder:
+    """Decodes batches whose fields all have the types and return codes that they have in `batch` now."""
 
-    def __init__(self, batch: bytearray, fields: Sequence[ShapedField]) -> None:
-        """`batch`: the bytes that the driver writes into, one entry for each of `fields` and maybe more."""
+    def __init__(self, batch: bytearray, fields: Sequence[FieldFormat]) -> None:
+        """`batch`: the bytes that the driver writes into, with at least one entry per field."""
         self._batch = batch
-        known = [field for field in fields if field.is_known]
-        self.metrics = frozenset(field.metric for field in known)
-        self._names = [field.metric for field in known]
-        self._divisors = [field.divisor for field in known]
-        self._most = [field.most for field in known]
-        self._counters = [(place, field.counter) for place, field in enumerate(known) if field.counter is not None]
-        # A view of type and code of each field, where they are: to compare it with a copy makes no object.
+        present = [field for field in fields if field.is_present]
+        self.metrics = frozenset(field.metric for field in present)
+        self._names = [field.metric for field in present]
+        self._divisors = [field.divisor for field in present]
+        self._most = [field.most for field in present]
+        self._counters = [(i, field.counter) for i, field in enumerate(present) if field.counter is not None]
+        # A view of the type and code of each field in place: comparing it with a copy creates no objects.
         words = memoryview(batch)[: _SIZE * len(fields)].cast("Q")
-        self._states_now = words[_STATE_AT // 8 :: _SIZE // 8]
-        self._states = memoryview(array("Q", self._states_now))
-        formats = [(_NARROW_NUMBER if field.is_narrow else _NUMBER) if field.is_known else _NONE for field in fields]
-        self._numbers_of = struct.Struct("=" + "".join(formats)).unpack_from
-        first = next((place for place, field in enumerate(fields) if field.is_known and field.counts), -1)
+        self._current_states = words[_STATE_AT // 8 :: _SIZE // 8]
+        self._states = memoryview(array("Q", self._current_states))
+        formats = [(_NARROW_NUMBER if field.is_narrow else _NUMBER) if field.is_present else _NONE for field in fields]
+        self._unpack = struct.Struct("=" + "".join(formats)).unpack_from
+        first = next((i for i, field in enumerate(fields) if field.is_present and field.is_counter), -1)
         self._stamp_at = first * _SIZE + _STAMP_AT if first >= 0 else -1
 
-    def take(self, values: dict[str, float]) -> bool:
-        """Fill in the numbers, and return whether they could be taken so; else each field is to be looked at."""
-        if self._states_now != self._states:
+    def decode(self, values: dict[str, float]) -> bool:
+        """Store the numbers of the batch. False if the batch has changed and must be decoded field by field."""
+        if self._current_states != self._states:
             return False
-        numbers = self._numbers_of(self._batch)
+        numbers = self._unpack(self._batch)
         if any(map(gt, numbers, self._most)):
             return False
-        for place, counter in self._counters:
-            number = numbers[place]
+        for i, counter in self._counters:
+            number = numbers[i]
             if counter.narrow or number <= U32:
                 return False
             counter.number = number
@@ -171,7 +178,7 @@ class SteadyShape:
         return True
 
     def stamp(self) -> int:
-        """The driver's own time of the first counter, in µs; 0 without one."""
+        """Return the driver's timestamp of the first counter in µs; 0 without a counter."""
         if self._stamp_at < 0:
             return 0
         stamp: int
@@ -183,7 +190,7 @@ _ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
 _PARTS = len(_ENTRY)
 _UNSIGNED_SHORT = 6
-"""NVML_VALUE_TYPE_UNSIGNED_SHORT, which nvidia-ml-py knows only since 12.550."""
+"""NVML_VALUE_TYPE_UNSIGNED_SHORT; nvidia-ml-py has it only since 12.550."""
 VALUE_TYPES = {
     int(pynvml.NVML_VALUE_TYPE_DOUBLE): "=d",
     int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT): "=I",
@@ -193,147 +200,149 @@ VALUE_TYPES = {
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): "=i",
     _UNSIGNED_SHORT: "=H",
 }
-"""nvmlValueType_t to struct formats; an unsigned long has 8 bytes here."""
+"""struct formats by nvmlValueType_t; an unsigned long has 8 bytes."""
 _UNSIGNED_INT = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
 _UNSIGNED_LONG_LONG = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
-_NO_NUMBER = {
+_NOT_AVAILABLE = {
     _UNSIGNED_INT: (U32,),
     int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG): (U64,),
     int(pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG): (-1, 2**63 - 1),
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): (-1, 2**31 - 1),
     _UNSIGNED_SHORT: (0xFFFF,),
 }
-"""By other value types: what stands for no value; nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest of the type."""
+"""Numbers by type that mean no value: nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest number of the type."""
 _PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
 _NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
-_UNSURE = SECOND // 10
-"""ns that a call may take at most for its counters to be of a known time, where the driver does not tell which."""
-_SWIFT = SECOND // 10_000
-"""ns: of a call, or of two, that are as good as one moment."""
+_MOST_UNCERTAINTY = SECOND // 10
+"""ns: a counter without a usable timestamp is rejected if the call that read it took longer."""
+_INSTANT = SECOND // 10_000
+"""ns: calls of this length or less count as instantaneous."""
 _NEAR = SECOND
-"""ns: a stamp further than this from its call is of another clock, or never written."""
+"""ns: a timestamp further than this from its call is from another clock, or was never written."""
 
 
 class FieldBatch:
-    """The batch of one device, in a buffer that is kept."""
+    """The batch of one device, in a buffer that is reused."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
         self._bytes: dict[str, ByteCounter | WideCounter] = {metric: ByteCounter(library) for metric in _PCIE}
         self._bytes.update({metric: WideCounter() for metric in _NVLINK})
-        self._batches = fields_for(library.driver.version)
-        self._doubtful = {
+        self._batches = fields_for_driver(library.driver.version)
+        self._uncertain = {
             field.metric
             for fields in self._batches
             for field, other in zip(fields, self._batches[0], strict=True)
             if field.id != other.id
         }
-        self._at = 0
+        """Metrics whose field id the driver's version does not decide."""
+        self._chosen = 0
+        """Index of the batch in use."""
         self._last: dict[str, float] = {}
-        self._shape: SteadyShape | None = None
-        self._ask_for(tuple(dict.fromkeys(field for fields in self._batches for field in fields)))
+        self._fast: FastDecoder | None = None
+        self._set_fields(tuple(dict.fromkeys(field for fields in self._batches for field in fields)))
 
     @classmethod
-    def make(cls, library: Library) -> FieldBatch | None:
-        """A batch for one device of this driver; None where the driver has no batches."""
+    def from_library(cls, library: Library) -> FieldBatch | None:
+        """Return a batch for one device; None if the driver has no batches."""
         function = library.find("nvmlDeviceGetFieldValues")
         return cls(library, function) if function else None
 
-    def __call__(self, handle: Any, answers: DeviceAnswers) -> int:
-        """Ask, and fill in what came. A field fails alone; the code is the first field's where all did."""
-        began = answers.clock.monotonic()
+    def __call__(self, handle: Any, device: DeviceValues) -> int:
+        """Read the batch. Fields fail one by one; if all did, the code of the first is returned."""
+        began = device.clock.monotonic()
         code = self._function(handle, self._count, self._batch)
-        over = answers.clock.monotonic()
+        ended = device.clock.monotonic()
         if code != SUCCESS:
-            answers.batched, answers.counters_at_ns = frozenset(), 0
-            self._shape = None  # all its metrics are missing for this now, those that it never has, too
+            device.batched, device.counters_at_ns = frozenset(), 0
+            self._fast = None  # the reason of every metric changes, also of those that this driver never returns
             return code
         if len(self._rows) > len(self._batches[0]):
-            self._choose()
-        shape = self._shape
-        if shape is not None and shape.take(answers.values):
-            answers.batched = shape.metrics
-            if self._doubtful:
-                self._doubt(answers)
-            answers.counters_at_ns = over
-            if over - began > _SWIFT:
-                self._place(answers, shape.stamp(), began, over)
+            self._choose_batch()
+        fast = self._fast
+        if fast is not None and fast.decode(device.values):
+            device.batched = fast.metrics
+            if self._uncertain:
+                self._check_ids(device)
+            device.counters_at_ns = ended
+            if ended - began > _INSTANT:
+                self._stamp_counters(device, fast.stamp(), began, ended)
             return SUCCESS
-        return self._look(handle, answers, began, over)
+        return self._decode_fields(handle, device, began, ended)
 
-    def _look(self, handle: Any, answers: DeviceAnswers, began: int, over: int) -> int:
-        """Fill in what came, field by field; all of `__call__` but the call."""
-        found, values = self._unpack(self._batch), answers.values
-        stamp, failed, lacking = 0, SUCCESS, None
-        columns = zip(found[2::_PARTS], found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True)
-        for (metric, factor, divisor, counts, bytes_counted, least, most), (when, kind, returned, number) in zip(
+    def _decode_fields(self, handle: Any, device: DeviceValues, began: int, ended: int) -> int:
+        """Decode the batch field by field; the rest of `__call__` when the fast decoder does not apply."""
+        entries, values = self._unpack(self._batch), device.values
+        stamp, failure, lacking = 0, SUCCESS, None
+        columns = zip(entries[2::_PARTS], entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True)
+        for (metric, factor, divisor, is_counter, byte_counter, least, most), (when, kind, code, raw) in zip(
             self._rows, columns, strict=True
         ):
-            if returned != SUCCESS:
-                failed = failed or returned
+            if code != SUCCESS:
+                failure = failure or code
                 lacking = lacking or set()
                 lacking.add(metric)
-                # It may come from a call of its own.
-                if metric not in answers.single:
-                    answers.lack(metric, availability(returned))
+                # A fallback call may have read it.
+                if metric not in device.single:
+                    device.set_missing(metric, availability(code))
                 continue
-            known: float | None = number
+            number: float | None = raw
             if kind == _UNSIGNED_INT:
-                number &= U32
-                known = number if number != U32 else None
-            elif kind != _UNSIGNED_LONG_LONG or number == U64:
-                known = decoded(kind, number)
-            if known is None:
+                raw &= U32
+                number = raw if raw != U32 else None
+            elif kind != _UNSIGNED_LONG_LONG or raw == U64:
+                number = decode_value(kind, raw)
+            if number is None:
                 lacking = lacking or set()
                 lacking.add(metric)
-                answers.lack(metric, Availability.NOT_SUPPORTED)
+                device.set_missing(metric, Availability.NOT_SUPPORTED)
                 continue
-            if not least <= known <= most:
+            if not least <= number <= most:
                 lacking = lacking or set()
                 lacking.add(metric)
-                answers.refuse(metric, known)
+                device.reject(metric, number)
                 continue
-            if counts and not stamp:
+            if is_counter and not stamp:
                 stamp = when
-            if bytes_counted is not None and (bytes_counted.narrow or number >> 32 == 0):
-                known = bytes_counted.total(handle, number, kind == _UNSIGNED_INT, over)
-                if known is None:
-                    answers.lack(metric, Availability.UNRELIABLE)
+            if byte_counter is not None and (byte_counter.narrow or raw >> 32 == 0):
+                number = byte_counter.total(handle, raw, kind == _UNSIGNED_INT, ended)
+                if number is None:
+                    device.set_missing(metric, Availability.UNRELIABLE)
                     continue
-            elif bytes_counted is not None:
-                bytes_counted.number = number
-            values[metric] = known * factor / divisor
-        answers.batched = self._metrics if lacking is None else self._metrics - lacking
-        self._shape = self._steady(found)
-        if self._doubtful:
-            self._doubt(answers)
-        answers.counters_at_ns = over
-        if over - began > _SWIFT:
-            self._place(answers, stamp, began, over)
-        return SUCCESS if answers.batched else failed
+            elif byte_counter is not None:
+                byte_counter.number = raw
+            values[metric] = number * factor / divisor
+        device.batched = self._metrics if lacking is None else self._metrics - lacking
+        self._fast = self._fast_decoder(entries)
+        if self._uncertain:
+            self._check_ids(device)
+        device.counters_at_ns = ended
+        if ended - began > _INSTANT:
+            self._stamp_counters(device, stamp, began, ended)
+        return SUCCESS if device.batched else failure
 
-    def _steady(self, found: Sequence[int]) -> SteadyShape | None:
-        """The shape of what was `found`, for the next calls; None of one that takes a look at each field."""
+    def _fast_decoder(self, entries: Sequence[int]) -> FastDecoder | None:
+        """Return a decoder for the next batches; None if a field must be decoded by itself."""
         fields = []
-        for (metric, factor, divisor, counts, counter, _, most), kind, returned, number in zip(
-            self._rows, found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True
+        for (metric, factor, divisor, is_counter, counter, _, most), kind, code, raw in zip(
+            self._rows, entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True
         ):
-            is_narrow, is_known = kind == _UNSIGNED_INT, returned == SUCCESS
-            # What a narrow number leaves of its eight bytes is anybody's.
+            is_narrow, is_present = kind == _UNSIGNED_INT, code == SUCCESS
+            # The upper bytes of a narrow number are undefined.
             most = min(most, (U32 if is_narrow else U64) - 1)
-            is_odd = (number & U32 if is_narrow else number) > most or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
-            if is_known and (is_odd or (counter is not None and (is_narrow or counter.narrow))):
+            is_odd = (raw & U32 if is_narrow else raw) > most or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
+            if is_present and (is_odd or (counter is not None and (is_narrow or counter.narrow))):
                 return None
-            of_bytes = counter if isinstance(counter, ByteCounter) else None
-            fields.append(ShapedField(metric, divisor / factor, is_known, is_narrow, counts, most, of_bytes))
-        return SteadyShape(self._bytes_of_batch, fields) if any(field.is_known for field in fields) else None
+            byte_counter = counter if isinstance(counter, ByteCounter) else None
+            fields.append(FieldFormat(metric, divisor / factor, is_present, is_narrow, is_counter, most, byte_counter))
+        return FastDecoder(self._batch_bytes, fields) if any(field.is_present for field in fields) else None
 
-    def _ask_for(self, fields: Sequence[Field]) -> None:
+    def _set_fields(self, fields: Sequence[Field]) -> None:
         self._fields = fields
-        self._shape = None
+        self._fast = None
         self._metrics = frozenset(field.metric for field in fields)
-        # Looked up once: metric, what to multiply and divide by, whether it counts, bytes, the least and the most.
+        # Looked up once: metric, factor, divisor, is it a counter, byte counter, least and most valid raw number.
         self._rows = [
             (
                 field.metric,
@@ -344,75 +353,76 @@ class FieldBatch:
                 most,
             )
             for field in fields
-            for most in [most_of(field.metric, field.scale, U64)]
+            for most in [largest_raw_value(field.metric, field.scale, U64)]
         ]
-        # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
+        # One entry more than needed: some drivers write beyond the last (found by nvitop).
         entries = pynvml.c_nvmlFieldValue_t * (len(fields) + 1)
-        self._bytes_of_batch = bytearray(ctypes.sizeof(entries))
-        self._batch = entries.from_buffer(self._bytes_of_batch)
+        self._batch_bytes = bytearray(ctypes.sizeof(entries))
+        self._batch = entries.from_buffer(self._batch_bytes)
         for i, field in enumerate(fields):
             self._batch[i].fieldId, self._batch[i].scopeId = field.id, field.scope
         self._count = ctypes.c_int(len(fields))
         self._unpack = struct.Struct("=" + _ENTRY * len(fields)).unpack_from
 
-    def _choose(self) -> None:
-        """Keep the likeliest batch whose doubtful fields answered, after all of them were asked once."""
-        found = self._unpack(self._batch)
-        answered = {field.id for i, field in enumerate(self._fields) if found[i * _PARTS + _PARTS - 2] == SUCCESS}
-        for at, fields in enumerate(self._batches):
-            if any(field.id in answered for field in fields if field.metric in self._doubtful):
-                self._at = at
+    def _choose_batch(self) -> None:
+        """Choose the likeliest batch whose uncertain fields have values, after the fields of all were read once."""
+        entries = self._unpack(self._batch)
+        succeeded = {field.id for i, field in enumerate(self._fields) if entries[i * _PARTS + _PARTS - 2] == SUCCESS}
+        for i, fields in enumerate(self._batches):
+            if any(field.id in succeeded for field in fields if field.metric in self._uncertain):
+                self._chosen = i
                 break
-        asked, batch = list(self._fields), self._batch
-        self._ask_for(self._batches[self._at])
+        all_fields, batch = list(self._fields), self._batch
+        self._set_fields(self._batches[self._chosen])
         for i, field in enumerate(self._fields):
-            self._batch[i] = batch[asked.index(field)]  # what the driver wrote for it
+            self._batch[i] = batch[all_fields.index(field)]  # keep what the driver has written
 
-    def _doubt(self, answers: DeviceAnswers) -> None:
-        """Turn to the other batch where one of these counters fell: it is none. All fall with a reset of the GPU."""
-        values, last = answers.values, self._last
-        fell = {metric for metric in answers.batched & _COUNTERS if values.get(metric, 0.0) < last.get(metric, 0.0)}
-        self._last = {metric: values[metric] for metric in answers.batched & _COUNTERS if metric in values}
-        if fell and fell <= self._doubtful:
-            for metric in self._doubtful:
-                answers.lack(metric, Availability.UNRELIABLE)
+    def _check_ids(self, device: DeviceValues) -> None:
+        """Switch to the other batch if only uncertain counters decreased: they are none. A GPU reset resets them all."""
+        values, last = device.values, self._last
+        counters = device.batched & _COUNTERS
+        decreased = {metric for metric in counters if values.get(metric, 0.0) < last.get(metric, 0.0)}
+        self._last = {metric: values[metric] for metric in counters if metric in values}
+        if decreased and decreased <= self._uncertain:
+            for metric in self._uncertain:
+                device.set_missing(metric, Availability.UNRELIABLE)
                 self._last.pop(metric, None)
-            self._at = (self._at + 1) % len(self._batches)
-            self._ask_for(self._batches[self._at])
+            self._chosen = (self._chosen + 1) % len(self._batches)
+            self._set_fields(self._batches[self._chosen])
 
     @staticmethod
-    def _place(answers: DeviceAnswers, stamp: int, began: int, over: int) -> None:
-        """Say when in a call that took its time the counters were read, or that nobody can."""
-        when = moment(stamp, began, over, answers.clock)
-        answers.counters_at_ns = when or over
-        if not when and over - began > _UNSURE:
-            for metric in answers.batched & _COUNTERS:
-                answers.lack(metric, Availability.UNRELIABLE)
+    def _stamp_counters(device: DeviceValues, stamp: int, began: int, ended: int) -> None:
+        """Set the time of the counters for a call that took long, or reject them if it is too uncertain."""
+        when = counter_time(stamp, began, ended, device.clock)
+        device.counters_at_ns = when or ended
+        if not when and ended - began > _MOST_UNCERTAINTY:
+            for metric in device.batched & _COUNTERS:
+                device.set_missing(metric, Availability.UNRELIABLE)
 
 
-def decoded(kind: int, raw: int) -> float | None:
-    """A value of any type, from its 8 bytes; None where it stands for no value."""
+def decode_value(kind: int, raw: int) -> float | None:
+    """Return the value of an nvmlValue_t from its 8 bytes; None if it means no value."""
     number: float
     (number,) = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw.to_bytes(8, sys.byteorder))
-    return number if isfinite(number) and number not in _NO_NUMBER.get(kind, (U64,)) else None
+    return number if isfinite(number) and number not in _NOT_AVAILABLE.get(kind, (U64,)) else None
 
 
-def moment(stamp: int, began: int, over: int, clock: Clock) -> int:
-    """When values were read, as their `stamp` (µs) says: ns, CLOCK_MONOTONIC, within the call that gave them.
+def counter_time(stamp: int, began: int, ended: int, clock: Clock) -> int:
+    """Return when counters with this timestamp (µs) were read: ns, CLOCK_MONOTONIC, between `began` and `ended`.
 
-    0 where the stamp tells nothing. nvml.h calls it the time since 1970; it may be the time since boot.
+    0 if the timestamp is of no use. nvml.h calls it the time since 1970; it may be the time since boot.
     """
-    for offset in (_since_1970(clock), 0):
+    for offset in (_epoch_offset(clock), 0):
         when = stamp * 1000 + offset
-        if began - _NEAR <= when <= over + _NEAR:
-            return min(max(when, began), over)
+        if began - _NEAR <= when <= ended + _NEAR:
+            return min(max(when, began), ended)
     return 0
 
 
-def _since_1970(clock: Clock) -> int:
-    """The ns to add to a time since 1970 to get CLOCK_MONOTONIC: the two are read one after the other, so swiftly."""
+def _epoch_offset(clock: Clock) -> int:
+    """Return the ns to add to a time since 1970 to get CLOCK_MONOTONIC. Retried if the two clocks were read slowly."""
     for _ in range(3):
         before, wall, after = clock.monotonic(), clock.time(), clock.monotonic()
-        if after - before < _SWIFT:
+        if after - before < _INSTANT:
             break
     return after - wall

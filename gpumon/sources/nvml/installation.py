@@ -1,195 +1,207 @@
-"""The parts of NVIDIA's driver on this machine, by their files: no call is made, so none hangs and no GPU wakes."""
+"""Checks the files of NVIDIA's driver on this machine. No driver call is made, so none can hang or wake a GPU."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.common.checkup import Check, Condition
 from gpumon.common.text import clean
 from gpumon.model.units import counted
 from gpumon.sources.nvml.library import SHARED, SONAME, is_absent
-from gpumon.sources.nvml.sysfs import DRIVER, PCI_DEVICES, gpus_on, kernel_driver, line_of
+from gpumon.sources.nvml.sysfs import DRIVER, PCI_DEVICES, kernel_driver, list_gpus, read_line
 
-_CONTROL = "nvidiactl"
-_OF_GPU = re.compile(r"nvidia\d+$")
-_OF_WSL = "/usr/lib/wsl/"
+_CONTROL_NODE = "nvidiactl"
+_GPU_NODE = re.compile(r"nvidia\d+$")
+_WSL_FOLDER = "/usr/lib/wsl/"
 _NO_DRIVER = "no kernel driver"
 _INSTALL = "install NVIDIA's driver, then restart the machine"
 _PASS_IN = "in a container, pass the GPUs in, as with 'docker run --gpus all'"
-_KEPT_AWAY = "a GPU may have failed to start (see 'dmesg'), or be kept from this container or job"
+_MISSING_GPU = "a GPU may have failed to start (see 'dmesg'), or be hidden from this container or job"
 
 
-class Installation(NamedTuple):
-    """Parts that were found."""
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The parts of the driver on this machine."""
 
     sees_bus: bool = True
-    """Whether the PCI bus can be looked at: a sandbox may hide it."""
+    """False if a sandbox hides the PCI bus."""
     gpus: tuple[tuple[str, str], ...] = ()
-    """PCI address of each NVIDIA GPU, and the kernel driver that is bound to it; empty for none."""
+    """PCI address of each NVIDIA GPU, and the kernel driver bound to it; empty if none."""
     sees_modules: bool = True
-    """Whether the modules of the kernel can be looked at."""
+    """False if the kernel's modules are hidden."""
     module: str = ""
-    """Version of the kernel module that is loaded; empty for none."""
+    """Version of the loaded kernel module; empty if none."""
     library: str = ""
-    """Path of the driver's library; its bare name where the kernel hides where it lies; empty for none."""
-    unloadable: str = ""
-    """Why a library that is there cannot be loaded."""
+    """Path of the driver's library, or only its name if the kernel hides the path; empty if not installed."""
+    load_error: str = ""
+    """Why the library cannot be loaded though it is installed."""
     nodes: tuple[tuple[str, bool], ...] = ()
-    """Names of device files in /dev, and whether their modes let this user open each."""
+    """Name of each device file in /dev, and whether its mode lets this user open it."""
     is_wsl: bool = False
 
     @property
     def bound(self) -> int:
-        """Number of GPUs that NVIDIA's kernel driver has."""
+        """Number of GPUs bound to NVIDIA's kernel driver."""
         return sum(driver == DRIVER for _, driver in self.gpus)
 
     @property
     def library_version(self) -> str:
-        """Version of the library, as its file is named; empty where it is not."""
-        found = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", os.path.realpath(self.library)) if self.library else None
-        return found[1] if found else ""
+        """Version of the library from the name of its file; empty if unknown."""
+        match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", os.path.realpath(self.library)) if self.library else None
+        return match[1] if match else ""
 
 
-def installation(
-    root: str = "", library: Callable[[], str] | None = None, may_open: Callable[[str], bool] | None = None
+def find_installation(
+    root: str = "", find_library: Callable[[], str] | None = None, may_open: Callable[[str], bool] | None = None
 ) -> Installation:
-    """Look at this machine; `root` is put before the paths of sysfs and /dev.
+    """Find the parts of the driver. `root` is prepended to the paths of sysfs and /dev.
 
-    `library` finds the library's path, empty for none, or raises OSError where it cannot be loaded; `may_open` tells
-    whether the mode of a device file lets this user open it.
+    `find_library` returns the library's path, empty if it is not installed, and raises OSError if it cannot be loaded;
+    `may_open` returns whether the mode of a device file lets this user open it.
     """
     may_open = may_open or _may_open
-    names, devices, modules = _listed(f"{root}/dev"), f"{root}{PCI_DEVICES}", f"{root}/sys/module"
-    nodes = sorted(name for name in names if name == _CONTROL or _OF_GPU.match(name))
-    path = unloadable = ""
+    names, devices, modules = _list_folder(f"{root}/dev"), f"{root}{PCI_DEVICES}", f"{root}/sys/module"
+    nodes = sorted(name for name in names if name == _CONTROL_NODE or _GPU_NODE.match(name))
+    library = load_error = ""
     try:
-        path = (library or _library)()
+        library = (find_library or _find_library)()
     except OSError as error:
-        unloadable = clean(str(error))
+        load_error = clean(str(error))
     return Installation(
         sees_bus=os.path.isdir(devices),
-        gpus=tuple((address, clean(kernel_driver(f"{devices}/{address}"))) for address in gpus_on(devices)),
+        gpus=tuple((address, clean(kernel_driver(f"{devices}/{address}"))) for address in list_gpus(devices)),
         sees_modules=os.path.isdir(modules),
-        module=clean(line_of(f"{modules}/{DRIVER}/version")),
-        library=path,
-        unloadable=unloadable,
+        module=clean(read_line(f"{modules}/{DRIVER}/version")),
+        library=library,
+        load_error=load_error,
         nodes=tuple((name, may_open(f"{root}/dev/{name}")) for name in nodes),
         is_wsl="dxg" in names,
     )
 
 
-def checks(found: Installation, read: int) -> list[Check]:
-    """Judge the parts, from the bus upward: the first fault is the cause of those behind it.
+def check_installation(installation: Installation, gpu_count: int) -> list[Check]:
+    """Check the parts from the bus upward: the first fault causes those after it.
 
-    `read`: number of GPUs that the driver showed just now; where there are some, no part is more than a warning.
+    `gpu_count`: number of GPUs that were just read; if there are any, no part is worse than a warning.
     """
-    parts = [_library_check(found)]
-    if not found.is_wsl:
-        parts = [_bus_check(found, read), _module_check(found), *parts, _nodes_check(found, read)]
-    told = [part for part in parts if part is not None]
-    return [part._replace(condition=min(part.condition, Condition.WARNING)) for part in told] if read else told
+    checks: list[Check | None] = [_check_library(installation)]
+    if not installation.is_wsl:
+        checks = [
+            _check_bus(installation, gpu_count),
+            _check_module(installation),
+            *checks,
+            _check_nodes(installation, gpu_count),
+        ]
+    applicable = [check for check in checks if check is not None]
+    if not gpu_count:
+        return applicable
+    return [check._replace(condition=min(check.condition, Condition.WARNING)) for check in applicable]
 
 
-def _bus_check(found: Installation, read: int) -> Check | None:
+def _check_bus(installation: Installation, gpu_count: int) -> Check | None:
     name = "PCI bus"
-    if not found.gpus:
-        if found.library or found.module or not found.sees_bus:  # a sandbox may hide the bus, and not the driver
+    gpus = installation.gpus
+    if not gpus:
+        # A sandbox may hide the bus but not the driver.
+        if installation.library or installation.module or not installation.sees_bus:
             return None
         remedy = (
             "on a machine without one, 'gpumon tui' shows host and runs, and 'gpumon tui --source sim' a simulation"
         )
         return Check(name, Condition.FAULT, "no NVIDIA GPU is on the PCI bus", remedy)
-    text = counted(len(found.gpus), "NVIDIA GPU")
-    others = sorted({driver for _, driver in found.gpus} - {DRIVER})
+    text = counted(len(gpus), "NVIDIA GPU")
+    others = sorted({driver for _, driver in gpus} - {DRIVER})
     if not others:
-        if 0 < read < found.bound:
-            return Check(name, Condition.WARNING, f"{text}, of which the driver shows {read}", _KEPT_AWAY)
+        if 0 < gpu_count < installation.bound:
+            return Check(name, Condition.WARNING, f"{text}, of which the driver shows {gpu_count}", _MISSING_GPU)
         return Check(name, Condition.OK, text)
-    with_them = " and ".join(driver or _NO_DRIVER for driver in others)
-    if found.bound:
-        return Check(name, Condition.NOTE, f"{text}, {len(found.gpus) - found.bound} of them with {with_them}")
+    other_names = " and ".join(driver or _NO_DRIVER for driver in others)
+    if installation.bound:
+        return Check(name, Condition.NOTE, f"{text}, {len(gpus) - installation.bound} of them with {other_names}")
     remedies = []
     if "nouveau" in others:
         remedies.append(f"nouveau has no counters that could be read: {_INSTALL}")
     if any("vfio" in driver for driver in others):
         remedies.append("vfio gives a GPU to a virtual machine: run gpumon in that")
     if remedies:
-        return Check(name, Condition.FAULT, f"{text}, with {with_them}", "; ".join(remedies))
-    return Check(name, Condition.NOTE, f"{text}, with {with_them}")
+        return Check(name, Condition.FAULT, f"{text}, with {other_names}", "; ".join(remedies))
+    return Check(name, Condition.NOTE, f"{text}, with {other_names}")
 
 
-def _module_check(found: Installation) -> Check | None:
+def _check_module(installation: Installation) -> Check | None:
     name = "kernel module"
-    if not found.module:
-        if not found.gpus or any(driver for _, driver in found.gpus):
+    has_driver = any(driver for _, driver in installation.gpus)
+    if not installation.module:
+        if not installation.gpus or has_driver:
             return None
-        if not found.sees_modules:
-            return Check(name, Condition.NOTE, "kernel modules cannot be looked at here")
+        if not installation.sees_modules:
+            return Check(name, Condition.NOTE, "the kernel's modules are hidden here")
         remedy = "'sudo modprobe nvidia' loads it, or says why not (Secure Boot, or none for this kernel)"
         text = "NVIDIA's kernel module is not loaded"
-        return Check(name, Condition.FAULT, text, remedy if found.library else _INSTALL)
-    library = found.library_version
-    if library and library != found.module:
-        text = f"the driver's kernel module is of version {found.module}, its library of {library}"
+        return Check(name, Condition.FAULT, text, remedy if installation.library else _INSTALL)
+    library, module = installation.library_version, installation.module
+    if library and library != module:
+        text = f"the driver's kernel module has version {module}, its library {library}"
         remedy = (
             "the library is older: restart the container, or take it out of LD_LIBRARY_PATH"
-            if _numbers(library) < _numbers(found.module)
-            else "the driver was updated: restart the machine, or end all that use its GPUs and reload the module"
+            if _version_numbers(library) < _version_numbers(module)
+            else "the driver was updated: restart the machine, or end all programs on its GPUs and reload the module"
         )
         return Check(name, Condition.FAULT, text, remedy)
-    if found.gpus and not any(driver for _, driver in found.gpus):
-        text = f"NVIDIA's kernel module, version {found.module}, is loaded and drives no GPU"
-        return Check(name, Condition.FAULT, text, "'dmesg' says why, as a card of another branch of the driver")
-    return Check(name, Condition.OK, f"version {found.module}")
+    if installation.gpus and not has_driver:
+        text = f"NVIDIA's kernel module, version {module}, is loaded but drives no GPU"
+        return Check(name, Condition.FAULT, text, "'dmesg' says why, for example a card of another driver branch")
+    return Check(name, Condition.OK, f"version {module}")
 
 
-def _library_check(found: Installation) -> Check | None:
+def _check_library(installation: Installation) -> Check | None:
     name = "driver library"
-    if found.unloadable:
-        text = f"{SONAME} cannot be loaded: {found.unloadable}"
-        return Check(name, Condition.FAULT, text, "install the driver's libraries anew")
-    if found.library:
-        version = f", version {found.library_version}" if found.library_version else ""
-        if found.is_wsl and os.path.isabs(found.library) and not found.library.startswith(_OF_WSL):
+    if installation.load_error:
+        text = f"{SONAME} cannot be loaded: {installation.load_error}"
+        return Check(name, Condition.FAULT, text, "reinstall the driver's libraries")
+    library = installation.library
+    if library:
+        version = f", version {installation.library_version}" if installation.library_version else ""
+        if installation.is_wsl and os.path.isabs(library) and not library.startswith(_WSL_FOLDER):
             remedy = "remove the Linux driver: WSL has its own library, from the driver in Windows"
-            return Check(name, Condition.WARNING, f"{found.library}{version}, which is not WSL's", remedy)
-        return Check(name, Condition.OK, f"{found.library}{version}")
-    if found.is_wsl:
+            return Check(name, Condition.WARNING, f"{library}{version}, which is not WSL's", remedy)
+        return Check(name, Condition.OK, f"{library}{version}")
+    if installation.is_wsl:
         remedy = "install NVIDIA's driver in Windows; WSL gets its library from there"
-    elif found.module:
-        remedy = f"{_PASS_IN}; else install the driver's libraries of version {found.module}"
-    elif found.gpus:
-        remedy = _INSTALL if all(driver == "" for _, driver in found.gpus) else ""
+    elif installation.module:
+        remedy = f"{_PASS_IN}; else install the driver's libraries of version {installation.module}"
+    elif installation.gpus:
+        remedy = _INSTALL if all(driver == "" for _, driver in installation.gpus) else ""
     else:
         return Check(name, Condition.NOTE, f"{SONAME} was not found", _PASS_IN)
     return Check(name, Condition.FAULT, f"{SONAME} was not found", remedy)
 
 
-def _nodes_check(found: Installation, read: int) -> Check | None:
+def _check_nodes(installation: Installation, gpu_count: int) -> Check | None:
     name = "device files"
-    if not found.module:
+    if not installation.module:
         return None
-    closed = [node for node, may_open in found.nodes if not may_open]
+    closed = [node for node, may_open in installation.nodes if not may_open]
     if closed:
         remedy = f"'ls -l /dev/{closed[0]}' names the group that may: join it, or ask your admin"
         return Check(name, Condition.FAULT, f"this user may not open /dev/{closed[0]}", remedy)
-    names = {node for node, _ in found.nodes}
-    cards = names - {_CONTROL}
-    if not cards or _CONTROL not in names:
-        text = f"/dev/{_CONTROL} is missing" if cards else "there is no device file of a GPU in /dev"
+    names = {node for node, _ in installation.nodes}
+    cards = names - {_CONTROL_NODE}
+    if not cards or _CONTROL_NODE not in names:
+        text = f"/dev/{_CONTROL_NODE} is missing" if cards else "/dev has no device file of a GPU"
         return Check(name, Condition.FAULT, text, f"on the machine itself, 'sudo nvidia-smi' makes them; {_PASS_IN}")
-    if len(cards) < found.bound:
-        return Check(name, Condition.NOTE, f"of {len(cards)} of {counted(found.bound, 'GPU')}")
+    if len(cards) < installation.bound:
+        return Check(name, Condition.NOTE, f"of {len(cards)} of {counted(installation.bound, 'GPU')}")
     text = f"of {counted(len(cards), 'GPU')}, whose modes let this user open them"
-    if not read:
-        text += "; a container or a job may be kept from them all the same"
+    if not gpu_count:
+        text += "; a container or a job may still not be allowed to"
     return Check(name, Condition.OK, text)
 
 
-def _numbers(version: str) -> list[int]:
+def _version_numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
@@ -197,18 +209,18 @@ def _may_open(path: str) -> bool:
     return os.access(path, os.R_OK | os.W_OK)
 
 
-def _library() -> str:
-    """Path of the library; empty where there is none. Raises OSError where it cannot be loaded."""
+def _find_library() -> str:
+    """Return the path of the library; empty if it is not installed. Raises OSError if it cannot be loaded."""
     try:
-        loaded = SHARED.current is not None
+        is_loaded = SHARED.current is not None
     except OSError as error:
         if is_absent(error):
             return ""
         raise
-    return f"{SHARED.directory}/{SONAME}" if loaded and SHARED.directory else SONAME
+    return f"{SHARED.directory}/{SONAME}" if is_loaded and SHARED.directory else SONAME
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:

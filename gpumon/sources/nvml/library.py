@@ -1,8 +1,8 @@
-"""The driver's library, and the one place where its return codes become availabilities.
+"""The driver's library, and the only place that converts its return codes to availabilities.
 
-nvidia-ml-py names its structures and constants. Calls go to the library through prototypes and buffers
-that are made once: nvidia-ml-py builds a Python object for every process and calls twice for every
-list, which costs ten times the driver's own time.
+nvidia-ml-py names its structures and constants. The functions are called through prototypes and buffers made once:
+nvidia-ml-py creates a Python object per process and calls twice for every list, which costs ten times the driver's own
+time.
 """
 
 from __future__ import annotations
@@ -23,67 +23,67 @@ from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
 from gpumon.model.remedies import RESTART_MACHINE
 from gpumon.model.vendors import NVIDIA
-from gpumon.sources.nvml.sysfs import gpus_may_be_there
+from gpumon.sources.nvml.sysfs import may_have_gpu
 
 _SUCCESS, _NO_FUNCTION = int(pynvml.NVML_SUCCESS), int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class GpmPair:
-    """Two samples of one device: the newer one and the one before it, in turns."""
+    """Two samples of one device, the newer and the older in turns."""
 
     __slots__ = ("in_use", "samples")
 
     def __init__(self, samples: tuple[c_void_p, c_void_p]) -> None:
         self.samples = samples
         self.in_use = False
-        """Whether a call has them: then nobody may free them."""
+        """Whether a call uses them: then they must not be freed."""
 
 
 class GpmSamples:
-    """All pairs of one library. May be used from several threads, as long as none uses it after `free`."""
+    """All pairs of a library. Any thread may use it until `free`."""
 
     def __init__(self, find: Callable[[str], Callable[..., int] | None]) -> None:
-        """`find` gives the library's functions by name."""
+        """`find` returns a function of the library by name."""
         self._find = find
         self._all: list[GpmPair] = []
         self._spare: list[GpmPair] = []
 
     def borrow(self) -> tuple[int, GpmPair | None]:
-        """The driver's code, and a pair that belongs to the caller until `give_back`; None where there is no room."""
+        """Return the driver's code, and a pair for the caller until `give_back`; None if it cannot be allocated."""
         try:
             return _SUCCESS, self._spare.pop()
         except IndexError:
             pass  # another thread may have been quicker
-        codes = [self._allocate(), self._allocate()]
-        code = next((code for code, _ in codes if code != _SUCCESS), _SUCCESS)
+        results = [self._allocate(), self._allocate()]
+        code = next((code for code, _ in results if code != _SUCCESS), _SUCCESS)
         if code != _SUCCESS:
-            for done, sample in codes:
-                if done == _SUCCESS:
-                    self._release(sample)
+            for sample_code, sample in results:
+                if sample_code == _SUCCESS:
+                    self._free_sample(sample)
             return code, None
-        pair = GpmPair((codes[0][1], codes[1][1]))
+        pair = GpmPair((results[0][1], results[1][1]))
         self._all.append(pair)
         return _SUCCESS, pair
 
     def give_back(self, pair: GpmPair) -> None:
-        """Take a pair of which no call is under way. Asks the driver nothing."""
+        """Return a pair that no call uses. Makes no driver call."""
         self._spare.append(pair)
 
     def free(self) -> None:
-        """Free the pairs, but those that a call has; nobody uses any of them from then on."""
+        """Free all pairs except those in use by a call; none may be used from then on."""
         pairs, self._all = self._all, []
         self._spare = []
         for pair in pairs:
             if not pair.in_use:
                 for sample in pair.samples:
-                    self._release(sample)
+                    self._free_sample(sample)
 
     def _allocate(self) -> tuple[int, c_void_p]:
         sample = c_void_p()
         function = self._find("nvmlGpmSampleAlloc")
         return (function(byref(sample)) if function else _NO_FUNCTION), sample
 
-    def _release(self, sample: Any) -> None:
+    def _free_sample(self, sample: Any) -> None:
         function = self._find("nvmlGpmSampleFree")
         if function is not None:
             function(sample)
@@ -91,14 +91,14 @@ class GpmSamples:
 
 SONAME = "libnvidia-ml.so.1"
 _PLACES = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
-"""As the linker finds it, and where WSL has it: not every distribution tells the linker of that place."""
+"""The linker's search path, and WSL's folder, which not every distribution adds to it."""
 
 _FileKey = tuple[int, int]
 """Device and inode."""
 
 
 class SharedLibrary:
-    """The copies that this process has loaded; `current` is in use."""
+    """The copies of the library that this process has loaded; `current` is in use."""
 
     def __init__(self) -> None:
         self._current: ctypes.CDLL | None = None
@@ -107,11 +107,11 @@ class SharedLibrary:
 
     @property
     def current(self) -> ctypes.CDLL:
-        """The copy in use, loaded when there is none. Raises OSError where the library is not installed."""
+        """The copy in use, loaded on first use. Raises OSError if the library is not installed."""
         if self._current is None:
-            copy = _first()
+            copy = _load_first()
             self._directory = _directory_of(copy)
-            if self._directory and (key := _key(f"{self._directory}/{SONAME}")):
+            if self._directory and (key := _file_key(f"{self._directory}/{SONAME}")):
                 self._copies[key] = copy
             self.use(copy)
             return copy
@@ -119,47 +119,47 @@ class SharedLibrary:
 
     @property
     def directory(self) -> str:
-        """Directory of the file that the first copy was loaded from; empty before, and where the kernel hides it."""
+        """Directory that the first copy was loaded from; empty before, and if the kernel hides it."""
         return self._directory
 
-    def on_disk(self) -> ctypes.CDLL | None:
-        """Return the copy that lies where the current one was loaded from; None where that is the same, or unknown."""
+    def load_replacement(self) -> ctypes.CDLL | None:
+        """Return the copy that has replaced the current one on disk; None if there is none, or this is unknown."""
         path = f"{self._directory}/{SONAME}"
-        key = _key(path) if self._directory else None
+        key = _file_key(path) if self._directory else None
         if key is None or not self._copies:
             return None
         if key not in self._copies:
-            # The linker compares names before it looks at the file: by a name that it knows it would give the old one.
+            # The linker compares names before files, so a name that it knows would return the old copy.
             name = f"{self._directory}/{'./' * len(self._copies)}{SONAME}"
             try:
                 self._copies[key] = ctypes.CDLL(name)
-            except OSError:  # half-way through an upgrade
+            except OSError:  # in the middle of an upgrade
                 return None
-        found = self._copies[key]
-        return None if found is self._current else found
+        copy = self._copies[key]
+        return None if copy is self._current else copy
 
     def use(self, copy: ctypes.CDLL) -> None:
         """Make `copy` the current one, also for nvidia-ml-py."""
         self._current = pynvml.nvmlLib = copy
 
 
-def _first() -> ctypes.CDLL:
-    """The copy that is found first. Raises OSError: that of the first place where the file is there, and is none."""
+def _load_first() -> ctypes.CDLL:
+    """Load the library from the first place that has it. Raises OSError, preferably of a file that is not loadable."""
     errors = []
     for place in _PLACES:
         try:
-            return _loaded(place)
+            return _load(place)
         except OSError as error:
             errors.append(error)
     raise next((error for error in errors if not is_absent(error)), errors[0])
 
 
 def is_absent(error: OSError) -> bool:
-    """Whether the linker found no file, and not one that it cannot load."""
+    """Return whether the linker found no file, as opposed to one that it cannot load."""
     return "No such file" in str(error)
 
 
-def _loaded(place: str) -> ctypes.CDLL:
+def _load(place: str) -> ctypes.CDLL:
     copy = ctypes.CDLL(place)
     if not hasattr(copy, "nvmlShutdown"):
         raise OSError(f"{place}: is not the library of NVIDIA's driver")
@@ -167,37 +167,37 @@ def _loaded(place: str) -> ctypes.CDLL:
 
 
 def _directory_of(copy: ctypes.CDLL) -> str:
-    """The directory of the file that a copy was mapped from; empty where the kernel does not tell."""
+    """Return the directory of the file that a copy was mapped from; empty if the kernel hides it."""
     address = ctypes.cast(copy.nvmlShutdown, ctypes.c_void_p).value or 0
     try:
-        # Without pathlib, whose import would be a thirtieth of all that 'gpumon status' takes without a daemon.
+        # Without pathlib, whose import takes a thirtieth of the time of 'gpumon status' without a daemon.
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
             maps = file.read()
     except OSError:
         return ""
     for line in maps.splitlines():
-        place, *_ = line.split(maxsplit=1)
-        begin, _, end = place.partition("-")
+        span, *_ = line.split(maxsplit=1)
+        begin, _, end = span.partition("-")
         if int(begin, 16) <= address < int(end, 16):
             return os.path.dirname(line.split(maxsplit=5)[5])
     return ""
 
 
-def _key(path: str) -> _FileKey | None:
+def _file_key(path: str) -> _FileKey | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 SHARED = SharedLibrary()
-"""That of this process: the linker keeps one state for all."""
+"""One per process, because the linker keeps one state per process."""
 
 
 Function = Callable[..., int]
-"""Takes ctypes values and pointers to buffers, and gives a return code. Nothing checks them against the C signature but
-`tests/unit/test_nvml_memory.py`: a function that is called anew needs its row in `tests/nvml/signatures.py`."""
+"""Takes ctypes values and pointers to buffers, and returns a code. Only `tests/unit/test_nvml_memory.py` checks them
+against the C signature: a newly used function needs a row in `tests/nvml/signatures.py`."""
 
 SUCCESS = int(pynvml.NVML_SUCCESS)
 UNKNOWN = int(pynvml.NVML_ERROR_UNKNOWN)
@@ -236,40 +236,40 @@ _ADVICE: dict[int, str] = {
 
 
 _PCI_ADDRESS = struct.Struct("=16s20x32s")
-"""nvmlPciInfo_t: the address in 16 bytes, five numbers, the address in 32 bytes."""
+"""nvmlPciInfo_t: the address in 16 bytes, five integers, the address in 32 bytes."""
 
 
 def availability(code: int) -> Availability:
-    """Return the availability of a value after a return code."""
+    """Return the availability of a value that was read with this return code."""
     return _AVAILABILITY.get(code, Availability.FAILED)
 
 
-def unspoken(code: int) -> bool:
-    """Whether a driver says so of a version of a call that it does not have, or not for this GPU: an older may do."""
+def is_unsupported(code: int) -> bool:
+    """Return whether a code means that the driver, or this GPU, lacks a version of a call: an older one may work."""
     return availability(code) is Availability.NOT_SUPPORTED
 
 
 class Library:
-    """The driver's library, started. One for a process; `close` stops it, and so no call may be under way then.
+    """The initialized library, one per process. `close` shuts it down, so no call may be running then.
 
-    After an upgrade of the driver a new one goes through the new library: see `loader`.
+    After an upgrade of the driver, a new instance uses the new library: see `SharedLibrary`.
 
-    `find` may be called from several threads: whoever comes second writes the same function again.
+    Any thread may call `find`: if two look up the same function, the second stores it again.
     """
 
     def __init__(self, withheld: Mapping[str, Availability] = MappingProxyType({})) -> None:
-        """`withheld`: metrics that must not be asked for, and why.
+        """`withheld`: metrics that must not be read, and why.
 
-        Raises SourceError, with what to do, when there is no driver that answers.
+        Raises SourceError, with advice, if no driver answers.
         """
         self.withheld = withheld
-        self._copy = _started()
+        self._copy = _initialize()
         self._functions: dict[str, Function] = {}
         self.gpm_samples = GpmSamples(self.find)
         self.driver = self._versions()
 
     def find(self, *names: str) -> Function | None:
-        """The first of these functions that this driver has, newest name first."""
+        """Return the first of these functions that this driver has (newest name first); None if it has none."""
         for name in names:
             if name not in self._functions:
                 try:
@@ -282,40 +282,40 @@ class Library:
         return None
 
     def count(self) -> tuple[int, int]:
-        """Return code and number of devices."""
+        """Return the driver's code and the number of devices."""
         number = ctypes.c_uint()
         function = self.find("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
         return (function(ctypes.byref(number)) if function else -1), number.value
 
     def handle(self, index: int) -> tuple[int, Any]:
-        """Return code and handle of the device with this index."""
+        """Return the driver's code and the handle of the device with this index."""
         handle = ctypes.c_void_p()
         function = self.find("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
         return (function(ctypes.c_uint(index), ctypes.byref(handle)) if function else -1), handle
 
     def text(self, name: str, handle: Any) -> tuple[int, str]:
-        """Return code, and the text of a function such as nvmlDeviceGetName, made harmless; empty when it fails."""
+        """Return the driver's code and the cleaned text of a function such as nvmlDeviceGetName; empty on failure."""
         function = self.find(name)
         buffer = ctypes.create_string_buffer(256)
         code = function(handle, buffer, ctypes.c_uint(256)) if function else FUNCTION_NOT_FOUND
         return code, clean(buffer.value.decode("utf-8", "replace")) if code == SUCCESS else ""
 
     def minor(self, handle: Any) -> int:
-        """The number of the device file of a GPU; -1 where the driver does not give it."""
+        """Return the number of a GPU's device file; -1 if unknown."""
         number = ctypes.c_uint()
         function = self.find("nvmlDeviceGetMinorNumber")
         return number.value if function and function(handle, ctypes.byref(number)) == SUCCESS else -1
 
     def bus_address(self, handle: Any) -> str:
-        """The PCI address of a device, such as 00000000:65:00.0; empty where the driver does not give it."""
+        """Return the PCI address of a device, such as 00000000:65:00.0; empty if unknown."""
         info = pynvml.nvmlPciInfo_t()
         function = self.find("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
         if function is None or function(handle, ctypes.byref(info)) != SUCCESS:
             return ""
-        # The second, longer copy of the address came with v3; before, nothing is written there.
+        # The second, longer copy of the address came with v3; older versions leave it empty.
         copies = (_PCI_ADDRESS.unpack_from(info)[1], _PCI_ADDRESS.unpack_from(info)[0])
-        found = next((text for copy in copies if (text := copy.partition(b"\0")[0])), b"")
-        return clean(found.decode("ascii", "replace"))
+        address = next((text for copy in copies if (text := copy.partition(b"\0")[0])), b"")
+        return clean(address.decode("ascii", "replace"))
 
     def _versions(self) -> Driver:
         buffer = ctypes.create_string_buffer(96)
@@ -331,25 +331,25 @@ class Library:
         return Driver(version, f"{NVIDIA.runtime} {number.value // 1000}.{number.value % 1000 // 10}")
 
     def close(self) -> None:
-        """Stop the library. Never raises: a driver that is gone needs no goodbye."""
+        """Shut the library down. Never raises: a failure to do so has no consequence."""
         self.gpm_samples.free()
         function = self.find("nvmlShutdown")
         if function is not None:
             function()
 
 
-def _started() -> ctypes.CDLL:
-    """The library that the kernel's part of the driver takes. Raises SourceError."""
+def _initialize() -> ctypes.CDLL:
+    """Initialize the copy of the library that matches the kernel module, and return it. Raises SourceError."""
     try:
         copy = SHARED.current
     except OSError as error:
         if is_absent(error):
-            no_gpu = "" if gpus_may_be_there() else "no NVIDIA GPU is on the PCI bus, and "
+            no_gpu = "" if may_have_gpu() else "no NVIDIA GPU is on the PCI bus, and "
             raise SourceError(no_gpu + advice(LIBRARY_NOT_FOUND)) from error
         raise SourceError(f"the NVIDIA driver's library cannot be loaded ({clean(str(error))})") from error
-    code = _start(copy)
-    if code == VERSION_MISMATCH and (newer := SHARED.on_disk()) is not None:
-        code = _start(newer)
+    code = _call_init(copy)
+    if code == VERSION_MISMATCH and (newer := SHARED.load_replacement()) is not None:
+        code = _call_init(newer)
         if code == SUCCESS:
             SHARED.use(newer)
             return newer
@@ -358,12 +358,12 @@ def _started() -> ctypes.CDLL:
     return copy
 
 
-def _start(copy: ctypes.CDLL) -> int:
+def _call_init(copy: ctypes.CDLL) -> int:
     function = getattr(copy, "nvmlInitWithFlags", None)
     return int(function(ctypes.c_uint(0)) if function is not None else copy.nvmlInit_v2())
 
 
 def advice(code: int) -> str:
-    """One line on why no GPU can be read, and what to do."""
+    """Return one line on why no GPU can be read, and what to do."""
     known = _ADVICE.get(code)
     return known or f"the NVIDIA driver does not answer ({clean(str(pynvml.NVMLError(code)))}): try 'nvidia-smi'"

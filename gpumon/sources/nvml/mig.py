@@ -1,168 +1,170 @@
-"""MIG: whether a GPU is divided, and the handles of its instances."""
+"""MIG: whether a GPU is divided, its instances, and reading one instance like a device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint, c_void_p
+from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.sources.nvml import processes
 from gpumon.sources.nvml.calls import DeviceCalls
-from gpumon.sources.nvml.executor import AnyInquiry, Inquiry, Lanes
-from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
+from gpumon.sources.nvml.executor import AnyCall, PendingCall, WorkerPool
+from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS, Library, availability
-from gpumon.sources.nvml.processes import DeviceProcesses, Held
+from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses, ListedProcess
 from gpumon.sources.nvml.readings import MEMORY_CALL, Call
 from gpumon.sources.nvml.utilization import UtilizationSamples
-from gpumon.sources.nvml.values import AGAIN, UNSUPPORTED, AnswerRow, CallCost, DeviceAnswers, Read
+from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, Read, ValueRow
 
 
-class DeviceReading(NamedTuple):
-    """All that one device gives at one tick."""
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """Everything that was read from one device at one tick."""
 
     sample: Sample
-    processes: Sequence[Held] | None = None
-    """Those that are known; None where none were asked for. Where they are not all, the device's `missing` says why."""
+    processes: Sequence[ListedProcess] | None = None
+    """None if they were not read. If they are incomplete, the device's `missing` says why."""
     utilization_samples: UtilizationSamples = ()
-    """The driver's own that are new; mostly none, as they come several seconds at once."""
-    is_divided_anew: bool = False
-    """Whether it has other MIG instances than before."""
+    """New samples of the driver's own; usually none, as they come in batches every few seconds."""
+    instances_changed: bool = False
+    """Whether the MIG instances have changed."""
 
 
 INSTANCES = "gpu.mig_instances"
 UTILIZATION = "gpu.utilization"
 MODE_EVERY = 30.0
-"""Seconds between two looks at a GPU that is whole. One that is divided meanwhile is seen at once: it has no
-utilization any more. One that is divided is looked at every 2 s."""
+"""Seconds between two checks of an undivided GPU. If it is divided meanwhile, this is noticed at once, because its
+utilization is missing. The instances of a divided GPU are checked every 2 s."""
 _SOON = 0.5
-"""Seconds between two looks at least."""
+"""Minimum seconds between two checks."""
 SEARCH_EVERY = 30.0
-"""Seconds between two looks at all its places."""
-UNTOLD = (
+"""Seconds between two searches of all places."""
+UNSUPPORTED_WITH_MIG = (
     "gpu.utilization", "gpu.memory_utilization", "gpu.encoder_utilization", "gpu.decoder_utilization",
     "gpu.jpeg_utilization", "gpu.optical_flow_utilization", "gpu.utilization_low", "gpu.idle_share",
 )  # fmt: skip
-"""Metrics of the work of a GPU: nvml.h says of each that it is not supported where MIG is on."""
-_MOST = 64
-"""Places that are looked at: a GPU of today has 7."""
+"""nvml.h says of each that it is not supported in MIG mode."""
+_MOST_PLACES = 64
+"""Places that are searched; current GPUs have 7."""
 
 
-def explained(missing: Mapping[str, Availability]) -> dict[str, Availability]:
-    """The reasons of a GPU that MIG divides."""
-    unspoken = Availability.NOT_SUPPORTED
+def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availability]:
+    """Return the reasons of a GPU in MIG mode, which explains why some metrics are not supported."""
     return {
-        name: Availability.IN_MIG_MODE if why is unspoken and name in UNTOLD else why for name, why in missing.items()
+        name: Availability.IN_MIG_MODE if why is Availability.NOT_SUPPORTED and name in UNSUPPORTED_WITH_MIG else why
+        for name, why in missing.items()
     }
 
 
-class Mig:
-    """MIG of one GPU, as its driver told last."""
+class MigMode:
+    """MIG mode of one GPU and the handles of its instances, as of the last `refresh`."""
 
-    def __init__(self, library: Library, answers: DeviceAnswers) -> None:
-        self._answers = answers
-        self._mode = library.find("nvmlDeviceGetMigMode")
-        self._places = library.find("nvmlDeviceGetMaxMigDeviceCount")
-        self._by_index = library.find("nvmlDeviceGetMigDeviceHandleByIndex")
-        self._is_told = False
-        """Whether this GPU has ever answered."""
-        self._looked_at = self._searched_at = -inf
-        self._was_busy_known = False
-        """Whether the GPU had a utilization at the last look: that it has none is then news."""
-        self._most = 0
+    def __init__(self, library: Library, device: DeviceValues) -> None:
+        self._device = device
+        self._get_mode = library.find("nvmlDeviceGetMigMode")
+        self._get_count = library.find("nvmlDeviceGetMaxMigDeviceCount")
+        self._get_handle = library.find("nvmlDeviceGetMigDeviceHandleByIndex")
+        self._has_succeeded = False
+        self._refreshed_at = self._searched_at = -inf
+        self._had_utilization = False
+        """Whether the GPU had a utilization at the last refresh: that it is missing now is then new."""
+        self._places = 0
         self.cost = CallCost("nvmlDeviceGetMigMode")
         self.is_on = False
         self.handles: Mapping[int, int] = {}
-        """Of the instances, by their place on the GPU."""
-        self.due = inf if self._mode is None else 0.0
-        """Seconds: when it is to be asked again."""
+        """Handles of the instances by their place on the GPU."""
+        self.due = inf if self._get_mode is None else 0.0
+        """Seconds: when to refresh it."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the last look was answered."""
-        return INSTANCES in self._answers.values
+        """Whether the last refresh succeeded."""
+        return INSTANCES in self._device.values
 
-    def is_due(self, now: float) -> bool:
-        """Whether a GPU that has no utilization may have been divided since the last look."""
-        return not self.is_on and self._is_told and (self._was_busy_known or now - self._looked_at >= AGAIN)
+    def may_be_due(self, now: float) -> bool:
+        """Return whether a GPU without a utilization may have been divided since the last refresh."""
+        return not self.is_on and self._has_succeeded and (self._had_utilization or now - self._refreshed_at >= RETRY)
 
-    def look(self, handle: Any, now: float) -> None:
-        """Ask again. What was known stays where the driver answers with an error."""
-        self._looked_at, self._was_busy_known = now, UTILIZATION in self._answers.values
-        code = self.cost.timed(self._answers.clock, self._ask, handle, now)
+    def refresh(self, handle: Any, now: float) -> None:
+        """Read the mode and the handles; on an error the known ones stay."""
+        self._refreshed_at, self._had_utilization = now, UTILIZATION in self._device.values
+        code = self.cost.measure(self._device.clock, self._read, handle, now)
         why = availability(code)
         if why is Availability.OK:
-            self._is_told = True
-            self._answers.give(INSTANCES, float(len(self.handles)))
-            self.due = now + (AGAIN if self.is_on else MODE_EVERY)
+            self._has_succeeded = True
+            self._device.set(INSTANCES, float(len(self.handles)))
+            self.due = now + (RETRY if self.is_on else MODE_EVERY)
         else:
-            self._answers.lack(INSTANCES, why)
-            self.due = now + (UNSUPPORTED if why is Availability.NOT_SUPPORTED and not self._is_told else AGAIN)
+            self._device.set_missing(INSTANCES, why)
+            is_unsupported = why is Availability.NOT_SUPPORTED and not self._has_succeeded
+            self.due = now + (RETRY_UNSUPPORTED if is_unsupported else RETRY)
 
-    def look_soon(self, now: float) -> None:
-        """Look again soon: an instance does not answer, and may be gone."""
-        self.due = min(self.due, max(now, self._looked_at + _SOON))
+    def refresh_soon(self, now: float) -> None:
+        """Schedule a refresh, because an instance does not answer and may be gone."""
+        self.due = min(self.due, max(now, self._refreshed_at + _SOON))
 
-    def _ask(self, handle: Any, now: float) -> int:
-        """Ask for the mode, and where it is on for the instances; return the driver's code."""
+    def _read(self, handle: Any, now: float) -> int:
+        """Read the mode and, if it is on, the handles; return the driver's code."""
         current, pending = c_uint(), c_uint()
-        code = self._mode(handle, byref(current), byref(pending)) if self._mode else FUNCTION_NOT_FOUND
+        code = self._get_mode(handle, byref(current), byref(pending)) if self._get_mode else FUNCTION_NOT_FOUND
         if code == SUCCESS:
             self.is_on = current.value != 0
             if self.is_on:
-                return self._find(handle, now)
-            self.handles, self._most = {}, 0
+                return self._read_handles(handle, now)
+            self.handles, self._places = {}, 0
         return code
 
-    def _find(self, handle: Any, now: float) -> int:
-        """Ask for the handle at each place; what was known stays where one fails.
+    def _read_handles(self, handle: Any, now: float) -> int:
+        """Read the handle at each place; if one fails, the known ones stay.
 
-        Drivers fill the places in their order, so mostly no place is asked for but those and the one behind them.
+        Drivers fill the places in order, so usually only the known places and the next one are read.
         """
-        if self._places is None or self._by_index is None:
+        if self._get_count is None or self._get_handle is None:
             return FUNCTION_NOT_FOUND
-        number, instance, found = c_uint(), c_void_p(), dict[int, int]()
-        is_search = now - self._searched_at >= SEARCH_EVERY or not self._most
+        count, instance, handles = c_uint(), c_void_p(), dict[int, int]()
+        is_search = now - self._searched_at >= SEARCH_EVERY or not self._places
         if is_search:
-            code = self._places(handle, byref(number))
+            code = self._get_count(handle, byref(count))
             if code != SUCCESS:
                 return code
-            self._most = min(number.value, _MOST)
+            self._places = min(count.value, _MOST_PLACES)
         last = max(self.handles, default=-1)
-        for place in range(self._most):
-            code = self._by_index(handle, c_uint(place), byref(instance))
+        for place in range(self._places):
+            code = self._get_handle(handle, c_uint(place), byref(instance))
             if code == SUCCESS and instance.value:
-                found[place] = instance.value
+                handles[place] = instance.value
             elif code not in (SUCCESS, NOT_FOUND):
                 return code
             elif place > last and not is_search:
                 break
-        self.handles = found
+        self.handles = handles
         if is_search:
             self._searched_at = now
         return SUCCESS
 
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
-_OWN = frozenset((*MEMORY_CALL.metrics, *GPM_METRICS, processes.METRIC))
-_LACKS = {
+_OWN_METRICS = frozenset((*MEMORY_CALL.metrics, *GPM_METRICS, UNATTRIBUTED))
+_MISSING = {
     **dict.fromkeys(FROM_DRIVERS, Availability.OF_WHOLE_GPU),
-    **dict.fromkeys(UNTOLD, Availability.IN_MIG_MODE),
-    **dict.fromkeys(_OWN, Availability.NOT_SUPPORTED),
+    **dict.fromkeys(UNSUPPORTED_WITH_MIG, Availability.IN_MIG_MODE),
+    **dict.fromkeys(_OWN_METRICS, Availability.NOT_SUPPORTED),
 }
-_SURE_FOR = 30.0
-"""Seconds until an instance that answers is asked again who it is: another one may have come in its place."""
+_IDENTITY_VALID_FOR = 30.0
+"""Seconds before the identity of an instance is checked again: another one may have replaced it."""
 _OK = Availability.OK
 
 
-class InstanceIdentity(NamedTuple):
-    """Answers of the driver about one instance; it is another one where any of them differs."""
+@dataclass(frozen=True, slots=True)
+class InstanceIdentity:
+    """Identity of an instance; if any field differs, it is another instance."""
 
     place: int
     handle: int
@@ -171,17 +173,17 @@ class InstanceIdentity(NamedTuple):
     gpu_instance: int
 
 
-class Parent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parent:
     """The GPU of an instance."""
 
     handle: Any
     uuid: str
-    number: int
-    """Its index."""
+    index: int
 
 
 def identify_instance(library: Library, place: int, handle: int) -> InstanceIdentity | None:
-    """Ask for the identity of an instance; None of one that does not say it, or is gone meanwhile."""
+    """Read the identity of an instance; None if this fails, or the instance is gone meanwhile."""
     pointer, number = c_void_p(handle), c_uint()
     _, uuid = library.text("nvmlDeviceGetUUID", pointer)
     _, name = library.text("nvmlDeviceGetName", pointer)
@@ -191,12 +193,12 @@ def identify_instance(library: Library, place: int, handle: int) -> InstanceIden
 
 
 class MigInstance:
-    """Reads one instance: its memory, its processes and, where there is GPM, what its part of the GPU does."""
+    """Reads one instance: its memory, its processes and, with GPM, the activity of its part of the GPU."""
 
     instances: tuple[MigInstance, ...] = ()
-    """None: an instance is not divided further."""
-    asking: tuple[AnyInquiry, ...] = ()
-    """None: all that it asks is asked by `read`."""
+    """Always empty: an instance is not divided further."""
+    pending_calls: tuple[AnyCall, ...] = ()
+    """Always empty: `read` makes all calls."""
 
     def __init__(self, library: Library, parent: Parent, identity: InstanceIdentity, clock: Clock) -> None:
         self._library = library
@@ -204,168 +206,175 @@ class MigInstance:
         self.uuid = identity.uuid
         self.handle = c_void_p(identity.handle)
         self._clock = clock
-        self._answers = DeviceAnswers(clock, {**_LACKS, **library.withheld})
-        self._row = AnswerRow(_NAMES)
+        self._latest = DeviceValues(clock, {**_MISSING, **library.withheld})
+        self._row = ValueRow(_NAMES)
         self.device = Device(
-            identity.uuid, parent.number, identity.name, dict(self._answers.missing), parent=parent.uuid,
+            identity.uuid, parent.index, identity.name, dict(self._latest.missing), parent=parent.uuid,
             instance=identity.place,
         )  # fmt: skip
-        gpm = Call(GPM_METRICS, GPM_EVERY, partial(_gpm, parent.handle, identity.gpu_instance), "nvmlGpmMigSampleGet")
+        gpm = Call(
+            GPM_METRICS, GPM_EVERY, partial(_bind_gpm, parent.handle, identity.gpu_instance), "nvmlGpmMigSampleGet"
+        )
         self._calls = DeviceCalls(
-            library, self.handle, parent.number + identity.place, self._answers, library.withheld.keys(),
+            library, self.handle, parent.index + identity.place, self._latest, library.withheld.keys(),
             table=(MEMORY_CALL, gpm), fallbacks=(),
         )  # fmt: skip
-        self._processes = DeviceProcesses(
-            library, self._answers, parent.number + identity.place, clock, has_shares=False
-        )
-        self._told: dict[str, Availability] = {}
+        self._processes = DeviceProcesses(library, self._latest, parent.index + identity.place, clock, has_shares=False)
+        self._published_missing: dict[str, Availability] = {}
         self._size = NAN
-        self._sure_until = clock.monotonic() / SECOND + _SURE_FOR
+        self._identity_valid_until = clock.monotonic() / SECOND + _IDENTITY_VALID_FOR
         self.successor: InstanceIdentity | None = None
-        """The one that has come in its place; None while there is none. Any thread may read it."""
+        """The instance that has replaced it; None if there is none. Any thread may read it."""
 
     @property
     def state(self) -> Availability:
-        """Whether it answers, and if not, why; may be asked from any thread."""
+        """OK, or why the instance does not answer; any thread may read it."""
         return self._calls.state
 
     @property
     def failure(self) -> int:
-        """The driver's code where the state is not OK; may be asked from any thread."""
+        """The driver's code if the state is not OK; any thread may read it."""
         return self._calls.failure
 
     def costs(self) -> list[CallCost]:
-        """Return what each call has cost here so far; may be called from any thread."""
+        """Return the cost of each driver function so far; any thread may call this."""
         return [*self._calls.costs(), *self._processes.costs]
 
     def read(self, now: float) -> DeviceReading:
-        """All that is due; metrics that are not keep their last value. `now` in seconds."""
-        answers = self._answers
-        self._calls.ask(now)
+        """Make the calls that are due; other metrics keep their last value. `now` in seconds."""
+        latest = self._latest
+        self._calls.read(now)
         if self.state is _OK:
-            self._see_another(answers.values.get("gpu.memory_total", NAN), now)
+            self._check_identity(latest.values.get("gpu.memory_total", NAN), now)
             processes = self._processes.read(self.handle, now)
         else:
-            processes = self._processes.unknown(self.state)
-            self._sure_until = 0.0  # what answers next may be another one
-        if answers.missing != self._told:
-            self._told = answers.missing.copy()
-            missing = {name: why for name, why in self._told.items() if name not in answers.values}
+            processes = self._processes.set_unknown(self.state)
+            self._identity_valid_until = 0.0  # when it answers again, it may be another instance
+        if latest.missing != self._published_missing:
+            self._published_missing = latest.missing.copy()
+            missing = {name: why for name, why in self._published_missing.items() if name not in latest.values}
             self.device = self.device._replace(missing=missing)
         sample = Sample(
             device=self.device,
             state=self.state,
-            values=self._row.of(answers),
-            monotonic_ns=answers.read_at_ns,
-            counters_monotonic_ns=answers.counters_at_ns,
+            values=self._row.build(latest),
+            monotonic_ns=latest.read_at_ns,
+            counters_monotonic_ns=latest.counters_at_ns,
         )
         return DeviceReading(sample, processes)
 
-    def _see_another(self, size: float, now: float) -> None:
-        """Ask who it is, where its size in bytes is not that of before, and now and then: here, where it may hang."""
+    def _check_identity(self, size: float, now: float) -> None:
+        """Read the identity from time to time, and at once if the size in bytes has changed.
+
+        This happens in the thread of the instance, because the calls may hang.
+        """
         is_resized = is_known(size) and is_known(self._size) and size != self._size
         if not is_known(self._size):
             self._size = size
-        if not is_resized and now < self._sure_until:
+        if not is_resized and now < self._identity_valid_until:
             return
         identity = identify_instance(self._library, self.identity.place, self.identity.handle)
         if identity is not None:
-            self._sure_until = now + _SURE_FOR
+            self._identity_valid_until = now + _IDENTITY_VALID_FOR
             if is_resized or identity != self.identity:
                 self.successor = identity
 
 
-def _gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:
-    """GPM of an instance: the driver takes a sample of it by its GPU and its number there."""
+def _bind_gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:
+    """Bind GPM of an instance: the driver samples it by the handle of its GPU and its number there."""
     names = ("nvmlGpmQueryDeviceSupport", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet")
-    support, sample, calculate = (library.find(name) for name in names)
-    if support is None or sample is None or calculate is None:
+    support, sample, compute = (library.find(name) for name in names)
+    if support is None or sample is None or compute is None:
         return None
     number = c_uint(gpu_instance)
-    return GpmReading(
+    return GpmReader(
         library,
-        (lambda _, answer: support(parent, answer), lambda _, buffer: sample(parent, number, buffer), calculate),
+        (lambda _, result: support(parent, result), lambda _, buffer: sample(parent, number, buffer), compute),
     )
 
 
-_PATIENCE = round(0.3 * SECOND)
-"""ns that a look waits for new instances to say who they are: those that take longer are there with a later look."""
-_Asked = Inquiry[InstanceIdentity | None]
+_TIMEOUT = round(0.3 * SECOND)
+"""ns that a refresh waits for the identities of new instances; the slower ones appear with a later refresh."""
+_IdentityCall = PendingCall[InstanceIdentity | None]
 
 
 class MigInstances:
-    """Looks for the instances of a GPU; one thread at a time may ask it."""
+    """Finds the instances of a GPU. Only one thread at a time may use it."""
 
-    def __init__(self, library: Library, parent: Parent, answers: DeviceAnswers, clock: Clock) -> None:
+    def __init__(self, library: Library, parent: Parent, device: DeviceValues, clock: Clock) -> None:
         self._library = library
         self._parent = parent
         self._clock = clock
-        self._mig = Mig(library, answers)
-        self._asked: dict[tuple[int, int], _Asked] = {}
-        """Inquiries of instances that have not said yet who they are, by place and handle."""
-        self._silent: set[str] = set()
-        """UUIDs of those that did not answer at the last tick, or are others by now."""
-        self.due = self._mig.due
-        """Seconds: when to look next."""
+        self._mode = MigMode(library, device)
+        self._pending: dict[tuple[int, int], _IdentityCall] = {}
+        """Calls for the identity of new instances that have not returned, by place and handle."""
+        self._failing: set[str] = set()
+        """UUIDs of the instances that did not answer at the last tick, or have been replaced."""
+        self.due = self._mode.due
+        """Seconds: when to refresh."""
         self.is_on = False
-        """Whether the GPU is in MIG mode, with instances or without."""
+        """Whether the GPU is in MIG mode, with or without instances."""
         self.is_divided = False
-        """Whether its instances, of which there may be none, have what runs on it. Not where they may not be seen."""
-        self.all: tuple[MigInstance, ...] = ()
-        """In the order of their places; set as a whole, so any thread may read it."""
+        """Whether all processes of the GPU run on its instances, if any. False if the instances are not visible."""
+        self.instances: tuple[MigInstance, ...] = ()
+        """Ordered by place. Replaced as a whole, so any thread may read it."""
 
     @property
     def cost(self) -> CallCost:
-        """Of all that a look asks."""
-        return self._mig.cost
+        """The cost of all calls of a refresh."""
+        return self._mode.cost
 
     @property
-    def asking(self) -> tuple[AnyInquiry, ...]:
-        """Inquiries that have let a look go by; may be asked from any thread."""
-        return tuple(self._asked.values())
+    def pending_calls(self) -> tuple[AnyCall, ...]:
+        """Calls that outlasted a refresh; any thread may read them."""
+        return tuple(self._pending.values())
 
     def may_be_due(self, now: float) -> bool:
-        """Whether a GPU of which the utilization is not known may have been divided since the last look."""
-        return self._mig.is_due(now)
+        """Return whether a GPU without a utilization may have been divided since the last refresh."""
+        return self._mode.may_be_due(now)
 
-    def watch(self, now: float) -> None:
-        """Look soon where an instance does not answer any more, as it may be gone, or is another one."""
-        silent = {one.uuid for one in self.all if one.state is not _OK or one.successor}
-        if silent - self._silent:
-            self._mig.look_soon(now)
-            self.due = self._mig.due
-        self._silent = silent
+    def check_instances(self, now: float) -> None:
+        """Refresh soon if an instance has stopped answering, and so may be gone, or has been replaced."""
+        failing = {instance.uuid for instance in self.instances if instance.state is not _OK or instance.successor}
+        if failing - self._failing:
+            self._mode.refresh_soon(now)
+            self.due = self._mode.due
+        self._failing = failing
 
-    def look(self, now: float) -> bool:
-        """Ask the driver, and return whether anything is other than before."""
-        mig, before = self._mig, (self.is_on, self.all)
-        mig.look(self._parent.handle, now)
-        places = sorted(mig.handles.items())
-        known = {(one.identity.place, one.identity.handle): one for one in self.all}
+    def refresh(self, now: float) -> bool:
+        """Read mode and instances from the driver, and return whether anything has changed."""
+        mode, before = self._mode, (self.is_on, self.instances)
+        mode.refresh(self._parent.handle, now)
+        places = sorted(mode.handles.items())
+        known = {(instance.identity.place, instance.identity.handle): instance for instance in self.instances}
         identities = self._identify([place for place in places if place not in known])
-        found: dict[str, MigInstance] = {}
+        instances: dict[str, MigInstance] = {}
         for place in places:
-            one = known.get(place)
-            identity = one.successor if one else identities.get(place)
+            instance = known.get(place)
+            identity = instance.successor if instance else identities.get(place)
             if identity is not None:
-                one = MigInstance(self._library, self._parent, identity, self._clock)
-            if one is None:
-                mig.look_soon(now)
+                instance = MigInstance(self._library, self._parent, identity, self._clock)
+            if instance is None:
+                mode.refresh_soon(now)
             else:
-                found.setdefault(one.uuid, one)
-        self.is_on, self.all, self.due = mig.is_on, tuple(found.values()), mig.due
-        self.is_divided = mig.is_on and (mig.is_known or bool(found))
-        return (self.is_on, self.all) != before
+                instances.setdefault(instance.uuid, instance)
+        self.is_on, self.instances, self.due = mode.is_on, tuple(instances.values()), mode.due
+        self.is_divided = mode.is_on and (mode.is_known or bool(instances))
+        return (self.is_on, self.instances) != before
 
     def _identify(self, new: Sequence[tuple[int, int]]) -> dict[tuple[int, int], InstanceIdentity]:
-        """Ask new instances who they are, by place and handle; one whose calls hang must not hold up its GPU."""
-        late = {place: one for place, one in self._asked.items() if one.is_under_way or place in new}
-        asked = {place: _Asked(partial(identify_instance, self._library, *place)) for place in new if place not in late}
-        if asked:
-            asker = Lanes(self._clock)  # of this look alone: the next one that finds something may be days away
-            asker.ask([*asked.values()], _PATIENCE)
-            asker.close()
-        self._asked = {**late, **asked}
-        ended = [place for place, one in self._asked.items() if not one.is_under_way]
-        answers = {place: self._asked.pop(place).take() for place in ended}
-        return {place: identity for place, identity in answers.items() if identity is not None}
+        """Read the identities of new instances by place and handle. A call that hangs does not block the GPU."""
+        late = {place: call for place, call in self._pending.items() if call.is_running or place in new}
+        started = {
+            place: _IdentityCall(partial(identify_instance, self._library, *place))
+            for place in new
+            if place not in late
+        }
+        if started:
+            executor = WorkerPool(self._clock)  # for this refresh alone: new instances may be days apart
+            executor.run([*started.values()], _TIMEOUT)
+            executor.close()
+        self._pending = {**late, **started}
+        ended = [place for place, call in self._pending.items() if not call.is_running]
+        results = {place: self._pending.pop(place).pop() for place in ended}
+        return {place: identity for place, identity in results.items() if identity is not None}

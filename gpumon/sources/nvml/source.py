@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
@@ -13,78 +14,78 @@ from gpumon.model.process import Process
 from gpumon.model.units import duration
 from gpumon.sources.base import Describe, Reading
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
-from gpumon.sources.nvml.executor import AnyInquiry, Asker, Inquiry, Lanes
+from gpumon.sources.nvml.discovery import NO_VALUES, SCAN_EVERY, DeviceScan, Discovery
+from gpumon.sources.nvml.executor import AnyCall, Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.mig import DeviceReading, MigInstance
-from gpumon.sources.nvml.processes import ListedProcesses
+from gpumon.sources.nvml.processes import ProcessCache
 from gpumon.sources.nvml.sysfs import PCI_DEVICES
-from gpumon.sources.nvml.values import CallCost, summed, total_of
+from gpumon.sources.nvml.values import CallCost, sum_calls, sum_costs
 
-# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+# Globals, because looking a member up in its class is the most expensive step for each device at each tick.
 _OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
-PATIENCE = 0.5
-"""Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
-FIRST_PATIENCE = 1.5
-"""Seconds for the first answers: a driver may have to wake its GPUs."""
-_LAST_PATIENCE = SECOND // 2
+TIMEOUT = 0.5
+"""Maximum seconds that a tick waits for a GPU. One that missed a tick is not waited for until it answers."""
+FIRST_TIMEOUT = 1.5
+"""Seconds for the first read: a driver may have to wake its GPUs."""
+_CLOSE_TIMEOUT = SECOND // 2
 _STUCK = "the NVIDIA driver went away while a call to it hangs: stop and start gpumon's daemon once the driver is back"
 _SILENT = "the NVIDIA driver has not answered for {}: a call to it has not come back (see 'dmesg')"
 
 
-def patience(interval: float) -> float:
-    """Seconds that a tick waits for a GPU, where one is due each `interval` seconds."""
-    return min(PATIENCE, 0.8 * interval)
+def timeout_for(interval: float) -> float:
+    """Return the seconds that a tick waits for a GPU at a sampling interval in seconds."""
+    return min(TIMEOUT, 0.8 * interval)
 
 
 class _DeviceRow:
-    """A device, what is asked of it, and what it gave last."""
+    """A device, its call, and its last sample."""
 
     def __init__(self, device: NvmlDevice | MigInstance, clock: Clock) -> None:
         self.device = device
-        self.job = Inquiry(lambda: device.read(clock.monotonic() / SECOND))
-        self.is_awaited = False
-        """Whether the last `take` found no reading: it may have come since."""
+        self.call = PendingCall(lambda: device.read(clock.monotonic() / SECOND))
+        self.is_late = False
+        """Whether the last `pop` had no reading, so that one may have arrived since."""
         self._last: Sample | None = None
         self._is_new = False
 
     @property
-    def jobs(self) -> tuple[AnyInquiry, ...]:
-        """All that may be under way of it."""
-        return (self.job, *self.device.asking)
+    def calls(self) -> tuple[AnyCall, ...]:
+        """All calls that may be running."""
+        return (self.call, *self.device.pending_calls)
 
-    def take(self) -> DeviceReading | None:
-        """Return its reading since the last time; None where there is none."""
-        reading = self.job.take()
-        self.is_awaited = reading is None
+    def pop(self) -> DeviceReading | None:
+        """Return the reading since the last `pop`; None if there is none."""
+        reading = self.call.pop()
+        self.is_late = reading is None
         if reading is not None:
             self._last, self._is_new = reading.sample, True
         return reading
 
-    def forget(self) -> None:
-        """Forget what it gave before its driver went away, and what came meanwhile: that is none of now."""
-        self.job.take()
-        self._last, self._is_new, self.is_awaited = None, False, False
+    def clear(self) -> None:
+        """Drop the last sample, and any result that arrived since: they are from before the driver went away."""
+        self.call.pop()
+        self._last, self._is_new, self.is_late = None, False, False
 
     def sample(self, now: int) -> Sample:
-        """Its sample for the tick at `now` (ns); where it gave none since the last one, STALE, and how old that is."""
+        """Return the sample for the tick at `now` (ns); STALE with its age if there is no new one."""
         last, is_new, self._is_new = self._last, self._is_new, False
-        if self.job.failure is not None and not self.job.is_under_way:
-            return Sample(self.device.device, Availability.FAILED, NOTHING)
+        if self.call.failure is not None and not self.call.is_running:
+            return Sample(self.device.device, Availability.FAILED, NO_VALUES)
         if last is not None and (is_new or last.state is not _OK):
             return last
-        unanswered = max(0, now - self.job.asked_at) / SECOND
+        unanswered = max(0, now - self.call.started_at) / SECOND
         if last is None:
-            return Sample(self.device.device, _STALE, NOTHING, age=unanswered, unanswered=unanswered)
+            return Sample(self.device.device, _STALE, NO_VALUES, age=unanswered, unanswered=unanswered)
         return last._replace(state=_STALE, age=max(0, now - last.monotonic_ns) / SECOND, unanswered=unanswered)
 
 
 class NvmlSource:
-    """Reads every GPU through NVML, each by itself: one whose calls hang is STALE, and holds up no other.
+    """Reads all GPUs through NVML, each independently: a GPU whose calls hang is STALE and does not delay the others.
 
-    A value that comes after its tick is in the next one, with the time at which it was read. Works without a driver
-    too: it then gives no samples, says why in `origin().problem`, and looks again every few seconds, so a driver that
-    is loaded or reloaded is found without a restart.
+    A value that misses its tick is part of the next one, with the time at which it was read. The source also works
+    without a driver: it then has no samples, gives the reason in `origin().problem`, and scans again every few seconds,
+    so that a driver is found without a restart when it is loaded or reloaded.
     """
 
     capabilities = HARDWARE
@@ -95,214 +96,218 @@ class NvmlSource:
         clock: Clock,
         describe: Describe,
         open_library: Callable[[], Library] = Library,
-        patience: float = PATIENCE,
-        asker: Asker | None = None,
+        timeout: float = TIMEOUT,
+        executor: Executor | None = None,
         pci: str = PCI_DEVICES,
     ) -> None:
-        """`patience` in seconds; `asker` makes the driver's calls: threads unless it is given; `pci` is of sysfs."""
+        """`timeout`: seconds; `executor`: makes the driver calls, by default in threads; `pci`: folder in sysfs."""
         self._clock = clock
         self._describe = describe
-        self._discovery = Discovery(clock, open_library, pci, asker)
-        self._asker = asker or Lanes(clock)
-        self._patience = round(patience * SECOND)
-        self._first_patience = round(FIRST_PATIENCE * SECOND)
-        self._found = FoundDevices()
+        self._discovery = Discovery(clock, open_library, pci, executor)
+        self._executor = executor or WorkerPool(clock)
+        self._timeout = round(timeout * SECOND)
+        self._first_timeout = round(FIRST_TIMEOUT * SECOND)
+        self._scan = DeviceScan()
         self._rows: list[_DeviceRow] = []
-        self._left: list[AnyInquiry] = []
-        """Inquiries still under way of devices that are no longer there."""
-        self._let_go: list[_DeviceRow] = []
-        """Rows of a driver that went away: theirs again where it answers before it could be opened anew."""
-        self._former: list[CallCost] = []
+        self._orphaned_calls: list[AnyCall] = []
+        """Running calls of devices that are no longer there."""
+        self._detached: list[_DeviceRow] = []
+        """Rows of a driver that went away. They are used again if it answers before it could be reopened."""
+        self._former_costs: list[CallCost] = []
         """Costs of the calls of devices that are no longer there."""
         self._is_stuck = False
-        """Whether a call that hangs keeps the driver from being opened anew."""
-        self._look = Inquiry(self._discovery.look)
-        self._reopen = Inquiry(self._discovery.reopen)
-        self._look_at = 0
+        """Whether a call that hangs prevents reopening the driver."""
+        self._scan_call = PendingCall(self._discovery.scan)
+        self._reopen_call = PendingCall(self._discovery.reopen)
+        self._scan_at = 0
         self._read_at = self._tick = 0
-        self._silent = ""
+        self._unreadable_reason = ""
         self._origin = Origin("nvml", capabilities=self.capabilities)
-        """The same object as long as nothing of it changes."""
-        self._held: dict[str, tuple[Process, ...]] = {}
-        self._listed: dict[str, ListedProcesses] = {}
+        """The same object while nothing changes."""
+        self._processes_of: dict[str, tuple[Process, ...]] = {}
+        self._caches: dict[str, ProcessCache] = {}
         self._processes: tuple[Process, ...] = ()
 
     def origin(self) -> Origin:
         unanswered = self._unanswered()
-        problem = _SILENT.format(duration(unanswered)) if unanswered else self._found.problem or self._silent
+        problem = _SILENT.format(duration(unanswered)) if unanswered else self._scan.problem or self._unreadable_reason
         if (problem, unanswered) != (self._origin.problem, self._origin.unanswered):
             self._origin = self._origin._replace(problem=problem, unanswered=unanswered)
         return self._origin
 
     def driver(self) -> Driver:
-        return self._found.driver
+        return self._scan.driver
 
-    def remember(self, samples: Sequence[Sample]) -> None:
-        """Take the GPUs of before: one that the driver had lost by the start does not say who it is."""
-        self._discovery.remember(samples)
+    def restore(self, samples: Sequence[Sample]) -> None:
+        """Restore the GPUs of an earlier daemon, because one that the driver had lost by then has no identity."""
+        self._discovery.restore(samples)
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()
         self._tick, self._read_at = monotonic - self._read_at if self._read_at else 0, monotonic
-        until = monotonic + max(self._patience, self._first_patience)
-        look = self._look_for_devices(monotonic, until)
-        known = self._rows
-        readings = self._ask(until, look)
-        if look:
-            self._take_found()
-        if any(reading.is_divided_anew for reading in readings):
-            self._keep(self._found.devices)
+        until = monotonic + max(self._timeout, self._first_timeout)
+        scan_calls = self._scan_if_due(monotonic, until)
+        rows = self._rows
+        readings = self._read_rows(until, scan_calls)
+        if scan_calls:
+            self._apply_scan()
+        if any(reading.instances_changed for reading in readings):
+            self._set_devices(self._scan.devices)
             self._join_processes()
-        if self._rows is not known:
-            readings = self._ask_new(known, readings, until)
-        self._first_patience = 0
+        if self._rows is not rows:
+            readings = self._read_new_rows(rows, readings, until)
+        self._first_timeout = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = [sample.state for sample in samples]
-        # Each says so: one GPU alone of which it is said is a fault of that one. One that is late, asleep or lost says
-        # nothing of the driver; then the next look asks that itself.
+        # The driver is gone only if all say so: if one of several does, that GPU is faulty. Stale, sleeping or lost GPUs
+        # say nothing about the driver; the next scan finds out.
         if states and states.count(_NO_DRIVER) == len(states):
             samples, readings = [], []
-            self._part_with_driver(self._found.without_driver(self._why_gone()))
+            self._detach_driver(self._scan.without_driver(self._gone_reason()))
         else:
-            self._take_processes(readings)
-            self._silent = self._found.why_silent()
-        samples += self._found.absent_at(monotonic)
-        new: dict[str, list[tuple[int, float]]] = {}
-        for one in readings:
-            if one.utilization_samples:
-                new.setdefault(one.sample.device.uuid, []).extend(one.utilization_samples)
-        xids = self._discovery.take_xids()
-        return [Reading(monotonic, time, samples, self._processes, utilization_samples=new, xids=xids)]
+            self._update_processes(readings)
+            self._unreadable_reason = self._scan.unreadable_reason()
+        samples += self._scan.absent_at(monotonic)
+        utilization_samples: dict[str, list[tuple[int, float]]] = {}
+        for reading in readings:
+            if reading.utilization_samples:
+                utilization_samples.setdefault(reading.sample.device.uuid, []).extend(reading.utilization_samples)
+        xids = self._discovery.pop_xids()
+        return [Reading(monotonic, time, samples, self._processes, utilization_samples=utilization_samples, xids=xids)]
 
     def driver_calls(self) -> Sequence[DriverCall]:
-        """Costs of the driver's calls so far."""
-        rows = (*self._rows, *self._let_go)
-        return summed((*self._former, *(cost for row in rows for cost in row.device.costs())), self._tick / SECOND)
+        rows = (*self._rows, *self._detached)
+        costs = (*self._former_costs, *(cost for row in rows for cost in row.device.costs()))
+        return sum_calls(costs, self._tick / SECOND)
 
     def close(self) -> None:
-        """Let go of the driver, but not under a call that hangs: that ends with the process."""
-        if self._is_quiet():
-            self._asker.ask([Inquiry(self._discovery.close)], _LAST_PATIENCE)
-        self._asker.close()
+        """Close the driver, unless a call hangs, which then ends with the process."""
+        if self._is_idle():
+            self._executor.run([PendingCall(self._discovery.close)], _CLOSE_TIMEOUT)
+        self._executor.close()
 
     def _unanswered(self) -> float:
-        """Whole seconds since the look for devices that has not come back, where none is known; else 0."""
-        asked = [job.asked_at for job in (self._look, self._reopen) if job.is_under_way]
-        if not asked or self._rows:
+        """Return how long a scan has been running in whole seconds, if there are no devices; else 0."""
+        started = [call.started_at for call in (self._scan_call, self._reopen_call) if call.is_running]
+        if not started or self._rows:
             return 0.0
-        # At most one change a second: who gets it writes it down.
-        return float(max(1, (self._clock.monotonic() - min(asked)) // SECOND))
+        # Whole seconds, because each change of the origin is written to the ring.
+        return float(max(1, (self._clock.monotonic() - min(started)) // SECOND))
 
-    def _is_quiet(self) -> bool:
-        """Whether no call is under way, so that the library may be closed."""
-        self._left = [job for job in self._left if job.is_under_way]
-        jobs: list[AnyInquiry] = [self._look, self._reopen]
-        jobs += [job for row in (*self._rows, *self._let_go) for job in row.jobs]
-        return self._discovery.is_quiet and not (self._left or any(job.is_under_way for job in jobs))
+    def _is_idle(self) -> bool:
+        """Return whether no driver call is running, so that the library may be closed."""
+        self._orphaned_calls = [call for call in self._orphaned_calls if call.is_running]
+        calls: list[AnyCall] = [self._scan_call, self._reopen_call, *self._orphaned_calls]
+        calls += [call for row in (*self._rows, *self._detached) for call in row.calls]
+        return self._discovery.is_idle and not any(call.is_running for call in calls)
 
-    def _look_for_devices(self, now: int, until: int) -> Sequence[AnyInquiry]:
-        """Look where it is time, and take what a look found that let its tick go by.
+    def _scan_if_due(self, now: int, until: int) -> Sequence[AnyCall]:
+        """Scan for devices if it is due, and apply the result of a scan that missed its tick.
 
-        Where devices are known, the look is left to be asked with them: it wakes no thread for itself.
+        If devices are known, the call is returned to be made together with theirs, so that it wakes no other thread.
         """
-        self._take_found()
-        if now < self._look_at or self._look.is_under_way or self._reopen.is_under_way:
+        self._apply_scan()
+        if now < self._scan_at or self._scan_call.is_running or self._reopen_call.is_running:
             return ()
-        self._look_at = now + round(LOOK_EVERY * SECOND)
-        patience = until - now
-        if not self._found.is_over:
+        self._scan_at = now + round(SCAN_EVERY * SECOND)
+        half = (until - now) // 2  # the other half is for the devices that the scan finds
+        if not self._scan.is_driver_gone:
             if self._rows:
-                return (self._look,)
-            self._asker.ask([self._look], patience // 2)  # the rest is for the devices that it finds
-        elif self._is_quiet():
-            # The one place where the library is closed between ticks: nothing is asked of it until it is open again.
-            self._asker.ask([self._reopen], patience // 2)
+                return (self._scan_call,)
+            self._executor.run([self._scan_call], half)
+        elif self._is_idle():
+            # The only place that closes the library between ticks; no other call is made until it is open again.
+            self._executor.run([self._reopen_call], half)
         else:
-            # It cannot be closed under a call; but it may answer again as it is.
+            # The library cannot be closed during a call; but the driver may answer again without that.
             self._is_stuck = True
-            self._found = self._found._replace(problem=_STUCK)
-            self._asker.ask([self._look], patience // 2)
-        self._take_found()
+            self._scan = replace(self._scan, problem=_STUCK)
+            self._executor.run([self._scan_call], half)
+        self._apply_scan()
         return ()
 
-    def _take_found(self) -> None:
-        for job in (self._look, self._reopen):
-            found = job.take()
-            if job.failure is not None and not self._rows:
-                self._found = self._found._replace(problem=f"looking for GPUs failed: {job.failure}")
-            if found is not None and found is not self._found:
-                if found.is_over:
-                    self._part_with_driver(found)
+    def _apply_scan(self) -> None:
+        """Use the result of a scan that has ended since the last call."""
+        for call in (self._scan_call, self._reopen_call):
+            scan = call.pop()
+            if call.failure is not None and not self._rows:
+                self._scan = replace(self._scan, problem=f"looking for GPUs failed: {call.failure}")
+            if scan is not None and scan is not self._scan:
+                if scan.is_driver_gone:
+                    self._detach_driver(scan)
                 else:
-                    self._found, self._is_stuck = found, False
-                    self._keep(found.devices)
+                    self._scan, self._is_stuck = scan, False
+                    self._set_devices(scan.devices)
                     self._join_processes()
 
-    def _keep(self, devices: Sequence[NvmlDevice]) -> None:
-        """Make rows for these devices and their MIG instances; those that are known keep theirs."""
-        for row in self._let_go:
-            row.forget()
-        known = {id(row.device): row for row in (*self._let_go, *self._rows)}
-        there: list[NvmlDevice | MigInstance] = []
+    def _set_devices(self, devices: Sequence[NvmlDevice]) -> None:
+        """Make rows for these devices and their MIG instances; known ones keep theirs."""
+        for row in self._detached:
+            row.clear()
+        known = {id(row.device): row for row in (*self._detached, *self._rows)}
+        present: list[NvmlDevice | MigInstance] = []
         for device in devices:
-            there += [device, *device.instances]
-        self._rows = [known.pop(id(one)) if id(one) in known else _DeviceRow(one, self._clock) for one in there]
-        self._let_go = []
+            present += [device, *device.instances]
+        self._rows = [
+            known.pop(id(device)) if id(device) in known else _DeviceRow(device, self._clock) for device in present
+        ]
+        self._detached = []
         if known:
-            self._left += [job for row in known.values() for job in row.jobs if job.is_under_way]
-            self._former = total_of((*self._former, *(cost for row in known.values() for cost in row.device.costs())))
+            self._orphaned_calls += [call for row in known.values() for call in row.calls if call.is_running]
+            costs = [cost for row in known.values() for cost in row.device.costs()]
+            self._former_costs = sum_costs((*self._former_costs, *costs))
 
-    def _ask(self, until: int, look: Sequence[AnyInquiry]) -> list[DeviceReading]:
-        """Ask all devices, and return what came: of now, and of earlier ticks that it came too late for."""
+    def _read_rows(self, until: int, scan_calls: Sequence[AnyCall]) -> list[DeviceReading]:
+        """Read all devices, and return the readings of now, and those that missed earlier ticks."""
         rows = self._rows
-        readings = [reading for row in rows if row.is_awaited and (reading := row.take()) is not None]
-        self._asker.ask([*(row.job for row in rows), *look], max(0, until - self._clock.monotonic()))
-        return readings + [reading for row in rows if (reading := row.take()) is not None]
+        readings = [reading for row in rows if row.is_late and (reading := row.pop()) is not None]
+        self._executor.run([*(row.call for row in rows), *scan_calls], max(0, until - self._clock.monotonic()))
+        return readings + [reading for row in rows if (reading := row.pop()) is not None]
 
-    def _ask_new(
-        self, known: Sequence[_DeviceRow], readings: Sequence[DeviceReading], until: int
+    def _read_new_rows(
+        self, before: Sequence[_DeviceRow], readings: Sequence[DeviceReading], until: int
     ) -> list[DeviceReading]:
-        """Ask at once what was not among the rows `known`, and return all readings of those that are there."""
-        before = {id(row) for row in known}
-        new = [row for row in self._rows if id(row) not in before]
-        self._asker.ask([row.job for row in new], max(0, until - self._clock.monotonic()))
-        there = {row.device.uuid for row in self._rows}
+        """Read the rows that were not among `before` at once, and return the readings of all current rows."""
+        known = {id(row) for row in before}
+        new = [row for row in self._rows if id(row) not in known]
+        self._executor.run([row.call for row in new], max(0, until - self._clock.monotonic()))
+        uuids = {row.device.uuid for row in self._rows}
         return [
-            *(reading for reading in readings if reading.sample.device.uuid in there),
-            *(reading for row in new if (reading := row.take()) is not None),
+            *(reading for reading in readings if reading.sample.device.uuid in uuids),
+            *(reading for row in new if (reading := row.pop()) is not None),
         ]
 
-    def _why_gone(self) -> str:
+    def _gone_reason(self) -> str:
         mismatch = any(row.device.failure == VERSION_MISMATCH for row in self._rows)
         return advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
 
-    def _part_with_driver(self, found: FoundDevices) -> None:
-        """The driver went away: ask nothing of its devices, which keep their place, until it is open again."""
-        self._found = found._replace(problem=_STUCK) if self._is_stuck else found
-        self._discovery.watch_no_xids()
-        self._silent = ""
-        self._let_go += self._rows
+    def _detach_driver(self, scan: DeviceScan) -> None:
+        """Stop reading the devices of a driver that went away until it is open again. They keep their rows."""
+        self._scan = replace(scan, problem=_STUCK) if self._is_stuck else scan
+        self._discovery.stop_xids()
+        self._unreadable_reason = ""
+        self._detached += self._rows
         self._rows = []
         self._join_processes()
 
-    def _take_processes(self, readings: Iterable[DeviceReading]) -> None:
-        changed = False
+    def _update_processes(self, readings: Iterable[DeviceReading]) -> None:
+        has_changed = False
         for reading in readings:
-            held = reading.processes
-            if held is None:  # not asked for at this tick
+            listed = reading.processes
+            if listed is None:  # not read at this tick
                 continue
             uuid = reading.sample.device.uuid
-            if held or self._held.get(uuid):
-                before = self._held.get(uuid)
-                listed = self._listed.setdefault(uuid, ListedProcesses(uuid, self._describe))
-                found = self._held[uuid] = listed.take(held)
-                changed = changed or found is not before
-        if changed:  # else the same object: who gets it can tell that nothing is new
+            before = self._processes_of.get(uuid)
+            if listed or before:
+                cache = self._caches.setdefault(uuid, ProcessCache(uuid, self._describe))
+                processes = self._processes_of[uuid] = cache.update(listed)
+                has_changed = has_changed or processes is not before
+        if has_changed:  # else the same object, which shows that nothing is new
             self._join_processes()
 
     def _join_processes(self) -> None:
-        """The processes of all devices that are there, in one list; those of others are forgotten."""
+        """Concatenate the processes of all current devices, and drop those of others."""
         uuids = [row.device.uuid for row in self._rows]
-        self._held = {uuid: self._held[uuid] for uuid in uuids if uuid in self._held}
-        self._listed = {uuid: self._listed[uuid] for uuid in self._held}
-        self._processes = tuple(process for held in self._held.values() for process in held)
+        self._processes_of = {uuid: self._processes_of[uuid] for uuid in uuids if uuid in self._processes_of}
+        self._caches = {uuid: self._caches[uuid] for uuid in self._processes_of}
+        self._processes = tuple(process for processes in self._processes_of.values() for process in processes)

@@ -1,4 +1,4 @@
-"""The answers of one GPU so far, and which of them are not answers."""
+"""The values of one GPU with reasons for missing ones, the cost of its driver calls, byte counters and call periods."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from gpumon.sources.nvml.library import SUCCESS, Library
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
-"""Not numbers: where it has none, the driver fills a value with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
-_NONE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
+"""Not numbers: the driver fills a value that it does not have with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
+_NOT_AVAILABLE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
 MOST_BYTES = 1 << 53
-"""Of device memory: what is beyond, such as a difference that went below zero and wrapped, is no amount."""
+"""Limit for amounts of device memory; a larger number is an error, such as a negative difference that wrapped."""
 
 
-def most_of(metric: str, scale: float, none: int = U32) -> int:
-    """Return the largest number that is a value of a metric, in the driver's unit; `none` and more never are."""
-    return int(min(none - 1, BY_NAME[metric].most / scale))
+def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
+    """Return the largest valid value of a metric in the driver's unit; `invalid` and more never are."""
+    return int(min(invalid - 1, BY_NAME[metric].most / scale))
 
 
-class DeviceAnswers:
-    """The values of one device by metric, and why others are missing; reads fill it in."""
+class DeviceValues:
+    """Latest values of one device by metric, and why others are missing. The read functions fill it in."""
 
     __slots__ = (
         "batched",
         "clock",
         "counters_at_ns",
-        "forgotten",
-        "margin_at",
+        "generation",
+        "margin_temperature",
         "missing",
         "overdue",
         "read_at_ns",
-        "reasons",
+        "reason_count",
         "removed",
         "single",
         "slowdown",
@@ -50,99 +50,98 @@ class DeviceAnswers:
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
-        """Values leave it by `lack` and `clear` alone."""
+        """Entries are removed only by `set_missing` and `clear`, which count them in `removed`."""
         self.removed = 0
-        """Counts those that have left: as long as it and their number are the same, so are names and order."""
+        """Number of removals: while it and `len(values)` stay the same, so do the keys and their order."""
         self.missing = missing
-        self.reasons = 1
-        """Counts the reasons that came new."""
+        self.reason_count = 1
+        """Number of times that a reason was set or changed."""
         self.read_at_ns = 0
-        """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before."""
+        """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before the first read."""
         self.counters_at_ns = 0
-        """ns, CLOCK_MONOTONIC: when the counters held their values; 0 where that is not known."""
+        """ns, CLOCK_MONOTONIC: when the counters had their values; 0 if unknown."""
         self.batched: Set[str] = frozenset()
-        """Metrics that the last batch of fields gave."""
+        """Metrics that the last batch of fields returned."""
         self.single: set[str] = set()
-        """Metrics that came from a call of their own, because the batch does not give them."""
+        """Metrics read by a fallback call, because the batch does not return them."""
 
         self.slowdown = 0
-        """°C: that up to which the margin is what is left, where it is not the driver's own; 0 where it is."""
-        self.margin_at = NAN
-        """°C: the temperature when the driver gave a margin of its own."""
+        """°C: threshold from which the margin is computed; 0 if the margin is the driver's own."""
+        self.margin_temperature = NAN
+        """°C: the temperature when the driver returned its own margin."""
         self.overdue = ""
-        """A metric that contradicts what was read since, and is to be read with the next tick."""
-        self.forgotten = 0
-        """Number of times that all values were forgotten: what was begun before is of a device that was gone since."""
+        """A metric that a later value contradicts, and that is to be read again with the next tick."""
+        self.generation = 0
+        """Number of `clear` calls: a measurement begun before one belongs to a device that was gone since."""
 
-    def give(self, metric: str, value: float) -> None:
-        """The device has this value of `metric` now."""
+    def set(self, metric: str, value: float) -> None:
         self.values[metric] = value
         self.missing.pop(metric, None)
 
-    def lack(self, metric: str, why: Availability) -> None:
-        """The device has no value of `metric` now."""
+    def set_missing(self, metric: str, why: Availability) -> None:
+        """Remove the value of a metric and store the reason."""
         if self.values.pop(metric, None) is not None:
             self.removed += 1
-        self.note(metric, why)
+        self.set_reason(metric, why)
 
-    def refuse(self, metric: str, number: float) -> None:
-        """The driver gave this number for `metric` now, which is no value of it: it has none, or errs."""
-        self.lack(metric, Availability.NOT_SUPPORTED if number in _NONE else Availability.UNRELIABLE)
+    def reject(self, metric: str, number: float) -> None:
+        """Store why the number that the driver returned is no value: it has none, or the number is impossible."""
+        self.set_missing(metric, Availability.NOT_SUPPORTED if number in _NOT_AVAILABLE else Availability.UNRELIABLE)
 
-    def note(self, metric: str, why: Availability) -> None:
-        """Why something is missing now that is no value, or has none already."""
+    def set_reason(self, metric: str, why: Availability) -> None:
+        """Store why something is missing that has no value already, or is none (the list of processes)."""
         if self.missing.get(metric) is not why:
             self.missing[metric] = why
-            self.reasons += 1
+            self.reason_count += 1
 
     def clear(self) -> None:
-        """Forget all values, as of a device that does not answer."""
+        """Remove all values, because the device does not answer."""
         self.values.clear()
         self.removed += 1
         self.batched = frozenset()
         self.single.clear()
         self.counters_at_ns = 0
-        self.forgotten += 1
+        self.generation += 1
 
 
-class AnswerRow:
-    """The answers of one device as a row of all metrics.
+class ValueRow:
+    """Converts the values of one device to a list in the order of the metric table.
 
-    Names and order of the answers are the same for hours: where each goes is looked up when they change.
+    The keys and their order stay the same for hours, so the position of each metric is looked up only when they change.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._known = (-1, -1)
+        self._version = (-1, -1)
         self._pick: Callable[[list[float]], tuple[float, ...]] = tuple
 
-    def of(self, answers: DeviceAnswers) -> list[float]:
-        """Return the values in the order of the row; NaN for what is missing."""
-        values = answers.values
-        known = (len(values), answers.removed)
-        if known != self._known:
-            places = {name: place for place, name in enumerate(values)}
-            self._pick = itemgetter(*(places.get(name, len(values)) for name in self._names))
-            self._known = known
+    def build(self, device: DeviceValues) -> list[float]:
+        """Return one value per name; NaN for what is missing."""
+        values = device.values
+        version = (len(values), device.removed)
+        if version != self._version:
+            positions = {name: position for position, name in enumerate(values)}
+            self._pick = itemgetter(*(positions.get(name, len(values)) for name in self._names))
+            self._version = version
         return list(self._pick([*values.values(), NAN]))
 
 
-Read = Callable[[Any, DeviceAnswers], int]
-"""Asks one device (a handle), fills in what came or why it did not, and returns the driver's code."""
+Read = Callable[[Any, DeviceValues], int]
+"""Makes one call for a device (a handle), stores the values or why they are missing, and returns the driver's code."""
 
 
 T = TypeVar("T")
 
 LONGEST_WAIT = 10.0
-"""Seconds between two calls, however slow they are."""
-_SWIFT = int(SHARE * SHORTEST * SECOND)
-"""ns: a call that takes no longer has its share at any interval."""
+"""Longest pause between two calls in seconds, however slow they are."""
+_QUICK = int(SHARE * SHORTEST * SECOND)
+"""ns: a call of this length or less stays below its share of the time at any interval."""
 _IN_A_ROW = 4
-"""Slow calls after which one counts as slow: one that hung, or met a driver that was busy, is no reason."""
+"""Slow calls in a row after which a function counts as slow: a single one may have hung or met a busy driver."""
 
 
 class CallCost:
-    """Time that a call takes on one device. Written by the thread that reads the device, and read by any."""
+    """Time that a driver function takes on one device. The thread that reads the device writes it; any may read it."""
 
     __slots__ = ("_slow", "calls", "function", "total", "usual", "wait", "worst")
 
@@ -154,37 +153,37 @@ class CallCost:
         self.worst = 0
         """ns."""
         self.usual = 0
-        """ns: a call that takes no longer changes nothing but `calls` and `total`."""
+        """ns: a call of this length or less changes nothing but `calls` and `total`."""
         self.wait = 0.0
-        """Seconds from one call to the next, at least; 0 where it is swift."""
+        """Minimum pause between two calls in seconds; 0 for a quick function."""
         self._slow: list[int] = []
-        """Times of the last calls, in ns, of which none was swift."""
+        """Durations of the latest calls in ns, all of them slow."""
 
-    def timed(self, clock: Clock, ask: Callable[..., T], *arguments: Any) -> T:
-        """Ask, count the time that it took, and return the answer."""
-        began = clock.monotonic()
-        answer = ask(*arguments)
-        self.add(clock.monotonic() - began)
-        return answer
+    def measure(self, clock: Clock, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function, add the time that it took, and return its result."""
+        begin = clock.monotonic()
+        result = function(*arguments)
+        self.add(clock.monotonic() - begin)
+        return result
 
-    def add(self, took: int) -> None:
-        """Count a call that took so many ns."""
+    def add(self, duration: int) -> None:
+        """Add a call that took `duration` ns."""
         self.calls += 1
-        self.total += took
-        if took <= self.usual:
+        self.total += duration
+        if duration <= self.usual:
             return
-        if took > self.worst:
-            self.worst = took
-        if took > _SWIFT:
-            self._slow = [*self._slow[1 - _IN_A_ROW :], took]
+        if duration > self.worst:
+            self.worst = duration
+        if duration > _QUICK:
+            self._slow = [*self._slow[1 - _IN_A_ROW :], duration]
             self.wait = min(LONGEST_WAIT, min(self._slow) / SECOND / SHARE) if len(self._slow) == _IN_A_ROW else 0.0
         elif self._slow:
             self._slow, self.wait = [], 0.0
-        self.usual = -1 if self._slow else min(self.worst, _SWIFT)
+        self.usual = -1 if self._slow else min(self.worst, _QUICK)
 
 
-def total_of(costs: Iterable[CallCost]) -> list[CallCost]:
-    """Sums of the costs of calls, by function: of devices that are asked no more, and so are slow at nothing."""
+def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
+    """Sum the costs of former devices by function. No calls are made for them, so no function counts as slow."""
     totals: dict[str, CallCost] = {}
     for cost in costs:
         total = totals.setdefault(cost.function, CallCost(cost.function))
@@ -194,8 +193,8 @@ def total_of(costs: Iterable[CallCost]) -> list[CallCost]:
     return [*totals.values()]
 
 
-def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
-    """The costs of several devices by function, the dearest first; `tick` is the time between two ticks, in seconds."""
+def sum_calls(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
+    """Sum the costs of all devices by function, the most expensive first; `tick` is the interval in seconds."""
     by_function: dict[str, list[CallCost]] = {}
     for cost in costs:
         if cost.calls:
@@ -219,40 +218,40 @@ _WRAP = 1 << 32
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.57e9, 7: 15.2e9}
 """Bytes per second of one lane in one direction, by generation: PCI-SIG's rates less the encoding."""
 _FASTEST = 16 * _LANE[6]
-"""Of a link that the driver does not describe."""
+"""Assumed for a link that the driver does not describe."""
 
 
 class WideCounter:
-    """A byte counter of which a narrow one is not believed: nothing tells how often it has started over."""
+    """A byte counter that is used only if it has 64 bits: nothing tells how often a 32-bit one has wrapped."""
 
     narrow = False
     number = -1
     """Last value from the driver."""
 
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """The bytes counted, as the driver gives them; None where they are `narrow`. The rest as of `ByteCounter`."""
+        """Return `number`; None if it has 32 bits (`narrow`). The other arguments are those of `ByteCounter.total`."""
         return None if narrow else number
 
 
 class ByteCounter:
-    """One direction of one device's link, as a total that does not start over."""
+    """One direction of a PCIe link, as a total that does not wrap."""
 
     def __init__(self, library: Library) -> None:
         self._generation = library.find("nvmlDeviceGetMaxPcieLinkGeneration")
         self._width = library.find("nvmlDeviceGetMaxPcieLinkWidth")
-        self._longest = 0
+        self._wrap_time = 0
         self.narrow = False
-        """Whether it is taken for one of 32 bits."""
+        """True if the counter is taken for one of 32 bits."""
         self.number = -1
         """Last value from the driver; -1 before the first."""
         self._total = 0
         self._when = 0
 
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """The bytes counted at `when` (ns), of which the driver gave `number`, in 32 bits where it is `narrow`.
+        """Return the bytes counted at `when` (ns); `number` is the driver's value, of 32 bits if `narrow`.
 
-        None where the counter may have started over more than once since the last time. What comes behind that lacks
-        what was counted meanwhile: nobody may subtract over it.
+        None if the counter may have wrapped more than once since the last call. Later totals lack the bytes counted
+        meanwhile, so a difference across the gap is wrong.
         """
         before, self.number = self.number, number
         passed, self._when = when - self._when, when
@@ -263,17 +262,17 @@ class ByteCounter:
         if not self.narrow:
             self._total = number
             return number
-        if before < 0 or passed >= (self._longest or self._find_longest(handle)):
+        if before < 0 or passed >= (self._wrap_time or self._compute_wrap_time(handle)):
             return None
         self._total += (number - before) % _WRAP
         return self._total
 
-    def _find_longest(self, handle: Any) -> int:
-        """The ns in which the link cannot carry what the counter holds."""
+    def _compute_wrap_time(self, handle: Any) -> int:
+        """Return the ns that the link needs at least to transfer 2**32 bytes."""
         generation, width = (self._maximum(function, handle) for function in (self._generation, self._width))
         rate = _LANE[generation] * width if generation in _LANE and 0 < width < U32 else _FASTEST
-        self._longest = int(_WRAP / rate * SECOND)
-        return self._longest
+        self._wrap_time = int(_WRAP / rate * SECOND)
+        return self._wrap_time
 
     @staticmethod
     def _maximum(function: Any, handle: Any) -> int:
@@ -282,23 +281,23 @@ class ByteCounter:
 
 
 EVERY_TICK = 0.0
-UNSUPPORTED = 60.0
-"""Seconds until a driver is asked again for what it said it does not have: a MIG mode or a reset may change that."""
+RETRY_UNSUPPORTED = 60.0
+"""Seconds before an unsupported call is tried again: a change of the MIG mode or a reset may make it work."""
 SLACK = 0.25
-"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
-_SHARE = 12
-"""Of a period, the part that it may come early at most: else one of a second would be short by a quarter."""
-AGAIN = 2.0 - SLACK
-"""Seconds until a device is asked again for what it has answered before: that it refuses now is a fault, and passes."""
+"""Seconds that a call may come early, so that a tick's jitter does not delay it to the next tick."""
+_MOST_EARLY = 12
+"""A call comes early by at most this fraction of its period: a period of one second must not lose a quarter."""
+RETRY = 2.0 - SLACK
+"""Seconds before a call is retried that has worked before: its failure is a fault, and faults pass."""
 TURNS = 8
 
 
 def next_due(now: float, period: float, due: float, index: int) -> float:
-    """When to ask again; all in seconds, `due` is 0 before the first time.
+    """Return when to make a call again. All times in seconds; `due` is 0 before the first call.
 
-    Devices take turns by their index, so that slow calls do not all fall on one tick.
+    The first period of a device is shorter by its index, so that slow calls of several devices do not meet in one tick.
     """
     if period == EVERY_TICK:
         return now
     turn = (TURNS - index % TURNS) / TURNS if due == 0.0 else 1.0
-    return now + period * turn - min(SLACK, period / _SHARE)
+    return now + period * turn - min(SLACK, period / _MOST_EARLY)

@@ -1,6 +1,6 @@
-"""XID errors as the driver reports them, in a thread of its own: a wait for them delays no tick.
+"""XID errors of all GPUs, received in a thread of its own, so that waiting for them delays no tick.
 
-The driver keeps none of the past, and gives no times: an error has the time at which it arrives here.
+The driver keeps no history and gives no timestamps: an error has the time at which it is received.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import pynvml
 
@@ -19,13 +20,14 @@ from gpumon.model.frame import XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.model.xids import worse, xid_of
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
-from gpumon.sources.nvml.values import UNSUPPORTED
+from gpumon.sources.nvml.values import RETRY_UNSUPPORTED
 
 XID = int(pynvml.nvmlEventTypeXidCriticalError)
 
 
-class _Functions(NamedTuple):
-    """The driver's."""
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """Functions of the driver."""
 
     create: Function
     supported: Function
@@ -34,22 +36,6 @@ class _Functions(NamedTuple):
     free: Function
 
 
-class UnfreedSet(NamedTuple):
-    """A set that the driver did not free: it was gone when it was asked to."""
-
-    free: Function
-    """Of the library that made it, which may have been replaced on disk since."""
-    events: ctypes.c_void_p
-
-    def is_freed(self) -> bool:
-        """Ask the driver to free it, and return whether it is none any more."""
-        return availability(self.free(self.events)) in _FREED
-
-
-_FREED = (Availability.OK, Availability.NOT_SUPPORTED)
-"""Answers after which a set is none any more."""
-_MOST_UNFREED = 64
-"""Sets that are remembered, for a driver that frees none."""
 _FUNCTIONS = (
     ("nvmlEventSetCreate",),
     ("nvmlDeviceGetSupportedEventTypes",),
@@ -57,58 +43,77 @@ _FUNCTIONS = (
     ("nvmlEventSetWait_v2", "nvmlEventSetWait"),
     ("nvmlEventSetFree",),
 )
-"""In the order of `_Functions`, the newest name first. The older wait writes the beginning of the same structure."""
+"""Names in the order of `_Functions`, the newest first. The older wait writes the beginning of the same structure."""
 
 
-class XidEvents:
-    """The set; the driver makes it with the first GPU."""
+@dataclass(frozen=True, slots=True)
+class UnfreedSet:
+    """An event set that the driver could not free, because it was gone."""
+
+    free: Function
+    """From the library that created the set, which may have been replaced on disk since."""
+    events: ctypes.c_void_p
+
+    def try_free(self) -> bool:
+        """Return whether the set is freed now."""
+        return availability(self.free(self.events)) in _FREED
+
+
+_FREED = (Availability.OK, Availability.NOT_SUPPORTED)
+"""Availabilities after which a set no longer exists."""
+_MOST_UNFREED = 64
+"""Sets that are kept for a driver that frees none."""
+
+
+class XidEventSet:
+    """The driver's event set, created with the first GPU."""
 
     def __init__(self, functions: _Functions, unfreed: deque[UnfreedSet] | None = None) -> None:
-        """`unfreed`: of earlier openings of the driver."""
-        self._call = functions
+        """`unfreed`: sets from earlier initializations of the driver."""
+        self._driver = functions
         self._set = ctypes.c_void_p()
         self._earlier = deque[UnfreedSet]() if unfreed is None else unfreed
         self._unfreed = deque[UnfreedSet](maxlen=_MOST_UNFREED)
         self.data: Any = pynvml.c_nvmlEventData_t()
-        """The event that a `wait` has brought."""
+        """The event received by `wait`."""
 
     @classmethod
-    def make(cls, library: Library, unfreed: deque[UnfreedSet] | None = None) -> XidEvents | None:
-        """A set without GPUs; None where the driver has no events. `unfreed` as of `__init__`."""
+    def from_library(cls, library: Library, unfreed: deque[UnfreedSet] | None = None) -> XidEventSet | None:
+        """Return a set without GPUs; None if the driver has no events. `unfreed`: see `__init__`."""
         functions = [library.find(*names) for names in _FUNCTIONS]
         return None if None in functions else cls(_Functions(*functions), unfreed)  # type: ignore[arg-type]
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """True if there is no GPU to wait for."""
         return not self._set
 
     def add(self, handle: Any) -> Availability:
-        """Let a GPU report into it; OK, or why it cannot."""
+        """Register a GPU; return OK, or why it cannot be registered."""
         types = ctypes.c_ulonglong()
-        why = availability(self._call.supported(handle, ctypes.byref(types)))
+        why = availability(self._driver.supported(handle, ctypes.byref(types)))
         if why is Availability.OK and not types.value & XID:
             why = Availability.NOT_SUPPORTED
         if why is Availability.OK and not self._set:
             why = self._create()
         if why is Availability.OK:
-            why = availability(self._call.register(handle, ctypes.c_ulonglong(XID), self._set))
+            why = availability(self._driver.register(handle, ctypes.c_ulonglong(XID), self._set))
         return why
 
     def wait(self, milliseconds: int) -> int:
-        """Wait for the next event, which is then in `data`, and return the driver's code."""
-        return self._call.wait(self._set, ctypes.byref(self.data), ctypes.c_uint(milliseconds))
+        """Wait for an event, store it in `data`, and return the driver's code."""
+        return self._driver.wait(self._set, ctypes.byref(self.data), ctypes.c_uint(milliseconds))
 
     def free(self) -> None:
-        """Let all GPUs go. A driver that is gone frees nothing: it is asked again when it answers."""
+        """Unregister all GPUs. If the driver is gone, the set is kept and freed when it is back."""
         if self._set:
-            this = UnfreedSet(self._call.free, ctypes.c_void_p(self._set.value))
+            event_set = UnfreedSet(self._driver.free, ctypes.c_void_p(self._set.value))
             self._set.value = None
-            if not this.is_freed():
-                self._unfreed.append(this)
+            if not event_set.try_free():
+                self._unfreed.append(event_set)
 
     def close(self) -> None:
-        """Free what is left before the driver is closed; what it does not free even now is left to the next opening."""
+        """Free the remaining sets before the driver is closed; those that fail are kept for the next initialization."""
         self.free()
         _free_all(self._unfreed)
         while self._unfreed:
@@ -118,39 +123,40 @@ class XidEvents:
 
     def _create(self) -> Availability:
         _free_all(self._unfreed)
-        why = availability(self._call.create(ctypes.byref(self._set)))
-        # Whether a driver that was closed meanwhile still knows its sets, it does not say: they are touched at need.
+        why = availability(self._driver.create(ctypes.byref(self._set)))
+        # A driver that was closed meanwhile may have forgotten its earlier sets, so they are touched only when needed.
         if why is Availability.FAILED and self._earlier:
             _free_all(self._earlier)
-            why = availability(self._call.create(ctypes.byref(self._set)))
+            why = availability(self._driver.create(ctypes.byref(self._set)))
         return why
 
 
 def _free_all(sets: deque[UnfreedSet]) -> None:
-    """Free them; those that the driver still refuses to free stay."""
-    for one in [sets.popleft() for _ in range(len(sets))]:
-        if not one.is_freed():
-            sets.append(one)
+    """Free all sets; those that the driver still does not free stay."""
+    for event_set in [sets.popleft() for _ in range(len(sets))]:
+        if not event_set.try_free():
+            sets.append(event_set)
 
 
 WAIT_MS = 2000
-"""Of one call: each costs one, and so long it may take to stop and to see a new GPU."""
+"""Timeout of one wait. Each costs a driver call; stopping and registering a new GPU may take this long."""
 _PAUSES = (0.0, 1.0, 2.0)
-"""Seconds after a failure: the first, then twice as long each time, and at most: what works again is known in 3 s."""
+"""Seconds after a failed wait: the first pause, the second, from which it doubles, and the longest."""
 MOST = 10_000
-"""Errors that nobody has taken; the oldest go first."""
+"""Errors that are kept until they are popped; the oldest are dropped."""
 _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
-_LASTING = (Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
-"""After these a GPU that never was watched is asked again only after a while; all others may pass at any time."""
+_PERMANENT = (Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
+"""A GPU that was never watched is retried only after a while for these; all other reasons may pass at any time."""
 _WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQUIRED)
-"""Codes that a reset or a restart of the driver answers: what the GPU had before is over."""
+"""Reasons that end with a reset or a restart of the driver, which also ends the earlier errors of the GPU."""
 
 
-class XidState(NamedTuple):
-    """The state of a GPU by its errors."""
+@dataclass(frozen=True, slots=True)
+class XidState:
+    """Worst error of a GPU."""
 
     code: float
-    """The worst error of the card since it is watched; 0 without one, NaN where it cannot be watched."""
+    """The worst error of the card since it is watched; 0 without errors, NaN if it cannot be watched."""
     why: Availability
     """OK, or why it cannot be watched."""
 
@@ -158,184 +164,187 @@ class XidState(NamedTuple):
 _NOT_SUPPORTED, _TOO_EARLY = (XidState(NAN, why) for why in (Availability.NOT_SUPPORTED, Availability.TOO_EARLY))
 
 
-class _Followed:
-    """A GPU whose errors are waited for."""
+class _WatchedGpu:
+    """A GPU whose errors are received."""
 
-    __slots__ = ("due", "handle", "state", "was_watched", "why", "worst")
+    __slots__ = ("due", "handle", "state", "was_registered", "why", "worst")
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.tell(Availability.STALE, 0)
+        self.update(Availability.STALE, 0)
         self.due = 0
-        """ns, CLOCK_MONOTONIC: when to ask again, where it is not."""
-        self.was_watched = False
+        """ns, CLOCK_MONOTONIC: when to retry the registration."""
+        self.was_registered = False
 
-    def tell(self, why: Availability, worst: int) -> None:
-        """Note whether it is registered (OK), or why not, and its worst error; one thread at a time does so."""
+    def update(self, why: Availability, worst: int) -> None:
+        """Set whether it is registered (OK) or why not, and its worst error. Only one thread at a time does so."""
         self.why, self.worst = why, worst
         self.state = XidState(float(worst) if why is Availability.OK else NAN, why)
 
 
-class XidErrors:
-    """Collects the errors of all GPUs of a driver that was started. Its methods call no driver, and do not wait."""
+class XidWatcher:
+    """Receives the errors of all GPUs of an initialized driver. Its methods make no driver calls and never wait."""
 
     def __init__(
         self, library: Library, clock: Clock, new: deque[XidEvent], unfreed: deque[UnfreedSet] | None = None
     ) -> None:
-        """`new` takes the errors, in their order; any thread may take them from it. `unfreed` keeps, from one opening
-        of the driver to the next, what a driver that went away did not free.
+        """`new` receives the errors in order; any thread may pop them. `unfreed` keeps event sets that could not be
+        freed from one initialization of the driver to the next.
         """
         self._library = library
         self._new = new
         self._clock = clock
-        self._events = XidEvents.make(library, unfreed)
+        self._events = XidEventSet.from_library(library, unfreed)
         self._lock = Lock()
         self._changed = Event()
-        self._followed: dict[str, _Followed] = {}
+        self._gpus: dict[str, _WatchedGpu] = {}
         self._thread: Thread | None = None
-        self._is_over = self._has_ended = self._is_closed = self._is_resting = False
-        self._then: Callable[[], object] | None = None
+        self._is_stopping = self._has_ended = self._is_closed = self._is_paused = False
+        self._on_end: Callable[[], object] | None = None
 
-    def follow(self, handles: Mapping[str, Any]) -> None:
-        """Watch these GPUs, by UUID, and no others; those that are watched go on. After a `stop` it begins anew."""
+    def watch(self, handles: Mapping[str, Any]) -> None:
+        """Watch exactly these GPUs, by UUID; those already watched stay registered. Restarts after `stop`."""
         with self._lock:
             if self._is_closed:
                 return
-            was_over, self._is_over = self._is_over, False
-            known = self._followed
-            self._followed = {
-                uuid: known[uuid] if uuid in known and known[uuid].handle.value == handle.value else _Followed(handle)
+            was_stopping, self._is_stopping = self._is_stopping, False
+            before = self._gpus
+            self._gpus = {
+                uuid: before[uuid]
+                if uuid in before and before[uuid].handle.value == handle.value
+                else _WatchedGpu(handle)
                 for uuid, handle in handles.items()
             }
-            is_as_before = not was_over and all(one in known.values() for one in self._followed.values())
-            if self._events is None or is_as_before:
+            is_unchanged = not was_stopping and all(gpu in before.values() for gpu in self._gpus.values())
+            if self._events is None or is_unchanged:
                 return
-            begins = self._thread is None or self._has_ended
+            needs_thread = self._thread is None or self._has_ended
             self._has_ended = False
         self._changed.set()
-        if begins:
-            # A daemon thread: a wait that hangs must not keep the process from ending.
+        if needs_thread:
+            # A daemon thread: a wait that hangs must not keep the process from exiting.
             self._thread = Thread(target=self._run, name="gpumon-xid", daemon=True)
             self._thread.start()
 
     def state(self, uuid: str) -> XidState:
-        """Return the state of a GPU: the same object as long as nothing of it changes."""
+        """Return the state of a GPU: the same object while nothing changes."""
         if self._events is None:
             return _NOT_SUPPORTED
-        one = self._followed.get(uuid)
-        return one.state if one else _TOO_EARLY
+        gpu = self._gpus.get(uuid)
+        return gpu.state if gpu else _TOO_EARLY
 
     def worst(self, uuid: str) -> int:
-        """Return the code of the worst error of a card, also of one that was lost since; 0 without one."""
-        one = self._followed.get(uuid)
-        return one.worst if one else 0
+        """Return the code of a card's worst error, also after the card was lost; 0 without errors."""
+        gpu = self._gpus.get(uuid)
+        return gpu.worst if gpu else 0
 
-    def rest(self, is_asleep: bool) -> None:
-        """Wait for no error while all GPUs are powered down: nothing is asked of a driver that has none to tell of."""
-        if self._is_resting is not is_asleep:
-            self._is_resting = is_asleep
+    def set_paused(self, is_paused: bool) -> None:
+        """Pause the wait while all GPUs are powered down: no driver calls are needed."""
+        if self._is_paused is not is_paused:
+            self._is_paused = is_paused
             self._changed.set()
 
-    def stop(self, then: Callable[[], object] | None = None) -> None:
-        """Watch no longer; `then`, which closes the driver, is called when no call is under way any more, perhaps from
-        another thread.
+    def stop(self, on_end: Callable[[], object] | None = None) -> None:
+        """Stop watching. `on_end`, which closes the driver, is called once no driver call is running any more, perhaps
+        from another thread.
         """
         with self._lock:
-            self._is_over = True
-            self._is_closed = self._is_closed or then is not None
+            self._is_stopping = True
+            self._is_closed = self._is_closed or on_end is not None
             is_idle = self._thread is None or self._has_ended
             if not is_idle:
-                self._then = then or self._then
+                self._on_end = on_end or self._on_end
         self._changed.set()
-        if is_idle and then is not None:
-            self._end(then)
+        if is_idle and on_end is not None:
+            self._end(on_end)
 
     def _run(self) -> None:
         assert self._events is not None
         while not self._has_ended:
-            self._watch(self._events)
+            self._receive(self._events)
             with self._lock:
-                self._has_ended, then = self._is_over, self._then  # or it is to go on, since the last look at that
-        if then is not None:
-            self._end(then)
+                self._has_ended, on_end = self._is_stopping, self._on_end  # unless `watch` has restarted it
+        if on_end is not None:
+            self._end(on_end)
 
-    def _end(self, then: Callable[[], object]) -> None:
-        """Close the driver, which takes back first what it did not free while it was gone: later it may not."""
+    def _end(self, on_end: Callable[[], object]) -> None:
+        """Close the driver, after freeing the sets that it could not free while it was gone: later is too late."""
         if self._events is not None:
             self._events.close()
-        then()
+        on_end()
 
-    def _watch(self, events: XidEvents) -> None:
+    def _receive(self, events: XidEventSet) -> None:
+        """Receive events until stopped."""
         first, second, longest = _PAUSES
         pause = first
-        while not self._is_over:
-            if self._is_resting:
+        while not self._is_stopping:
+            if self._is_paused:
                 self._changed.clear()
-                if self._is_resting and not self._is_over:  # both may have changed before
+                if self._is_paused and not self._is_stopping:  # both may have changed before `clear`
                     self._changed.wait()
                 continue
-            if waiting := self._unregistered():
-                self._register(events, waiting)
+            if unregistered := self._unregistered():
+                self._register(events, unregistered)
             if events.is_empty:
                 self._changed.wait(WAIT_MS / 1000)
                 continue
-            begun = self._clock.monotonic()
+            began = self._clock.monotonic()
             code = events.wait(WAIT_MS)
             if code == SUCCESS:
                 pause = first
-                self._note(events.data)
+                self._record(events.data)
             elif code == _TIMEOUT:
                 pause = first
-                left = WAIT_MS / 1000 - (self._clock.monotonic() - begun) / SECOND
+                left = WAIT_MS / 1000 - (self._clock.monotonic() - began) / SECOND
                 if left > WAIT_MS / 2000:  # a driver that does not wait
                     self._changed.wait(left)
             else:
-                # One GPU that is lost ends the wait for all: the others go on without it.
+                # A single lost GPU fails the wait for all: the others are registered again without it.
                 events.free()
-                self._forget(availability(code))
+                self._unregister_all(availability(code))
                 self._changed.wait(pause)
                 pause = min(max(second, 2 * pause), longest)
         events.free()
 
-    def _unregistered(self) -> list[_Followed]:
-        """GPUs that are due to be registered."""
+    def _unregistered(self) -> list[_WatchedGpu]:
+        """Return the GPUs that are due to be registered."""
         self._changed.clear()
         now = self._clock.monotonic()
         with self._lock:
-            return [one for one in self._followed.values() if one.why is not Availability.OK and one.due <= now]
+            return [gpu for gpu in self._gpus.values() if gpu.why is not Availability.OK and gpu.due <= now]
 
-    def _register(self, events: XidEvents, waiting: Sequence[_Followed]) -> None:
-        # All first: as long as one hangs, no errors of the others are waited for.
-        for one, why in [(one, events.add(one.handle)) for one in waiting]:
+    def _register(self, events: XidEventSet, gpus: Sequence[_WatchedGpu]) -> None:
+        # All are added first: while one of these calls hangs, no errors of the others are received anyway.
+        for gpu, why in [(gpu, events.add(gpu.handle)) for gpu in gpus]:
             if why is Availability.OK:
-                one.was_watched = True
-                if one.why in _WENT_AWAY:
-                    one.worst = 0
-            elif why in _LASTING and not one.was_watched:
-                one.due = self._clock.monotonic() + round(UNSUPPORTED * SECOND)
-            one.tell(why, one.worst)
+                gpu.was_registered = True
+                if gpu.why in _WENT_AWAY:
+                    gpu.worst = 0
+            elif why in _PERMANENT and not gpu.was_registered:
+                gpu.due = self._clock.monotonic() + round(RETRY_UNSUPPORTED * SECOND)
+            gpu.update(why, gpu.worst)
 
-    def _forget(self, why: Availability) -> None:
-        """Note that no GPU is registered any more. One that was lost is known when it is asked again."""
+    def _unregister_all(self, why: Availability) -> None:
+        """Mark all GPUs as not registered. Registering them again shows which one was lost."""
         with self._lock:
-            for one in self._followed.values():
-                if one.why is Availability.OK:
+            for gpu in self._gpus.values():
+                if gpu.why is Availability.OK:
                     gone = Availability.NO_DRIVER if why is Availability.NO_DRIVER else Availability.STALE
-                    one.tell(gone, one.worst)
+                    gpu.update(gone, gpu.worst)
 
-    def _note(self, data: Any) -> None:
+    def _record(self, data: Any) -> None:
         monotonic, time = self._clock.monotonic(), self._clock.time()
         if not data.eventType & XID:
             return
         handle = ctypes.cast(data.device, ctypes.c_void_p)
         code = int(data.eventData)
         with self._lock:
-            found = next((uuid for uuid, one in self._followed.items() if one.handle.value == handle.value), "")
-        uuid = found or self._library.text("nvmlDeviceGetUUID", handle)[1]
+            known = next((uuid for uuid, gpu in self._gpus.items() if gpu.handle.value == handle.value), "")
+        uuid = known or self._library.text("nvmlDeviceGetUUID", handle)[1]
         if not uuid:
-            return  # of a GPU that has been unplugged meanwhile
+            return  # the GPU has been unplugged meanwhile
         self._new.append(XidEvent(uuid, code, monotonic, time))
         with self._lock:
-            one = self._followed.get(uuid)
-            if one is not None and xid_of(code).is_of_card:
-                one.tell(one.why, worse(one.worst, code))
+            gpu = self._gpus.get(uuid)
+            if gpu is not None and xid_of(code).is_of_card:
+                gpu.update(gpu.why, worse(gpu.worst, code))
