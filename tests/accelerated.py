@@ -21,7 +21,7 @@ from gpumon.common.clock import SECOND
 from gpumon.daemon.recovery import frames_since
 from gpumon.daemon.sampler import Sampler
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.base import Described
+from gpumon.sources.base import ProcessInfo
 from gpumon.sources.nvml import NvmlSource
 from gpumon.storage.history.recorder import HistoryRecorder
 from gpumon.storage.history.tiers import HistoryLimits
@@ -80,7 +80,7 @@ def play(stub: Stub, directory: Path, plan: Sequence[EpochSpan]) -> RingWriter:
             uptime = 100.0 if stretch.rebooted or recorder is None else clock.now / SECOND + passed
             clock = FakeClock(round(uptime * SECOND), round(stretch.begin * SECOND))
             stub.hold_clock(stretch.begin - stretch.driver_begin)
-            sampler = Sampler(NvmlSource(clock, lambda pid: Described(), executor=Inline()), clock, stretch.interval)
+            sampler = Sampler(NvmlSource(clock, lambda pid: ProcessInfo(), executor=Inline()), clock, stretch.interval)
             ring = RingWriter.create(
                 str(where / "ring"), stub.gpus, round(stretch.interval * SECOND),
                 continues=None if stretch.rebooted else "nvml",

@@ -16,7 +16,7 @@ from tests.programs import asked, environment
 READ_AT = """
 import json, sys
 from gpumon.common.clock import SystemClock
-from gpumon.sources.base import Described
+from gpumon.sources.base import ProcessInfo
 from gpumon.sources.nvml import NvmlSource
 
 class Clock(SystemClock):
@@ -25,7 +25,7 @@ class Clock(SystemClock):
     def time(self): return self.at[1] if self.at else super().time()
 
 clock = Clock()
-source = NvmlSource(clock, lambda pid: Described(), timeout=60.0)
+source = NvmlSource(clock, lambda pid: ProcessInfo(), timeout=60.0)
 for line in sys.stdin:
     clock.at = json.loads(line)
     (reading,) = source.read()

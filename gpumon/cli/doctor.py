@@ -22,7 +22,7 @@ from gpumon.common.paths import places
 from gpumon.common.program import callable_commands
 from gpumon.common.text import clean
 from gpumon.model.units import counted
-from gpumon.sources.registry import examined
+from gpumon.sources.registry import examine_hardware
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -102,7 +102,7 @@ def _sections(arguments: Namespace) -> list[CheckSection]:
     daemon, no_gpu_reason = found_daemon(where)
     files = file_checks(where, arguments.history_size, daemon)
     return [
-        CheckSection("GPUs", [*examined(gpus.read), *gpus.checks]),
+        CheckSection("GPUs", [*examine_hardware(gpus.read), *gpus.checks]),
         CheckSection("Daemon and files", [*settings, *daemon_checks(where, daemon, no_gpu_reason), *files]),
         CheckSection("Packages", package_checks(gpus.read > 0, encoding=sys.stdout.encoding or "")),
     ]

@@ -16,7 +16,7 @@ from gpumon.common.config import read_toml, settings_path
 from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.paths import Places, places
 from gpumon.model.origin import Capability
-from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
+from gpumon.sources.registry import AUTO, KINDS, capabilities, source_names
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -196,7 +196,7 @@ def playback_of(arguments: Namespace) -> Playback | None:
 
 def source_name(arguments: Namespace) -> str:
     """The name of the source to open, where nothing of it has been read. Raises UsageError for an unknown one."""
-    return expected(source_of(arguments))
+    return source_names(source_of(arguments))
 
 
 def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, Namespace]:

@@ -24,7 +24,7 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.sums import SumPlace, read_sums, write_sums
 from gpumon.ring.takeover import SPARE_ROWS
 from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
-from gpumon.sources.base import AsksDriver, Source
+from gpumon.sources.base import HasDriverCalls, Source
 from gpumon.storage.follower import HISTORY, LEDGER, Followers
 from gpumon.storage.usage.counters import UseMeter
 
@@ -35,7 +35,7 @@ _FIRST_WRITE, _WRITE_EVERY = 2 * SECOND, 30 * SECOND
 class DriverCallFile:
     """Writes the file with the durations of driver calls into the daemon's directory."""
 
-    def __init__(self, source: Source | AsksDriver, directory: str, log: Callable[[str], None]) -> None:
+    def __init__(self, source: Source | HasDriverCalls, directory: str, log: Callable[[str], None]) -> None:
         self._source = source
         self._directory = directory
         self._log = log
@@ -46,7 +46,7 @@ class DriverCallFile:
 
     def update(self, now: int) -> None:
         """Write the file if it is due; `now` in ns. Never raises: a failure must not cost a sample."""
-        if now < self._due or not isinstance(self._source, AsksDriver):
+        if now < self._due or not isinstance(self._source, HasDriverCalls):
             return
         self._due = now + self._wait
         self._wait = min(_WRITE_EVERY, 2 * self._wait)

@@ -16,10 +16,10 @@ from gpumon.model.metrics import GPU_INDEX, HOST_METRICS, PROCESSES, Availabilit
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.process import Process
 from gpumon.sources.base import Pace, Reading, Source
-from gpumon.sources.combined import found
+from gpumon.sources.combined import describe_devices
 from gpumon.sources.host import HostSource
-from gpumon.sources.jobs import Allocations, with_jobs
-from gpumon.sources.processes import Surroundings
+from gpumon.sources.jobs import DeviceJobs, with_jobs
+from gpumon.sources.processes import Sandbox
 from gpumon.tracking.matching import UnprovenClaims, devices_of, stamp, with_holdings
 from gpumon.tracking.reader import Poll, TagReader
 
@@ -57,7 +57,7 @@ class Sampler:
 
     def __init__(
         self, source: Source, clock: Clock, interval: float = 1.0, host: HostSource | None = None,
-        tags: TagReader | None = None, idle_interval: float = 0.0, allocations: Allocations | None = None,
+        tags: TagReader | None = None, idle_interval: float = 0.0, allocations: DeviceJobs | None = None,
     ) -> None:  # fmt: skip
         """`idle_interval`: seconds between ticks while every GPU is idle; no effect unless larger than `interval`."""
         self.source = source
@@ -73,7 +73,7 @@ class Sampler:
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
         self._host = host
-        self._sandbox = host.surroundings if host else Surroundings()
+        self._sandbox = host.sandbox if host else Sandbox()
         self._tags = tags
         self._allocations = allocations
         self._unproven = UnprovenClaims()
@@ -90,7 +90,7 @@ class Sampler:
     def found(self) -> str:
         """Return one line on the devices of the source; empty before the first tick."""
         tick = self._latest
-        return found(tick.origin, tick.driver, tick.samples) if tick else ""
+        return describe_devices(tick.origin, tick.driver, tick.samples) if tick else ""
 
     def run(self, store: Callable[[Tick], object], stop: Sign, after_round: Callable[[], object]) -> None:
         """Sample until `stop` is set, and call `after_round` after every round, with or without a tick."""
@@ -130,7 +130,7 @@ class Sampler:
             host = self._host.read() if self._host else _NO_HOST
         samples, processes, runs, boundaries = reading.samples, reading.processes, reading.runs, reading.boundaries
         if self._allocations is not None:
-            samples = self._allocations.given(samples)
+            samples = self._allocations.assign(samples)
         poll = _NO_BOARDS
         if self._tags is not None:
             # After the reading, so that every boundary before it has been published.

@@ -11,7 +11,7 @@ from gpumon.daemon.sampler import Sampler
 from gpumon.model.origin import Capability
 from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
-from gpumon.sources.jobs import Allocations
+from gpumon.sources.jobs import DeviceJobs
 from gpumon.sources.registry import open_source
 from gpumon.tracking.reader import TagReader
 
@@ -50,4 +50,4 @@ def make_sampler(
         period = source.tick_period
         return Sampler(source, clock, min(interval, max(_SMOOTH_INTERVAL, period)) if period else interval)
     tags = TagReader(places, clock=clock, past=past)
-    return Sampler(source, clock, interval, host, tags, idle_interval, Allocations(clock, job_dir))
+    return Sampler(source, clock, interval, host, tags, idle_interval, DeviceJobs(clock, job_dir))

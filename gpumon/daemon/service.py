@@ -29,7 +29,7 @@ from gpumon.daemon.sampling import make_sampler
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
 from gpumon.ring.writer import NO_ROOM, NoRoom
-from gpumon.sources.base import KnowsDevices
+from gpumon.sources.base import RestoresDevices
 from gpumon.storage.history.tiers import USUAL_LIMITS, HistoryLimits
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _open_ring(
                 recorder = Recorder(sampler, clock, directory, for_command=for_command)
                 recorder.log = log
                 if ticks is None:
-                    if isinstance(sampler.source, KnowsDevices):
+                    if isinstance(sampler.source, RestoresDevices):
                         earlier = newest_frames(f"{directory}/{RING}", 1, clock.monotonic())
                         sampler.source.restore([sample for frame in earlier for sample in frame.samples])
                     ticks = sampler.ticks()

@@ -1,8 +1,9 @@
-"""The interface of every source: it gives readings."""
+"""The interface of all sources, and their readings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from gpumon.common.clock import Clock
@@ -11,13 +12,14 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import Boundary, Run, Sample, XidEvent
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.sources.containers import Confinement
+from gpumon.sources.containers import CgroupInfo
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
 
 
-class Pace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pace:
     """Timing and losses of a recorded frame, as in `Frame`."""
 
     interval_ns: int
@@ -27,50 +29,52 @@ class Pace(NamedTuple):
     dropped_runs: int
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reading:
     """The values of a source at one moment."""
 
     monotonic_ns: int
-    """ns; of a recording, its own spacing laid onto CLOCK_MONOTONIC."""
+    """CLOCK_MONOTONIC in ns; for a recording, its own spacing mapped to this clock."""
     time_ns: int
-    """ns since 1970; of a recording, its own time."""
+    """ns since 1970; for a recording, its own time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()
-    """Never changed once handed out: accounts look for users only in one that is another object than the one before."""
+    """Must not be modified later: consumers look for changes only in a new object."""
     runs: Sequence[Run] = ()
-    """Only of a simulation: real runs come from their boards."""
+    """Only simulations and recordings have runs; real ones come from their boards."""
     boundaries: Sequence[Boundary] = ()
     host: Sequence[float] | None = None
-    """In the order of `HOST_METRICS`; None where the source does not know the host."""
+    """In the order of `HOST_METRICS`; None if the source does not know the host."""
     hostname: str = ""
-    utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
+    utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
     pace: Pace | None = None
-    """Of a frame that was recorded; None where it is sampled now."""
+    """Set for a recorded frame; None for a live one."""
     xids: Sequence[XidEvent] = ()
-    """XID errors since the last reading, in their order."""
+    """XID errors since the last reading, in order."""
 
 
-class Described(NamedTuple):
-    """Facts of a process that the machine knows; empty and NaN for one that cannot be seen, as in another container."""
+class ProcessInfo(NamedTuple):
+    """What the machine knows about a process; empty and NaN for one that is not visible, as in another container."""
 
     name: str = ""
     user: str = ""
     started: float = NAN
     """Seconds since 1970."""
     cpu_utilization: float = NAN
-    """CPU time per second since it was described before; NaN the first time."""
+    """CPU seconds per second since the last description; NaN in the first one."""
     host_memory: float = NAN
-    """Resident set, bytes."""
-    confinement: Confinement = Confinement()
+    """Resident set in bytes."""
+    cgroup: CgroupInfo = CgroupInfo()
 
 
-Describe = Callable[[int], Described]
-"""By pid; may be called from any thread."""
+Describe = Callable[[int], ProcessInfo]
+"""Describes a process by pid; any thread may call it."""
 
 
-class Request(NamedTuple):
-    """All that opening a source takes."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a source needs to open."""
 
     argument: str
     """Text after the colon in `--source`; empty without one."""
@@ -79,27 +83,27 @@ class Request(NamedTuple):
     interval: float = 1.0
     """Seconds between two reads."""
     speed: float = 1.0
-    """Of a recording: its seconds per second."""
+    """Playback speed of a recording."""
     playback: Playback | None = None
-    """Of a recording: its controls."""
+    """Playback controls of a recording."""
     gpm: bool = True
-    """Whether the performance counters of the GPUs may be read, which profilers use too."""
+    """Whether the GPUs' performance counters may be read, which profilers use too."""
 
 
 class Source(Protocol):
-    """Reads hardware, or what stands for it.
+    """Reads hardware, a recording or a simulation.
 
-    `read` never raises for a device that fails: a missing value is NaN, and the reason is in the
-    sample's state and its device's `missing`. Constructing a source may raise SourceError.
+    `read` never raises for a device that fails: a missing value is NaN, and the reason is in the sample's state and its
+    device's `missing`. Constructing a source may raise SourceError.
     """
 
     capabilities: Capability
     """Capabilities of the source; `origin()` passes them on to readers of frames."""
     tick_period: float
-    """Seconds between its ticks as it plays; 0 where it gives one whenever it is asked."""
+    """Seconds between the ticks of a recording; 0 if each `read` returns one."""
 
     def origin(self) -> Origin:
-        """Name, label and, when nothing can be read, the problem. May change between reads."""
+        """Name, label and, if nothing can be read, the problem. May change between reads."""
 
     def driver(self) -> Driver:
         """The driver's versions, as far as known."""
@@ -107,39 +111,38 @@ class Source(Protocol):
     def read(self) -> Sequence[Reading]:
         """Return the readings since the last read, oldest first.
 
-        Live sources give one. A recording gives every tick that has become due, none when
-        nothing has.
+        Live sources return one. A recording returns every tick that has become due, which may be none.
         """
 
     def close(self) -> None:
-        """Let go of the driver or the file."""
+        """Close the driver or the file."""
 
 
 @runtime_checkable
-class AsksDriver(Protocol):
-    """A source that knows what a driver's calls cost."""
+class HasDriverCalls(Protocol):
+    """A source that measures its driver calls."""
 
     def driver_calls(self) -> Sequence[DriverCall]:
-        """Costs of the driver's calls so far, the dearest first."""
+        """Return the costs of the driver calls so far, the most expensive first."""
 
 
 @runtime_checkable
-class KnowsDevices(Protocol):
-    """A source that may meet devices which do not say who they are."""
+class RestoresDevices(Protocol):
+    """A source whose devices may lack an identity, such as a GPU that the driver has lost."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Take the devices that an earlier daemon of this boot had last, as they were; before the first read."""
+        """Restore the devices that an earlier daemon of this boot had last; call it before the first read."""
 
 
-def from_units(number: float, scale: float) -> float:
-    """`number` of a driver's or a log's units in base units, `scale` base units each.
+def to_base_units(number: float, scale: float) -> float:
+    """Convert a number to base units; `scale` is the size of its unit in base units.
 
-    Divides where the scale is a fraction: 69 percent are 0.69, where 69 * 0.01 is not.
+    Divides if the scale is a fraction, because 69 / 100 is 0.69 but 69 * 0.01 is not.
     """
-    factor, divisor = parts_of(scale)
+    factor, divisor = split_scale(scale)
     return number * factor / divisor
 
 
-def parts_of(scale: float) -> tuple[float, int]:
-    """By what `from_units` multiplies and divides; for those who read the same unit again and again."""
+def split_scale(scale: float) -> tuple[float, int]:
+    """Return the factor and divisor of `to_base_units`, for code that converts the same unit repeatedly."""
     return (scale, 1) if scale >= 1 else (1, round(1 / scale))

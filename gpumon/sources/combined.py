@@ -1,12 +1,12 @@
-"""Several sources as one: a machine with GPUs of two makers, or hardware beside a simulation."""
+"""Several sources as one: a machine with GPUs of two vendors, or hardware and a simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from threading import Event, Thread
-from typing import NamedTuple
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
@@ -17,96 +17,99 @@ from gpumon.model.metrics import GPU_METRICS, Availability
 from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.process import Process
 from gpumon.model.units import counted
-from gpumon.sources.base import AsksDriver, Reading, Source
+from gpumon.sources.base import HasDriverCalls, Reading, Source
 
 
-def found(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
-    """One line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is none; of several sources, each in turn."""
+def describe_devices(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
+    """Return one line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is no GPU; several sources in turn."""
     if origin.parts:
         return "; ".join(
-            found(part.origin, part.driver, [one for one in samples if one.device.source == part.origin.source])
+            describe_devices(
+                part.origin, part.driver, [sample for sample in samples if sample.device.source == part.origin.source]
+            )
             for part in origin.parts
         )
-    number = sum(not sample.device.is_instance for sample in samples)
-    parts = [counted(number, "GPU") if number else "no GPU"]
+    count = sum(not sample.device.is_instance for sample in samples)
+    parts = [counted(count, "GPU") if count else "no GPU"]
     parts += [f"driver {driver.version}"] if driver.version else []
     parts += [origin.label] if origin.label else []
     return ": ".join(text for text in (origin.source, ", ".join(parts), origin.problem) if text)
 
 
-class SourceRead(NamedTuple):
-    """One read of a source, with what it said of itself right after."""
+@dataclass(frozen=True, slots=True)
+class SourceResult:
+    """The result of one read of a source, with its origin and driver right after."""
 
     readings: Sequence[Reading]
     origin: Origin
     driver: Driver
     failure: str = ""
-    """The error that the read ended with; empty when it did not."""
+    """The error that the read raised; empty if it succeeded."""
 
 
 class Worker:
-    """Reads a source when asked; one read is under way at most."""
+    """Reads a source in its own thread, one read at a time."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.under_way = False
-        self._answer: SourceRead | None = None
-        self._asked = Event()
-        self._answered = Event()
-        self._over = False
-        # A daemon thread: a driver call that hangs must not keep the process from ending.
+        self.is_running = False
+        self._result: SourceResult | None = None
+        self._requested = Event()
+        self._done = Event()
+        self._is_closed = False
+        # A daemon thread: a driver call that hangs must not keep the process from exiting.
         self._thread = Thread(target=self._run, name="gpumon-source", daemon=True)
 
-    def ask(self) -> None:
-        """Begin a read, unless one is under way."""
-        if self.under_way:
+    def start(self) -> None:
+        """Start a read, unless one is running."""
+        if self.is_running:
             return
         if not self._thread.is_alive():
             self._thread.start()
-        self._answered.clear()
-        self.under_way = True
-        self._asked.set()
+        self._done.clear()
+        self.is_running = True
+        self._requested.set()
 
-    def take(self, clock: Clock, until: int = 0) -> SourceRead | None:
-        """The answer to what was asked, waiting for it until then (ns, CLOCK_MONOTONIC); None where it is not there."""
-        if not self.under_way or not (self._answered.is_set() or clock.wait(self._answered, until)):
+    def pop(self, clock: Clock, until: int = 0) -> SourceResult | None:
+        """Return the result of the running read, waiting until `until` (ns, CLOCK_MONOTONIC); None if there is none."""
+        if not self.is_running or not (self._done.is_set() or clock.wait(self._done, until)):
             return None
-        self.under_way = False
-        answer, self._answer = self._answer, None
-        return answer
+        self.is_running = False
+        result, self._result = self._result, None
+        return result
 
     def close(self) -> None:
-        """Let go of the source, but not under a call that hangs: that ends with the process."""
-        self._over = True
-        self._asked.set()
-        if not self.under_way or self._answered.is_set():
+        """Close the source, unless a call hangs, which then ends with the process."""
+        self._is_closed = True
+        self._requested.set()
+        if not self.is_running or self._done.is_set():
             self.source.close()
 
     def _run(self) -> None:
         while True:
-            self._asked.wait()
-            self._asked.clear()
-            if self._over:
+            self._requested.wait()
+            self._requested.clear()
+            if self._is_closed:
                 return
             readings: Sequence[Reading] = ()
             failure = ""
             try:
                 readings = self.source.read()
-            except Exception as error:  # a fault of one source must not silence the others
+            except Exception as error:  # a failing source must not stop the others
                 failure = f"{type(error).__name__}: {error}"
-            self._answer = SourceRead(readings, self.source.origin(), self.source.driver(), failure)
-            self._answered.set()
+            self._result = SourceResult(readings, self.source.origin(), self.source.driver(), failure)
+            self._done.set()
 
 
-PATIENCE = 0.6
-"""Seconds that a tick waits for a source; one that has let a tick go by is not waited for again until it answers."""
-FIRST_PATIENCE = 3.0
-"""Seconds for the first answer: a driver may have to wake its GPUs."""
-_NOTHING = [NAN] * len(GPU_METRICS)
+TIMEOUT = 0.6
+"""Seconds that a tick waits for a source. One that missed a tick is not waited for again until it answers."""
+FIRST_TIMEOUT = 3.0
+"""Seconds for the first read: a driver may have to wake its GPUs."""
+_NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
 class _Member:
-    """One of the sources: its thread, and what it gave last."""
+    """One of the sources: its worker, and its last reading."""
 
     def __init__(self, source: Source) -> None:
         self.worker = Worker(source)
@@ -123,10 +126,10 @@ class _Member:
     def name(self) -> str:
         return self.origin.source
 
-    def put(self, answer: SourceRead) -> None:
-        """Keep an answer; what counts up is kept until it was given."""
-        self.origin, self.driver, self.failure = answer.origin, answer.driver, answer.failure
-        for reading in answer.readings:
+    def store(self, result: SourceResult) -> None:
+        """Store a result; events and utilization samples accumulate until they are used."""
+        self.origin, self.driver, self.failure = result.origin, result.driver, result.failure
+        for reading in result.readings:
             self.reading = reading
             self.boundaries += reading.boundaries
             self.xids += reading.xids
@@ -134,11 +137,11 @@ class _Member:
                 self.utilization_samples.setdefault(uuid, []).extend(samples)
 
     def samples(self, now: int) -> Sequence[Sample]:
-        """The samples of its last reading, as old as they are at `now` (ns)."""
+        """Return the samples of the last reading, with their age at `now` (ns)."""
         if self.reading is None:
             return ()
         if self.failure:
-            return [Sample(sample.device, Availability.FAILED, _NOTHING) for sample in self.reading.samples]
+            return [Sample(sample.device, Availability.FAILED, _NO_VALUES) for sample in self.reading.samples]
         if not self.is_late:
             return self.reading.samples
         read_at = self.reading.monotonic_ns
@@ -151,18 +154,18 @@ class _Member:
         ]
 
     def problem(self) -> str:
-        """Why it gives nothing now; empty when all is well."""
+        """Return why the source has no values now; empty if it has."""
         if self.failure:
             return f"it failed: {self.failure}"
         return "it has not answered yet" if self.is_late else self.origin.problem
 
 
 class CombinedSource:
-    """Reads its sources at the same time, each in a thread, and joins what they give at one moment.
+    """Reads its sources at the same time, each in a thread, and joins their readings.
 
-    A source that hangs leaves its last samples, STALE; one that fails leaves its devices, FAILED. Each device keeps
-    the index that its driver gives it, unless another has that already: hardware comes first. Where two sources give
-    the same device, the first one counts. Only sources that stamp with this machine's clock can be combined.
+    If a source hangs, its last samples are STALE; if it fails, its devices are FAILED. Each device keeps its driver's
+    index unless another one has it already; hardware comes first. If two sources have the same device, the first one
+    counts. Only sources that use this machine's clock can be combined.
     """
 
     tick_period = 0.0
@@ -171,23 +174,28 @@ class CombinedSource:
         self,
         sources: Sequence[Source],
         clock: Clock,
-        patience: float = PATIENCE,
-        first_patience: float = FIRST_PATIENCE,
+        timeout: float = TIMEOUT,
+        first_timeout: float = FIRST_TIMEOUT,
     ) -> None:
         self.capabilities = reduce(or_, (source.capabilities for source in sources))
         self._clock = clock
-        self._patience = patience, first_patience
+        self._timeout, self._first_timeout = timeout, first_timeout
         self._members = [_Member(source) for source in sources]
-        # Of those that are equal the order of the user is kept.
-        self._by_rank = sorted(self._members, key=lambda one: Capability.LIVE not in one.worker.source.capabilities)
+        # A stable sort: otherwise the user's order is kept.
+        self._by_rank = sorted(
+            self._members, key=lambda member: Capability.LIVE not in member.worker.source.capabilities
+        )
         self._indexes: dict[str, int] = {}
         self._owners: dict[str, _Member] = {}
-        self._shown: dict[str, tuple[Device, Device]] = {}
+        self._published: dict[str, tuple[Device, Device]] = {}
+        """By UUID, the device of its source and as it is published."""
         self._processes: tuple[list[Sequence[Process]], tuple[Process, ...]] = [], ()
 
     def origin(self) -> Origin:
-        """All names and labels; a problem only where every source has one. Its parts have each source's own."""
-        parts = tuple(SourceInfo(one.origin._replace(problem=one.problem()), one.driver) for one in self._members)
+        """Return all names and labels, and a problem only if every source has one. Its parts are the single origins."""
+        parts = tuple(
+            SourceInfo(member.origin._replace(problem=member.problem()), member.driver) for member in self._members
+        )
         origins = [part.origin for part in parts]
         problems = [f"{origin.source}: {origin.problem}" for origin in origins if origin.problem]
         return Origin(
@@ -202,88 +210,89 @@ class CombinedSource:
         )
 
     def driver(self) -> Driver:
-        """The driver, where one source has one; else the versions of all."""
-        known = [one for one in self._members if one.driver.version]
-        if len(known) == 1:
-            return known[0].driver
-        runtime = next((one.driver.runtime for one in known if one.driver.runtime), "")
-        return Driver(", ".join(f"{one.name} {one.driver.version}" for one in known), runtime)
+        """Return the driver if only one source has one; else the versions of all."""
+        members = [member for member in self._members if member.driver.version]
+        if len(members) == 1:
+            return members[0].driver
+        runtime = next((member.driver.runtime for member in members if member.driver.runtime), "")
+        return Driver(", ".join(f"{member.name} {member.driver.version}" for member in members), runtime)
 
     def driver_calls(self) -> Sequence[DriverCall]:
-        """Costs of the calls of all their drivers."""
-        sources = [one.worker.source for one in self._members]
-        return [call for source in sources if isinstance(source, AsksDriver) for call in source.driver_calls()]
+        sources = [member.worker.source for member in self._members]
+        return [call for source in sources if isinstance(source, HasDriverCalls) for call in source.driver_calls()]
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()
-        for one in self._members:
-            if one.worker.under_way and (answer := one.worker.take(self._clock)):
-                one.put(answer)  # to what an earlier tick asked
-            one.is_late = one.worker.under_way
-            one.worker.ask()
-        for one in self._members:
-            patience = 0.0 if one.is_late else self._patience[one.reading is None]
-            answer = one.worker.take(self._clock, monotonic + round(patience * SECOND))
-            if answer is not None:
-                one.put(answer)
-            one.is_late = answer is None
-        return [self._joined(monotonic, time)]
+        for member in self._members:
+            if member.worker.is_running and (result := member.worker.pop(self._clock)):
+                member.store(result)  # of an earlier tick
+            member.is_late = member.worker.is_running
+            member.worker.start()
+        for member in self._members:
+            timeout = 0.0 if member.is_late else self._first_timeout if member.reading is None else self._timeout
+            result = member.worker.pop(self._clock, monotonic + round(timeout * SECOND))
+            if result is not None:
+                member.store(result)
+            member.is_late = result is None
+        return [self._join(monotonic, time)]
 
     def close(self) -> None:
-        for one in self._members:
-            one.worker.close()
+        for member in self._members:
+            member.worker.close()
 
-    def _joined(self, monotonic_ns: int, time_ns: int) -> Reading:
+    def _join(self, monotonic_ns: int, time_ns: int) -> Reading:
         samples: list[Sample] = []
-        for one in self._by_rank:
-            for sample in one.samples(monotonic_ns):
-                device = self._device(one, sample.device)
+        for member in self._by_rank:
+            for sample in member.samples(monotonic_ns):
+                device = self._publish(member, sample.device)
                 if device is not None:
                     samples.append(sample._replace(device=device))
         samples.sort(key=lambda sample: by_number(sample.device))
-        known = [one.reading for one in self._members if one.reading is not None]
-        boundaries = sorted((b for one in self._members for b in one.boundaries), key=lambda boundary: boundary.time_ns)
-        new = {uuid: found for one in self._members for uuid, found in one.utilization_samples.items()}
-        xids = sorted((xid for one in self._members for xid in one.xids), key=lambda xid: xid.monotonic_ns)
-        for one in self._members:
-            one.boundaries, one.utilization_samples, one.xids = [], {}, []
-        runs: list[Run] = [run for reading in known for run in reading.runs]
-        # The host is this machine's where any of the sources is.
-        made_up = [] if Capability.LIVE in self.capabilities else [reading for reading in known if reading.host]
-        host, hostname = (made_up[0].host, made_up[0].hostname) if made_up else (None, "")
+        readings = [member.reading for member in self._members if member.reading is not None]
+        boundaries = [boundary for member in self._members for boundary in member.boundaries]
+        utilization_samples = {
+            uuid: ratios for member in self._members for uuid, ratios in member.utilization_samples.items()
+        }
+        xids = sorted((xid for member in self._members for xid in member.xids), key=lambda xid: xid.monotonic_ns)
+        for member in self._members:
+            member.boundaries, member.utilization_samples, member.xids = [], {}, []
+        runs: list[Run] = [run for reading in readings for run in reading.runs]
+        # If any source is live, the host is this machine.
+        simulated = [] if Capability.LIVE in self.capabilities else [reading for reading in readings if reading.host]
+        host, hostname = (simulated[0].host, simulated[0].hostname) if simulated else (None, "")
         return Reading(
             monotonic_ns=monotonic_ns,
             time_ns=time_ns,
             samples=samples,
-            processes=self._all_processes(known),
+            processes=self._join_processes(readings),
             runs=runs,
-            boundaries=boundaries,
+            boundaries=sorted(boundaries, key=lambda boundary: boundary.time_ns),
             host=host,
             hostname=hostname,
-            utilization_samples=new,
+            utilization_samples=utilization_samples,
             xids=xids,
         )
 
-    def _device(self, one: _Member, device: Device) -> Device | None:
-        """The device as it is shown: of its source, and with an index of its own; None where it is another source's."""
+    def _publish(self, member: _Member, device: Device) -> Device | None:
+        """Return the device with its source and a unique index; None if another source has it already."""
         uuid = device.uuid
-        if self._owners.setdefault(uuid, one) is not one:
+        if self._owners.setdefault(uuid, member) is not member:
             return None
-        before, shown = self._shown.get(uuid, (None, device))
+        before, published = self._published.get(uuid, (None, device))
         if before is not device:
             gpu = device.parent or uuid  # a MIG instance has the index of its GPU
             if gpu not in self._indexes:
-                taken = set(self._indexes.values())
-                self._indexes[gpu] = device.index if device.index not in taken else max(taken) + 1
-            shown = device._replace(index=self._indexes[gpu], source=one.name)
-            self._shown[uuid] = device, shown
-        return shown
+                used = set(self._indexes.values())
+                self._indexes[gpu] = device.index if device.index not in used else max(used) + 1
+            published = device._replace(index=self._indexes[gpu], source=member.name)
+            self._published[uuid] = device, published
+        return published
 
-    def _all_processes(self, known: Sequence[Reading]) -> Sequence[Process]:
-        """Processes of all; the same object as long as no source gives another."""
-        given = [reading.processes for reading in known]
+    def _join_processes(self, readings: Sequence[Reading]) -> Sequence[Process]:
+        """Concatenate all processes; the same object while no source has a new one."""
+        parts = [reading.processes for reading in readings]
         before, joined = self._processes
-        if len(before) != len(given) or any(a is not b for a, b in zip(before, given, strict=True)):
-            joined = tuple(process for processes in given for process in processes)
-            self._processes = given, joined
+        if len(before) != len(parts) or any(a is not b for a, b in zip(before, parts, strict=True)):
+            joined = tuple(process for processes in parts for process in processes)
+            self._processes = parts, joined
         return joined

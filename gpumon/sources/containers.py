@@ -1,9 +1,8 @@
-"""Container, pod and Slurm job of a process, from its `/proc/<pid>/cgroup`.
+"""Container, pod and Slurm job of a process, from `/proc/<pid>/cgroup`, and the names of pods.
 
-The text is a path for each hierarchy: `0::/path` of cgroup v2, `4:memory:/path` of v1. Its parts are names that
-runtimes give, and that a user may give too: below `user.slice` everybody makes cgroups of their own, so a job or a
-pod is believed only outside of it, and all of it is hostile text. Patterns are compiled when the first process is
-looked at: not every command looks at one.
+The text has a path per hierarchy: `0::/path` for cgroup v2, `4:memory:/path` for v1. The parts of a path are names from
+runtimes, or from users: below `user.slice` anybody can create cgroups, so a job or a pod is accepted only outside of
+it, and all of it is hostile text. Patterns are compiled on first use, because not every command needs them.
 """
 
 from __future__ import annotations
@@ -19,122 +18,121 @@ from gpumon.common.paths import ROOT, is_trusted
 from gpumon.common.text import clean
 
 LONGEST = 16384
-"""Bytes that are read; a line that does not end within them is left out."""
-_DEEPEST = 64
-_NAMED = 64
-_SHORT = 12
-"""Digits of a container's ID, as `docker ps` shows them."""
-_NESTED = 3
-"""Containers in each other that are told of."""
+"""Bytes that are read; a line that does not end within them is ignored."""
+_MOST_PARTS = 64
+_LONGEST_NAME = 64
+_SHORT_ID = 12
+"""Digits of a container ID, as in `docker ps`."""
+_MOST_NESTED = 3
+"""Nested containers that are listed."""
 _ID = "(?P<id>[0-9a-f]{64})"
 
 
-class Confinement(NamedTuple):
-    """Where a process runs; each is empty where it is in none, or that cannot be seen."""
+class CgroupInfo(NamedTuple):
+    """Container, pod and job of a process; each is empty if there is none or it is not visible."""
 
     container: str = ""
-    """Runtime, and the name or the short ID that it shows: `docker 3f2a9c1b04de`, `lxc web`."""
+    """Runtime, and the name or the short ID: `docker 3f2a9c1b04de`, `lxc web`."""
     pod: str = ""
-    """UID of the Kubernetes pod, and its name behind it, as in `Process`; here there is none."""
+    """UID of the Kubernetes pod; its name follows if known, as in `Process`."""
     job: str = ""
-    """Number of the Slurm job, or its SLUID."""
+    """Slurm job id, or its SLUID."""
 
 
 class _Pattern(NamedTuple):
-    """A name that a runtime gives to a part of the path."""
+    """How a runtime names a part of the path."""
 
     runtime: str
     pattern: str
-    """Matches the whole part; has a group `id`, or `name` where people gave it."""
-    below: str = ".*"
+    """Matches the whole part, with a group `id`, or `name` if people chose it."""
+    parent: str = ".*"
     """Matches the part above it."""
 
 
 CONTAINERS: tuple[_Pattern, ...] = (
     _Pattern("docker", rf"docker-{_ID}\.scope"),
-    _Pattern("docker", _ID, below="docker"),
+    _Pattern("docker", _ID, parent="docker"),
     _Pattern("containerd", rf"(?:.*:)?cri-containerd[-:]{_ID}(?:\.scope)?"),
     _Pattern("containerd", rf"nerdctl-{_ID}\.scope"),
     _Pattern("cri-o", rf"crio-{_ID}(?:\.scope)?"),
     _Pattern("podman", rf"libpod-{_ID}(?:\.scope)?"),
     _Pattern("lxc", r"lxc\.payload\.(?P<name>.+)"),
-    _Pattern("lxc", "(?P<name>.+)", below="lxc"),
+    _Pattern("lxc", "(?P<name>.+)", parent="lxc"),
     _Pattern("nspawn", r"systemd-nspawn@(?P<name>.+)\.service"),
-    _Pattern("machine", r"machine-(?P<name>.+)\.scope", below=r"machine\.slice"),
+    _Pattern("machine", r"machine-(?P<name>.+)\.scope", parent=r"machine\.slice"),
     _Pattern("container", rf"(?:.*[:-])?{_ID}(?:\.scope)?"),
 )
-"""Names of the cgroups of containers; the first that fits counts. The last row: its runtime is not in its name."""
+"""Names of containers' cgroups; the first match counts. The last row matches runtimes that do not name themselves."""
 _POD = r"(?:.*-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?::.*)?"
 _KUBE = r"(?:.*-)?kubepods(?:-.*)?(?:\.slice)?"
 _JOB = r"job_([0-9]{1,20})|(s[0-9A-Z]{13})"
 _SLURM = r"slurm(?:_.*)?|(?:.*_)?slurmstepd\.scope"
 _ESCAPED = r"\\x([0-9a-f]{2})"
-_OF_USERS = "user.slice"
+_USER_SLICE = "user.slice"
 _DELETED = " (deleted)"
-"""The kernel writes it behind the path of a cgroup v2 that was removed."""
+"""Appended by the kernel to the path of a removed v2 cgroup."""
 
 
-def confinement(raw: bytes) -> Confinement:
-    """Return what a `/proc/<pid>/cgroup` tells; of several hierarchies, the first that knows."""
-    found = Confinement()
+def parse_cgroup(raw: bytes) -> CgroupInfo:
+    """Parse a `/proc/<pid>/cgroup`; of several hierarchies, the first that knows something counts."""
+    result = CgroupInfo()
     for line in raw[:LONGEST].split(b"\n")[: -1 if len(raw) >= LONGEST else None]:
         path = line.split(b":", 2)[-1].decode("utf-8", "replace").removesuffix(_DELETED)
         if "/" not in path or path == "/":
             continue
-        seen = _of_path(path.split("/")[1 : _DEEPEST + 1])
-        found = Confinement(*(known or new for known, new in zip(found, seen, strict=True)))
-    return found
+        info = _parse_path(path.split("/")[1 : _MOST_PARTS + 1])
+        result = CgroupInfo(*(known or new for known, new in zip(result, info, strict=True)))
+    return result
 
 
-def _of_path(parts: list[str]) -> Confinement:
+def _parse_path(parts: list[str]) -> CgroupInfo:
     containers: list[str] = []
-    pod = job = above = ""
+    pod = job = parent = ""
     in_kube = in_slurm = False
-    of_users = _OF_USERS in parts
+    is_of_user = _USER_SLICE in parts
     for part in parts:
-        container = _container(part, above)
+        container = _container(part, parent)
         if container and container not in containers:
             containers.append(container)
-        if not of_users:
+        if not is_of_user:
             in_kube = in_kube or re.fullmatch(_KUBE, part) is not None
             in_slurm = in_slurm or re.fullmatch(_SLURM, part) is not None
             if in_kube and (match := re.fullmatch(_POD, part)):
                 pod = match[1].replace("_", "-")
             elif in_slurm and not job and (match := re.fullmatch(_JOB, part)):
                 job = match[1] or match[2]
-        above = part
-    return Confinement(" in ".join(containers[::-1][-_NESTED:]), pod, job)
+        parent = part
+    return CgroupInfo(" in ".join(containers[::-1][-_MOST_NESTED:]), pod, job)
 
 
-def _container(part: str, above: str) -> str:
-    for runtime, pattern, below in CONTAINERS:
-        if (match := re.fullmatch(pattern, part)) and re.fullmatch(below, above):
-            known = match.groupdict()
-            name = known["id"][:_SHORT] if known.get("id") else clean(_unescaped(known["name"]), _NAMED)
+def _container(part: str, parent: str) -> str:
+    for runtime, pattern, parent_pattern in CONTAINERS:
+        if (match := re.fullmatch(pattern, part)) and re.fullmatch(parent_pattern, parent):
+            groups = match.groupdict()
+            name = groups["id"][:_SHORT_ID] if groups.get("id") else clean(_unescape(groups["name"]), _LONGEST_NAME)
             return f"{runtime} {name}"
     return ""
 
 
-def _unescaped(name: str) -> str:
-    r"""The name of a unit of systemd, which is ASCII and writes `-` as `\x2d`, and others byte by byte."""
+def _unescape(name: str) -> str:
+    r"""Decode the name of a systemd unit, which is ASCII with `\x2d` for `-`, and byte by byte for other characters."""
     if not name.isascii():
         return name
     return re.sub(_ESCAPED, lambda escaped: chr(int(escaped[1], 16)), name).encode("latin-1").decode("utf-8", "replace")
 
 
 POD_LOGS, CONTAINER_LOGS = "/var/log/pods", "/var/log/containers"
-_MOST = 8192
-"""Entries that are read; a node has some hundred pods."""
-_LONGEST = 128
-_AGAIN = 10 * SECOND
-"""ns after which a pod that was not found is looked for again."""
-"""Digits of a container's ID that a process is known to have."""
-_OF_POD = re.compile(r"([^_]+)_([^_]+)_([0-9a-fA-F-]{32,36})")
-_OF_CONTAINER = re.compile(r"([^_]+)_([^_]+)_.+-([0-9a-f]{64})\.log")
+_MOST_ENTRIES = 8192
+"""Directory entries that are read; a node has a few hundred pods."""
+_LONGEST_POD_NAME = 128
+_RETRY_AFTER = 10 * SECOND
+"""ns before an unknown pod is searched again."""
+_POD_LOG = re.compile(r"([^_]+)_([^_]+)_([0-9a-fA-F-]{32,36})")
+_CONTAINER_LOG = re.compile(r"([^_]+)_([^_]+)_.+-([0-9a-f]{64})\.log")
 
 
 class PodNames:
-    """Finds the names of pods; a directory is listed only when a pod is new, at most once in 10 s."""
+    """Finds the names of pods. The directories are listed only for an unknown pod, at most once in 10 s."""
 
     def __init__(
         self, clock: Clock, pods: str = POD_LOGS, containers: str = CONTAINER_LOGS,
@@ -148,28 +146,28 @@ class PodNames:
         self._due = 0
 
     def name(self, uid: str, container: str) -> str:
-        """Return `namespace/name` of the pod `uid`, a container of which has the short ID `container`; else empty."""
+        """Return `namespace/name` of a pod by its UID or the short ID of one of its containers; empty if unknown."""
         keys = uid.replace("-", "").lower(), container
         if not any(key in self._names for key in keys) and self._clock.monotonic() >= self._due:
-            self._due = self._clock.monotonic() + _AGAIN
-            self._names = self._look()
+            self._due = self._clock.monotonic() + _RETRY_AFTER
+            self._names = self._read_names()
         return next((self._names[key] for key in keys if key in self._names), "")
 
-    def _look(self) -> dict[str, str]:
-        pods, containers = map(self._listed, self._directories)
-        found: dict[str, str] = {}
-        for match in filter(None, map(_OF_CONTAINER.fullmatch, containers)):
-            found[match[3][:_SHORT]] = clean(f"{match[2]}/{match[1]}", _LONGEST)
-        for match in filter(None, map(_OF_POD.fullmatch, pods)):
-            found[match[3].replace("-", "").lower()] = clean(f"{match[1]}/{match[2]}", _LONGEST)
-        return found
+    def _read_names(self) -> dict[str, str]:
+        pods, containers = map(self._list_directory, self._directories)
+        names: dict[str, str] = {}
+        for match in filter(None, map(_CONTAINER_LOG.fullmatch, containers)):
+            names[match[3][:_SHORT_ID]] = clean(f"{match[2]}/{match[1]}", _LONGEST_POD_NAME)
+        for match in filter(None, map(_POD_LOG.fullmatch, pods)):
+            names[match[3].replace("-", "").lower()] = clean(f"{match[1]}/{match[2]}", _LONGEST_POD_NAME)
+        return names
 
-    def _listed(self, directory: str) -> list[str]:
-        """Names in it; none where it is not there, may not be listed, or others than root write it."""
+    def _list_directory(self, directory: str) -> list[str]:
+        """Return the names in a directory; none if it cannot be read, or others than root can write it."""
         if not self._trusts(directory):
             return []
         try:
             with os.scandir(directory) as entries:
-                return [entry.name for entry in islice(entries, _MOST)]
+                return [entry.name for entry in islice(entries, _MOST_ENTRIES)]
         except OSError:
             return []

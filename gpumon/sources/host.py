@@ -1,4 +1,4 @@
-"""The machine itself, from /proc."""
+"""CPU, memory, disks and network of this machine, from /proc."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
 from gpumon.model.metrics import HOST_METRICS
-from gpumon.sources.processes import ProcessTable, Surroundings, surroundings
+from gpumon.sources.processes import ProcessTable, detect_sandbox
 
 _SECTOR = 512
-"""Bytes of a sector in /proc/diskstats, whatever the disk: Documentation/admin-guide/iostats.rst."""
+"""Bytes of a sector in /proc/diskstats for any disk: Documentation/admin-guide/iostats.rst."""
 _NAMES = tuple(metric.name for metric in HOST_METRICS)
-_OF_FILE = {
-    name: dict.fromkeys((metric for metric in _NAMES if metric.startswith(beginnings)), NAN)
-    for name, beginnings in {
+_UNKNOWN_BY_FILE = {
+    name: dict.fromkeys((metric for metric in _NAMES if metric.startswith(prefixes)), NAN)
+    for name, prefixes in {
         "meminfo": ("host.memory_", "host.swap_"), "diskstats": ("host.disk_",), "net/dev": ("host.network_",),
         "loadavg": ("host.load",),
     }.items()
 }  # fmt: skip
-"""By file of procfs, its metrics where it says nothing."""
+"""NaN for each metric of a procfs file."""
 _MOST = 1 << 16
-"""Bytes asked for at once; more than any of these files has on most machines."""
+"""Bytes read at once; more than any of these files has on most machines."""
 
 
 class HostSource:
     """CPU, memory, swap, load, disks and network of this machine.
 
-    Counters are since boot. CPU utilization is between two reads, so the first one has none until
-    some time has gone by since the source was made.
+    Counters are since boot. The CPU utilization covers the time between two reads, so the first read may have none.
     """
 
     def __init__(
@@ -39,12 +38,11 @@ class HostSource:
         clock: Clock,
         proc: str = "/proc",
         hostname: Callable[[], str] = socket.gethostname,
-        around: Surroundings | None = None,
     ) -> None:
-        """`around`: the limits of this place, where they are known already."""
         self.hostname = clean(hostname(), 64)
-        self.surroundings = surroundings(proc) if around is None else around
-        self.processes = ProcessTable(clock, proc, self.surroundings.has_own_pids)
+        self.sandbox = detect_sandbox(proc)
+        self.processes = ProcessTable(clock, proc, self.sandbox.has_own_pids)
+        self.processes = ProcessTable(clock, proc, self.sandbox.has_own_pids)
         self._proc = proc
         self._files: dict[str, int] = {}
         self._whole_disks = _whole_disks("/sys/block" if proc == "/proc" else f"{proc}/sys_block")
@@ -55,36 +53,36 @@ class HostSource:
             "loadavg": _load,
         }
         self._last: dict[str, bytes] = {}
-        """The text of each of these files that was parsed last."""
+        """The text of each file as last parsed."""
         self._values = dict.fromkeys(_NAMES, NAN)
         self._cpu = self._cpu_times()
         self._utilization = NAN
 
     def read(self) -> list[float]:
-        """Values in the order of `HOST_METRICS`."""
-        self.processes.forget()
+        """Return the values in the order of `HOST_METRICS`."""
+        self.processes.evict()
         values, last = self._values, self._last
-        values["host.cpu_utilization"] = self._cpu_share()
+        values["host.cpu_utilization"] = self._cpu_utilization()
         for name, parse in self._parsers.items():
-            text = self._text(name)
-            if text != last.get(name):  # else it says what it said before
+            text = self._read_file(name)
+            if text != last.get(name):
                 last[name] = text
-                values.update(_OF_FILE[name])
+                values.update(_UNKNOWN_BY_FILE[name])
                 values.update(parse(text))
         return list(values.values())
 
-    def _cpu_share(self) -> float:
+    def _cpu_utilization(self) -> float:
         busy, total = self._cpu_times()
         before_busy, before_total = self._cpu
-        # Below 10 clock ticks the share would be a guess; the last one holds.
+        # Below 10 clock ticks the share would be a guess, so the last one stays.
         if total - before_total >= 10:
             self._utilization = min(1.0, max(0.0, (busy - before_busy) / (total - before_total)))
             self._cpu = busy, total
         return self._utilization
 
     def _cpu_times(self) -> tuple[int, int]:
-        # user nice system idle iowait irq softirq steal; guest time is inside user: proc(5).
-        fields = list(map(int, self._text("stat").partition(b"\n")[0].split()[1:9]))
+        # user nice system idle iowait irq softirq steal; guest time is part of user: proc(5).
+        fields = list(map(int, self._read_file("stat").partition(b"\n")[0].split()[1:9]))
         if len(fields) < 5:
             return 0, 0
         total = sum(fields)
@@ -92,10 +90,10 @@ class HostSource:
 
     def _disks(self, text: bytes) -> dict[str, float]:
         lines = [line.split(None, 10) for line in text.splitlines()]
-        whole = [fields for fields in lines if len(fields) > 9 and fields[2] in self._whole_disks]
-        if not whole:
+        disks = [fields for fields in lines if len(fields) > 9 and fields[2] in self._whole_disks]
+        if not disks:
             return {}
-        read, written = sum(int(fields[5]) for fields in whole), sum(int(fields[9]) for fields in whole)
+        read, written = sum(int(fields[5]) for fields in disks), sum(int(fields[9]) for fields in disks)
         return {"host.disk_read": float(read * _SECTOR), "host.disk_written": float(written * _SECTOR)}
 
     def close(self) -> None:
@@ -104,8 +102,8 @@ class HostSource:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _text(self, name: str) -> bytes:
-        """A file of procfs, through a descriptor that is kept: opening one costs as much as reading it."""
+    def _read_file(self, name: str) -> bytes:
+        """Read a procfs file through a kept descriptor: opening it costs as much as reading it. Empty on an error."""
         try:
             fd = self._files.get(name, -1)
             if fd < 0:
@@ -134,7 +132,7 @@ def _memory(text: bytes) -> dict[str, float]:
 
 
 def _kib(text: bytes, key: bytes) -> float:
-    """Bytes of a line of /proc/meminfo, which counts in KiB."""
+    """Return the bytes of a line of /proc/meminfo, which counts in KiB; NaN if it is missing."""
     at = text.find(key) + len(key)
     return float(text[at : text.find(b"kB", at)]) * 1024 if at >= len(key) else NAN
 
@@ -152,7 +150,7 @@ def _network(text: bytes) -> dict[str, float]:
 
 
 def _whole_disks(block: str) -> frozenset[bytes]:
-    """Disks, not their partitions, nor loops, RAM disks and mapped devices that lie on them."""
+    """Return the names of disks, without partitions, loops, RAM disks and devices mapped onto other disks."""
     try:
         names = os.listdir(block)
     except OSError:

@@ -1,11 +1,11 @@
-"""Jobs to which a scheduler has given the GPUs of this machine, from the files that its prolog leaves.
+"""Scheduler jobs to which the GPUs of this machine are allocated, from the files of the scheduler's prolog.
 
-- `/run/gpustat` of Princeton's jobstats: a file by UUID or index (`2`, of a MIG instance `2.3`) with the number of the
-  job and that of its user. https://github.com/PrincetonUniversity/jobstats
-- A directory as `--hpc-job-mapping-dir` of NVIDIA's dcgm-exporter has it: a file by index, with a job in each line.
+- `/run/gpustat` of Princeton's jobstats: a file per UUID or index (`2`, or `2.3` for a MIG instance) with the job's id
+  and the user's uid. https://github.com/PrincetonUniversity/jobstats
+- The directory of dcgm-exporter's `--hpc-job-mapping-dir`: a file per index, with one job per line.
 
-They name a job also while it uses nothing, which no process tells. What several jobs share is nobody's alone. The
-directories are believed only where nobody writes them but root, our own user, or whom root gave them to.
+The files name a job even while no process runs. A GPU that several jobs share is allocated to none of them. A directory
+is trusted only if nobody can write it but root, our own user, or its owner appointed by root.
 """
 
 from __future__ import annotations
@@ -22,85 +22,88 @@ from gpumon.model.process import Process
 from gpumon.sources.processes import user_name
 
 GPUSTAT = "/run/gpustat"
-_EVERY = 2 * SECOND
-"""ns between two looks at the files."""
-_SELDOM = 30 * SECOND
-"""ns between two looks for directories that are not there."""
+_READ_EVERY = 2 * SECOND
+"""ns between two reads of the files."""
+_FIND_EVERY = 30 * SECOND
+"""ns between two searches for the directories."""
 _LONGEST = 4096
 _JOB = re.compile(r"[0-9A-Za-z_.\[\]-]{1,64}")
 _UID = re.compile(r"[0-9]{1,10}")
 
 
-class Allocations:
-    """Finds the job of each device. `job_dir`: the directory that dcgm-exporter is given; empty: there is none."""
+class DeviceJobs:
+    """Finds the job of each device."""
 
     def __init__(
         self, clock: Clock, job_dir: str = "", gpustat: str = GPUSTAT,
         trusts: Callable[[str], bool] = lambda path: is_trusted(path, os.getuid()),
     ) -> None:  # fmt: skip
+        """`job_dir`: directory of dcgm-exporter; empty for none."""
         self._clock = clock
         self._gpustat, self._job_dir = gpustat, job_dir
         self._trusts = trusts
-        self._found: tuple[str, ...] = ()
+        self._directories: tuple[str, ...] = ()
         self._jobs: dict[str, str] = {}
-        self._named: dict[str, tuple[Device, Device]] = {}
-        """By UUID: a device of the source, and the same with its job."""
-        self._due = self._look_again = -_SELDOM
+        self._devices: dict[str, tuple[Device, Device]] = {}
+        """By UUID: a device of the source, and the same device with its job."""
+        self._read_at = self._find_at = -_FIND_EVERY
 
-    def given(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Return the samples, of devices that know to which job they were given; as they are where nobody says so."""
+    def assign(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Return the samples with the jobs of their devices; the same object if there are none."""
         now = self._clock.monotonic()
-        if now - self._look_again >= _SELDOM:
-            self._look_again = now
-            self._found = tuple(path for path in (self._gpustat, self._job_dir) if path and self._trusts(path))
-        if not self._found:
+        if now - self._find_at >= _FIND_EVERY:
+            self._find_at = now
+            self._directories = tuple(path for path in (self._gpustat, self._job_dir) if path and self._trusts(path))
+        if not self._directories:
             self._jobs.clear()
             return samples
-        if now - self._due >= _EVERY:
-            self._due = now
-            self._jobs = {one.device.uuid: job for one in samples if (job := self._job(one.device))}
-        return [self._with_job(one) for one in samples] if self._jobs else samples
+        if now - self._read_at >= _READ_EVERY:
+            self._read_at = now
+            self._jobs = {sample.device.uuid: job for sample in samples if (job := self._job(sample.device))}
+        return [self._with_job(sample) for sample in samples] if self._jobs else samples
 
     def _with_job(self, sample: Sample) -> Sample:
-        """The same device again and again, while nothing of it changes."""
+        """Return the sample with its job. The device is the same object while nothing changes."""
         device, job = sample.device, self._jobs.get(sample.device.uuid, "")
         if not job:
             return sample
-        known = self._named.get(device.uuid)
-        if known is None or known[0] is not device or known[1].job != job:
-            known = self._named[device.uuid] = (device, device._replace(job=job))
-        return sample._replace(device=known[1])
+        pair = self._devices.get(device.uuid)
+        if pair is None or pair[0] is not device or pair[1].job != job:
+            pair = self._devices[device.uuid] = (device, device._replace(job=job))
+        return sample._replace(device=pair[1])
 
     def _job(self, device: Device) -> str:
         number = f"{device.index}.{device.instance}" if device.is_instance else str(device.index)
-        if self._gpustat in self._found:
+        if self._gpustat in self._directories:
             for name in (device.uuid, number):
-                if job := job_of_gpustat(_read(self._gpustat, name)):
+                if job := parse_gpustat(_read(self._gpustat, name)):
                     return job
-        return job_of_lines(_read(self._job_dir, number)) if self._job_dir in self._found else ""
+        return parse_job_lines(_read(self._job_dir, number)) if self._job_dir in self._directories else ""
 
 
-def with_jobs(processes: Sequence[Process], given: Mapping[str, str]) -> Sequence[Process]:
-    """Return the processes, of which those that say nothing of a job have that of their device.
+def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence[Process]:
+    """Return the processes; those without a job get that of their device, unless it belongs to another user.
 
-    `given`: jobs by UUID. A process of another user than the job's is not its.
+    `jobs`: by UUID.
     """
-    if not given:
+    if not jobs:
         return processes
-    of = {uuid: (job, user_name(int(uid)) if uid else "") for uuid, (job, uid) in
-          ((uuid, job_parts(text)) for uuid, text in given.items())}  # fmt: skip
-    return [
-        one._replace(job=of[one.uuid][0])
-        if not one.job and one.uuid in of and of[one.uuid][1] in ("", one.user)
-        else one
-        for one in processes
-    ]
+    owners: dict[str, tuple[str, str]] = {}
+    for uuid, text in jobs.items():
+        job, uid = job_parts(text)
+        owners[uuid] = (job, user_name(int(uid)) if uid else "")
+    result = []
+    for process in processes:
+        job, user = owners.get(process.uuid, ("", ""))
+        is_its = job and not process.job and user in ("", process.user)
+        result.append(process._replace(job=job) if is_its else process)
+    return result
 
 
-def job_of_gpustat(text: str) -> str:
-    """Return job and user's number of a file of jobstats; empty where it says something else.
+def parse_gpustat(text: str) -> str:
+    """Return the job and the uid from a file of jobstats; empty if it has anything else.
 
-    >>> job_of_gpustat("4242 1000\\n")
+    >>> parse_gpustat("4242 1000\\n")
     '4242 1000'
     """
     words = text.split()
@@ -109,16 +112,16 @@ def job_of_gpustat(text: str) -> str:
     return " ".join(words)
 
 
-def job_of_lines(text: str) -> str:
-    """Return the job of a file with a job in each line; empty where there is none, or several share the GPU."""
+def parse_job_lines(text: str) -> str:
+    """Return the job from a file with one job per line; empty if there is none, or several share the GPU."""
     jobs = {line.strip() for line in text.splitlines()} - {""}
     return next(iter(jobs)) if len(jobs) == 1 and all(map(_JOB.fullmatch, jobs)) else ""
 
 
 def _read(directory: str, name: str) -> str:
-    """The text of a file; empty where there is none, or it is longer than any that names a job."""
+    """Return the text of a file; empty if there is none, or it is too long for a job."""
     if not name or "/" in name or "\0" in name or name.startswith("."):
-        return ""  # a driver's text, which is not to lead anywhere else
+        return ""  # the name comes from a driver and must not lead outside the directory
     try:
         raw = read_regular(f"{directory}/{name}", _LONGEST + 1)
     except OSError:

@@ -1,8 +1,7 @@
-"""Processes of the machine, from /proc.
+"""Processes of this machine from /proc, and how much of them is visible here.
 
-A kept descriptor of `/proc/<pid>/stat` costs 4 µs a read where psutil costs 50 to 140
-(measured, see benchmarks); it answers ESRCH once the process is gone, so a pid that is used again
-cannot fool it.
+Reading a kept descriptor of `/proc/<pid>/stat` takes 4 µs, psutil takes 50 to 140 (see benchmarks). The descriptor
+returns ESRCH once the process is gone, so a reused pid is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -18,177 +17,178 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN
 from gpumon.common.procfs import Stat, cpu_time, has_own_pids, parse_stat
 from gpumon.common.text import clean
-from gpumon.sources.base import Described
-from gpumon.sources.containers import LONGEST, Confinement, PodNames, confinement
+from gpumon.sources.base import ProcessInfo
+from gpumon.sources.containers import LONGEST, CgroupInfo, PodNames, parse_cgroup
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_FORGET_EVERY = 10 * SECOND
-"""ns between two looks for processes that were not asked for since the last one: they ended, or have left their GPUs.
-"""
-_SHORTEST = SECOND // 10
-"""ns over which a CPU share is told at least: the kernel counts in hundredths of a second. A process on several GPUs is
-asked for once for each, and from one to the next it has done nothing, or more than there are CPUs."""
+_EVICT_EVERY = 10 * SECOND
+"""ns between two evictions of processes that nobody has asked for meanwhile: they have ended, or left their GPUs."""
+_MIN_WINDOW = SECOND // 10
+"""Minimum ns for a CPU share: the kernel counts in hundredths of a second. A process on several GPUs is described once
+per GPU, and within so short a time its share would be 0, or more than there are CPUs."""
 _READ_ANYWAY = 30 * SECOND
-"""ns after which a process is read though it has not run meanwhile: the kernel may have moved its pages to swap."""
+"""ns after which a process is read even if it has not run: the kernel may have swapped its pages out."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
-"""Beginnings of the devices through which processes use GPUs."""
+"""Prefixes of the devices through which processes use GPUs."""
 
 
-class _Known:
-    """A process that was asked for before."""
+class _TrackedProcess:
+    """A process that was described before."""
 
     __slots__ = (
-        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "is_still", "name", "path", "ran_ns", "raw",
-        "read_at", "share", "started", "stat", "uid", "user",
+        "cgroup", "cpu", "cpu_at", "described_at", "fd", "info", "is_idle", "name", "path", "raw", "read_at",
+        "run_time", "share", "started", "stat", "uid", "user",
     )  # fmt: skip
 
-    def __init__(self, path: str, fd: int, name: str, uid: int, started: float, confinement: Confinement) -> None:
+    def __init__(self, path: str, fd: int, name: str, uid: int, started: float, cgroup: CgroupInfo) -> None:
         self.path = path
         """Its directory."""
         self.fd = fd
-        """Its open `stat`: the one descriptor that a process costs."""
+        """Its open `stat`, the only descriptor per process."""
         self.name = name
         self.uid = uid
         self.user = user_name(uid)
         self.started = started
-        self.confinement = confinement
-        """Read once: runtimes put a process where it belongs before its program begins."""
+        self.cgroup = cgroup
+        """Read once: runtimes move a process to its cgroup before its program starts."""
         self.share = NAN
         self.cpu = 0.0
         self.cpu_at = 0
-        self.asked = 0
-        self.ran_ns = -1
-        """Time for which it had run when it was read last, at `read_at`; below 0 where that is not known."""
+        self.described_at = 0
+        self.run_time = -1
+        """ns for which it had run at `read_at`; negative if unknown."""
         self.read_at = 0
         self.raw = b""
-        self.is_still = False
-        """Whether all its CPU time was told, and none was new: as long as it does not run, it stays as described."""
+        self.is_idle = False
+        """True if its last share was 0: while it does not run, its description stays the same."""
         self.stat: Stat | None = None
-        """Parsed from `raw`: most processes sleep, and nothing of it changes."""
-        self.described: Described | None = None
-        """The same object as long as nothing of it changes; None where it is to be made anew."""
+        """Parsed from `raw`."""
+        self.info: ProcessInfo | None = None
+        """The same object while nothing changes; None if it must be built again."""
 
 
 class ProcessTable:
-    """Name, user and use of processes, by pid; sources in several threads may ask it."""
+    """Describes processes by pid. Any thread may use it."""
 
     def __init__(
         self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None,
-        ran: Callable[[int], int] | None = None,
+        run_time: Callable[[int], int] | None = None,
     ) -> None:  # fmt: skip
-        """`has_own_pids`: a driver may mean another process, so one counts only while it has a GPU open.
+        """`has_own_pids`: a driver's pid may be another process here, so only processes with an open GPU count.
 
-        `ran` tells for how long a process has run, as `cpu_time` does for those of this machine.
+        `run_time` returns the ns that a process has run, as `cpu_time` does for processes of this machine.
         """
         self._clock = clock
         self._has_own_pids = has_own_pids
         self._proc = proc
         self._pods = pods or PodNames(clock)
-        self._ran = ran or (cpu_time if proc == "/proc" else _unknown)
-        self._known: dict[int, _Known] = {}
-        self._forgot = 0
-        """When processes were forgotten last, ns."""
+        self._run_time = run_time or (cpu_time if proc == "/proc" else _unknown_run_time)
+        self._tracked: dict[int, _TrackedProcess] = {}
+        self._evicted_at = 0
+        """ns."""
         self._lock = Lock()
-        """Of `_known` and the descriptors in it: one that another thread closes may be another file's at once."""
+        """Protects `_tracked` and its descriptors: one closed by another thread may be reused for another file."""
         self._boot = self._boot_time()
 
-    def describe(self, pid: int) -> Described:
-        """Describe a process; its CPU share is that since the last call, or before, if that was just now."""
+    def describe(self, pid: int) -> ProcessInfo:
+        """Describe a process. Its CPU share covers the time since the last call, or longer if that was just now."""
         with self._lock:
-            now, known = self._clock.monotonic(), self._known.get(pid)
-            is_still = known is not None and known.is_still and now - known.read_at < _READ_ANYWAY
-            if known is None or not is_still or self._ran(pid) != known.ran_ns:
-                return self._describe(pid, known, now)
-            assert known.described is not None
-            known.asked = now
-            if now - known.cpu_at >= _SHORTEST:
-                known.cpu_at = now
-            return known.described
+            now, process = self._clock.monotonic(), self._tracked.get(pid)
+            is_idle = process is not None and process.is_idle and now - process.read_at < _READ_ANYWAY
+            if process is None or not is_idle or self._run_time(pid) != process.run_time:
+                return self._describe(pid, process, now)
+            assert process.info is not None
+            process.described_at = now
+            if now - process.cpu_at >= _MIN_WINDOW:
+                process.cpu_at = now
+            return process.info
 
-    def _describe(self, pid: int, known: _Known | None, now: int) -> Described:
-        if known is not None and not self._renew(pid, known, now):
+    def _describe(self, pid: int, process: _TrackedProcess | None, now: int) -> ProcessInfo:
+        if process is not None and not self._update(pid, process, now):
             self._drop(pid)
-            known = None
-        if known is None:
-            known = self._open(pid)
-            if known is None or not self._renew(pid, known, now):
-                return Described()
-        known.asked = now
-        if known.described is None:
-            assert known.stat is not None
-            resident = float(known.stat.resident_pages * _PAGE)
-            known.described = Described(known.name, known.user, known.started, known.share, resident, known.confinement)
-        known.is_still = known.share == 0.0 and known.ran_ns >= 0 and known.cpu_at == now
-        return known.described
+            process = None
+        if process is None:
+            process = self._open(pid)
+            if process is None or not self._update(pid, process, now):
+                return ProcessInfo()
+        process.described_at = now
+        if process.info is None:
+            assert process.stat is not None
+            resident = float(process.stat.resident_pages * _PAGE)
+            process.info = ProcessInfo(
+                process.name, process.user, process.started, process.share, resident, process.cgroup
+            )
+        process.is_idle = process.share == 0.0 and process.run_time >= 0 and process.cpu_at == now
+        return process.info
 
-    def _renew(self, pid: int, known: _Known, now: int) -> bool:
-        """Read what is new of a process; return whether there is one.
+    def _update(self, pid: int, process: _TrackedProcess, now: int) -> bool:
+        """Read what has changed, and return whether the process still exists.
 
-        Of one that has not run since, nothing is: to ask for that takes a tenth of the time of reading it.
+        `stat` is not read if the process has not run since: checking that takes a tenth of the time.
         """
-        ran_ns = self._ran(pid)
-        if ran_ns < 0 or ran_ns != known.ran_ns or now - known.read_at >= _READ_ANYWAY:
-            if not _read(known):
+        run_time = self._run_time(pid)
+        if run_time < 0 or run_time != process.run_time or now - process.read_at >= _READ_ANYWAY:
+            if not _read(process):
                 return False
-            known.ran_ns, known.read_at = ran_ns, now
-        stat = known.stat
+            process.run_time, process.read_at = run_time, now
+        stat = process.stat
         if stat is None:
             return False
-        cpu, passed = stat.cpu / _TICK, now - known.cpu_at
-        if not known.cpu_at:
-            known.cpu, known.cpu_at = cpu, now
-        elif passed >= _SHORTEST:
-            share = (cpu - known.cpu) / (passed / SECOND)
-            if share != known.share:
-                known.share, known.described = share, None
-            known.cpu, known.cpu_at = cpu, now
+        cpu, passed = stat.cpu / _TICK, now - process.cpu_at
+        if not process.cpu_at:
+            process.cpu, process.cpu_at = cpu, now
+        elif passed >= _MIN_WINDOW:
+            share = (cpu - process.cpu) / (passed / SECOND)
+            if share != process.share:
+                process.share, process.info = share, None
+            process.cpu, process.cpu_at = cpu, now
         return True
 
-    def forget(self) -> None:
-        """Close the descriptors of processes that have not been asked for since the last time but one; once a tick."""
+    def evict(self) -> None:
+        """Close the descriptors of processes that nobody has asked for in a while; call it once per tick."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._forgot < _FORGET_EVERY:
+            if now - self._evicted_at < _EVICT_EVERY:
                 return
-            for pid in [pid for pid, known in self._known.items() if known.asked < self._forgot]:
+            for pid in [pid for pid, process in self._tracked.items() if process.described_at < self._evicted_at]:
                 self._drop(pid)
-            self._forgot = now
+            self._evicted_at = now
 
     def close(self) -> None:
         """Close all descriptors."""
         with self._lock:
-            for pid in list(self._known):
+            for pid in list(self._tracked):
                 self._drop(pid)
 
-    def _open(self, pid: int) -> _Known | None:
-        path, opened = f"{self._proc}/{pid}", -1
+    def _open(self, pid: int) -> _TrackedProcess | None:
+        path, fd = f"{self._proc}/{pid}", -1
         try:
-            home = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:  # there is none
+            directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:  # no such process
             return None
         try:
-            opened = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
-            raw = os.pread(opened, 2048, 0)
-            if self._has_own_pids and not _has_gpu_open(home):
+            fd = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+            raw = os.pread(fd, 2048, 0)
+            if self._has_own_pids and not _has_gpu_open(directory):
                 raise ProcessLookupError
-            around = _confinement(home)
-        except OSError:  # it ended between two of these, or it is another one
-            if opened >= 0:
-                os.close(opened)
+            cgroup = _read_cgroup(directory)
+        except OSError:  # it ended meanwhile, or is another process
+            if fd >= 0:
+                os.close(fd)
             return None
         finally:
-            os.close(home)
-        if around.pod:
-            around = _with_name(around, self._pods)
+            os.close(directory)
+        if cgroup.pod:
+            cgroup = _with_pod_name(cgroup, self._pods)
         stat = parse_stat(raw)
         name = clean(stat.name.decode("utf-8", "replace"), 64) if stat else ""
         started = self._boot + stat.started / _TICK if stat else NAN
-        known = self._known[pid] = _Known(path, opened, name, _owner(path), started, around)
-        return known
+        process = self._tracked[pid] = _TrackedProcess(path, fd, name, _owner(path), started, cgroup)
+        return process
 
     def _drop(self, pid: int) -> None:
-        os.close(self._known.pop(pid).fd)
+        os.close(self._tracked.pop(pid).fd)
 
     def _boot_time(self) -> float:
         try:
@@ -201,26 +201,26 @@ class ProcessTable:
         return NAN
 
 
-def _read(known: _Known) -> bool:
-    """Read what the machine tells of a process; return whether there is one. Nothing is parsed that is as it was."""
-    uid = _owner(known.path)  # before its `stat`, which tells whether it lived then
+def _read(process: _TrackedProcess) -> bool:
+    """Read owner and `stat`, and return whether the process exists. `stat` is parsed only if it has changed."""
+    uid = _owner(process.path)  # before `stat`, which shows whether it still existed then
     try:
-        raw = os.pread(known.fd, 2048, 0)
+        raw = os.pread(process.fd, 2048, 0)
     except OSError:  # ESRCH: it has ended
         return False
-    if uid != known.uid:  # it changed its user, as a server does that begins as root
-        known.uid, known.user, known.described = uid, user_name(uid), None
-    if raw != known.raw:
-        known.raw, known.stat, known.described = raw, parse_stat(raw), None
+    if uid != process.uid:  # it changed its user, like a server that starts as root
+        process.uid, process.user, process.info = uid, user_name(uid), None
+    if raw != process.raw:
+        process.raw, process.stat, process.info = raw, parse_stat(raw), None
     return True
 
 
-def _unknown(_: int) -> int:
+def _unknown_run_time(_: int) -> int:
     return -1
 
 
 def _owner(path: str) -> int:
-    """The user of a process, by its directory; -1 where it is hidden. Files in it may be root's instead: proc(5)."""
+    """Return the uid of a process from its directory; -1 if hidden. Files in it may belong to root: proc(5)."""
     try:
         return os.stat(path).st_uid
     except OSError:
@@ -228,7 +228,7 @@ def _owner(path: str) -> int:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or the number of one without an account here; empty where it is not known."""
+    """Return the name of a user, or the uid if there is no such account; empty if unknown."""
     if uid < 0:
         return ""
     try:
@@ -237,30 +237,30 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _confinement(home: int) -> Confinement:
-    """Return where a process, by its directory, is confined; nothing where that cannot be read."""
+def _read_cgroup(directory: int) -> CgroupInfo:
+    """Read the cgroup of a process from its directory; empty if it cannot be read."""
     try:
-        file = os.open("cgroup", os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+        fd = os.open("cgroup", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
-        return Confinement()
+        return CgroupInfo()
     try:
-        return confinement(os.pread(file, LONGEST, 0))
+        return parse_cgroup(os.pread(fd, LONGEST, 0))
     except OSError:
-        return Confinement()
+        return CgroupInfo()
     finally:
-        os.close(file)
+        os.close(fd)
 
 
-def _with_name(found: Confinement, pods: PodNames) -> Confinement:
-    """Return it with the name of its pod, where that is known."""
-    container = found.container.partition(" in ")[0].rpartition(" ")[2]
-    name = pods.name(found.pod, container)
-    return found._replace(pod=f"{found.pod} {name}") if name else found
+def _with_pod_name(cgroup: CgroupInfo, pods: PodNames) -> CgroupInfo:
+    """Append the name of the pod if it is known."""
+    container = cgroup.container.partition(" in ")[0].rpartition(" ")[2]
+    name = pods.name(cgroup.pod, container)
+    return cgroup._replace(pod=f"{cgroup.pod} {name}") if name else cgroup
 
 
-def _has_gpu_open(home: int) -> bool:
-    """Whether a process, by its directory, has the device of a GPU open. Raises OSError where that cannot be seen."""
-    descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
+def _has_gpu_open(directory: int) -> bool:
+    """Return whether a process has opened a GPU device. Raises OSError if its descriptors are not visible."""
+    descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         for name in os.listdir(descriptors):
             with suppress(OSError):  # closed meanwhile
@@ -271,17 +271,17 @@ def _has_gpu_open(home: int) -> bool:
         os.close(descriptors)
 
 
-class Surroundings(NamedTuple):
-    """Limits of this place."""
+class Sandbox(NamedTuple):
+    """Which processes are visible to this process."""
 
     notice: str = ""
-    """A sentence for people; empty where every process can be seen."""
+    """A sentence for people; empty if all processes are visible."""
     has_own_pids: bool = False
-    """Whether pids here are not those of the machine, so that one from the driver may be another process's."""
+    """Whether this is another pid namespace than the machine's, so that a driver's pid may be another process."""
 
     @property
     def lists_all(self) -> bool:
-        """Whether a process that a driver does not list is not on the GPU. A name that is hidden is not a gap."""
+        """Whether a process that the driver does not list is certainly not on the GPU. A hidden name is no gap."""
         return self.notice in ("", HIDDEN) and not self.has_own_pids
 
 
@@ -291,14 +291,14 @@ CONTAINER = "container: without --pid=host, processes outside of it are not list
 HIDDEN = "hidepid: /proc hides other users' processes, which have no names unless the daemon runs as root"
 
 
-def surroundings(proc: str = "/proc", dxg: str = "/dev/dxg") -> Surroundings:
-    """Look where this process runs. `dxg` is the device through which a WSL machine reaches its GPUs."""
+def detect_sandbox(proc: str = "/proc", dxg: str = "/dev/dxg") -> Sandbox:
+    """Detect what limits the view of processes. `dxg` is the device through which WSL reaches its GPUs."""
     own_pids = has_own_pids(proc)
     if os.path.exists(dxg):
-        return Surroundings(WSL, own_pids)
+        return Sandbox(WSL, own_pids)
     if not os.path.exists(f"{proc}/self"):
-        return Surroundings(NO_PROC, own_pids)
+        return Sandbox(NO_PROC, own_pids)
     if own_pids:
-        return Surroundings(CONTAINER, own_pids)
-    # The first process belongs to root: whoever cannot read it sees only processes of its own user.
-    return Surroundings("" if os.access(f"{proc}/1/stat", os.R_OK) else HIDDEN)
+        return Sandbox(CONTAINER, own_pids)
+    # Process 1 belongs to root: if it cannot be read, only our own user's processes are visible.
+    return Sandbox("" if os.access(f"{proc}/1/stat", os.R_OK) else HIDDEN)

@@ -1,7 +1,7 @@
 """The table of sources: names, help, detection, metrics and capabilities derive from `KINDS`.
 
-To add one: a package in this folder with `METRICS`, `detect` and `make`, and a row here. Its module is imported when
-it is asked, so that a machine needs the drivers' bindings only of what it has.
+To add a source, add a package to this folder with `METRICS`, `detect` and `make`, and a row here. A package is imported
+only when it is used, so that a machine needs the driver bindings only for its own hardware.
 """
 
 from collections.abc import Sequence
@@ -21,31 +21,31 @@ AUTO = "auto"
 
 
 class SourceModule(Protocol):
-    """The contents of the package of a source."""
+    """The contents of a source's package."""
 
     METRICS: frozenset[str]
-    """GPU metrics that it can give, on hardware or in logs that have them."""
+    """GPU metrics that it can have."""
 
     def detect(self) -> bool:
-        """Whether what it reads is on this machine. Cheap: asks no driver, and never waits."""
+        """Return whether its hardware is on this machine. Fast: calls no driver and never waits."""
 
     def make(self, request: "Request") -> "Source":
-        """Open it. Raises UsageError for an argument that makes no sense, SourceError where it cannot be read."""
+        """Open it. Raises UsageError for an invalid argument, SourceError if it cannot be read."""
 
 
 class HardwareModule(SourceModule, Protocol):
-    """The contents of the package of a source that reads hardware."""
+    """The contents of the package of a hardware source."""
 
-    def examine(self, read: int) -> "Sequence[Check]":
-        """Look at the parts of its driver, by their files alone; `read`: number of GPUs that it showed just now."""
+    def examine(self, gpu_count: int) -> "Sequence[Check]":
+        """Check the files of its driver without calling it; `gpu_count`: number of GPUs that were just read."""
 
 
 class SourceKind(NamedTuple):
-    """A row of the table."""
+    """A row of the table. No dataclass: every command imports this module, and dataclasses import slowly."""
 
     name: str
     argument: str
-    """As help writes it: empty for none, `:FILE` for one that is required, `[:FILE]` for one that may be left out."""
+    """As in help: empty for none, `:FILE` for a required one, `[:FILE]` for an optional one."""
     help: str
     capabilities: Capability
 
@@ -55,11 +55,11 @@ class SourceKind(NamedTuple):
 
     @property
     def module(self) -> SourceModule:
-        """The source's package, imported now."""
+        """The source's package, imported on first use."""
         return cast(SourceModule, import_module(f"gpumon.sources.{self.name}"))
 
-    def takes(self, argument: str) -> bool:
-        """Whether it can be named with this argument."""
+    def accepts(self, argument: str) -> bool:
+        """Return whether the source can be named with this argument."""
         return bool(argument) if self.argument.startswith(":") else not argument or bool(self.argument)
 
 
@@ -73,92 +73,94 @@ _HARDWARE = tuple(kind for kind in KINDS if Capability.LIVE in kind.capabilities
 USAGE = f"{', '.join((AUTO, *(kind.usage for kind in KINDS[:-1])))} or {KINDS[-1].usage}"
 
 
-def named(spec: str) -> list[tuple[SourceKind, str]]:
-    """The kinds that `--source` names, each with its argument; several stand between commas. Raises UsageError.
+def parse_spec(spec: str) -> list[tuple[SourceKind, str]]:
+    """Return the kinds that a comma-separated `--source` names, each with its argument. Raises UsageError.
 
-    For `auto` stands the first kind of hardware.
+    `auto` stands for the first kind of hardware.
     """
     first = BY_NAME.get(spec.partition(":")[0])
-    # The name of a recording may have commas: nothing can stand behind one.
+    # The name of a recording may contain commas, and nothing can follow it.
     parts = [spec] if first and Capability.NOW not in first.capabilities else spec.split(",")
-    found = [(_HARDWARE[0], "") if part == AUTO else _named(part, spec) for part in parts]
-    names = [kind.name for kind, _ in found]
-    if len(found) > 1 and (alone := [kind for kind, _ in found if Capability.NOW not in kind.capabilities]):
+    kinds = [(_HARDWARE[0], "") if part == AUTO else _parse_part(part, spec) for part in parts]
+    names = [kind.name for kind, _ in kinds]
+    if len(kinds) > 1 and (alone := [kind for kind, _ in kinds if Capability.NOW not in kind.capabilities]):
         raise UsageError(f"source '{spec}': {alone[0].name} has its own clock and cannot be combined with others")
     if len(set(names)) < len(names):
         raise UsageError(f"source '{spec}' lists a source twice")
-    return found
+    return kinds
 
 
-def _named(part: str, spec: str) -> tuple[SourceKind, str]:
+def _parse_part(part: str, spec: str) -> tuple[SourceKind, str]:
     name, _, argument = part.partition(":")
     kind = BY_NAME.get(name)
-    if kind is None or not kind.takes(argument):
+    if kind is None or not kind.accepts(argument):
         raise UsageError(f"unknown source '{spec}'. Sources: {USAGE}; separate several with commas, as in nvml,sim")
     return kind, argument
 
 
 def capabilities(spec: str) -> Capability:
     """Return the capabilities of the source that `--source` names, without opening it. Raises UsageError."""
-    return reduce(or_, (kind.capabilities for kind, _ in named(spec)))
+    return reduce(or_, (kind.capabilities for kind, _ in parse_spec(spec)))
 
 
-def expected(spec: str) -> str:
-    """The name of the source that `--source` names, as far as it is known before that answers. Raises UsageError."""
-    return ",".join(kind.name for kind, _ in named(spec))
+def source_names(spec: str) -> str:
+    """Return the names of the sources in `--source`, separated by commas, without opening them. Raises UsageError."""
+    return ",".join(kind.name for kind, _ in parse_spec(spec))
 
 
-def detected() -> list[SourceKind]:
-    """The hardware that is on this machine; where none is, the first kind, which then says what is missing."""
+def detect_hardware() -> list[SourceKind]:
+    """Return the kinds of hardware on this machine; if there is none, the first, which then says what is missing."""
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
 
-def examined(read: int) -> list["Check"]:
-    """Parts of the drivers of the hardware that is on this machine; `read`: number of GPUs that were read just now.
+def examine_hardware(gpu_count: int) -> list["Check"]:
+    """Check the driver files of this machine's hardware; `gpu_count`: number of GPUs that were just read.
 
-    Asks no driver, and never waits.
+    Calls no driver, and never waits.
     """
-    modules = [cast(HardwareModule, kind.module) for kind in detected()]
-    return [check for module in modules for check in module.examine(read)]
+    modules = [cast(HardwareModule, kind.module) for kind in detect_hardware()]
+    return [check for module in modules for check in module.examine(gpu_count)]
 
 
 def open_source(spec: str, request: "Request") -> "Source":
-    """The source that `--source` names, opened; `request` without its argument.
+    """Open the source that `--source` names; `request.argument` is ignored.
 
-    Raises UsageError for an unknown name, SourceError when the source cannot be read; where several kinds of hardware
-    were detected, when none of them can.
+    Raises UsageError for an unknown name, SourceError if the source cannot be read; if several kinds of hardware were
+    detected, only if none of them can.
     """
-    opened = _opened(_wanted(spec), request)
-    if len(opened) == 1:
-        return opened[0]
-    from gpumon.sources.combined import PATIENCE, CombinedSource
+    sources = _open_all(_kinds_to_open(spec), request)
+    if len(sources) == 1:
+        return sources[0]
+    from gpumon.sources.combined import TIMEOUT, CombinedSource
 
-    return CombinedSource(opened, request.clock, min(PATIENCE, 0.9 * request.interval))
+    return CombinedSource(sources, request.clock, min(TIMEOUT, 0.9 * request.interval))
 
 
-def _wanted(spec: str) -> list[tuple[SourceKind, str, bool]]:
-    """Sources to open, and whether each may fail: of several detected kinds, one is enough."""
-    chosen = [(kind, argument, False) for kind, argument in named(spec)]
+def _kinds_to_open(spec: str) -> list[tuple[SourceKind, str, bool]]:
+    """Return kinds with their arguments, and whether each may fail: of several detected kinds, one is enough."""
+    kinds = [(kind, argument, False) for kind, argument in parse_spec(spec)]
     parts = spec.split(",")
     if AUTO not in parts:
-        return chosen
-    at, found = parts.index(AUTO), detected()
-    return [*chosen[:at], *((kind, "", len(found) > 1) for kind in found), *chosen[at + 1 :]]
+        return kinds
+    at, detected = parts.index(AUTO), detect_hardware()
+    return [*kinds[:at], *((kind, "", len(detected) > 1) for kind in detected), *kinds[at + 1 :]]
 
 
-def _opened(wanted: Sequence[tuple[SourceKind, str, bool]], request: "Request") -> list["Source"]:
-    opened: list[Source] = []
+def _open_all(kinds: Sequence[tuple[SourceKind, str, bool]], request: "Request") -> list["Source"]:
+    from dataclasses import replace  # imports slowly, and most commands open no source
+
+    sources: list[Source] = []
     problem: SourceError | None = None
-    for kind, argument, may_fail in wanted:
+    for kind, argument, may_fail in kinds:
         try:
-            opened.append(kind.module.make(request._replace(argument=argument)))
+            sources.append(kind.module.make(replace(request, argument=argument)))
         except GpumonError as error:
             if may_fail and isinstance(error, SourceError):
                 problem = error
                 continue
-            for source in opened:
+            for source in sources:
                 source.close()
             raise
-    if not opened and problem is not None:
+    if not sources and problem is not None:
         raise problem
-    return opened
+    return sources

@@ -24,10 +24,19 @@ from gpumon.model.frame import RunState
 from gpumon.model.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Capability
 from gpumon.reports import status_text
-from gpumon.sources.base import Described, Request, Source
+from gpumon.sources.base import ProcessInfo, Request, Source
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.registry import AUTO, BY_NAME, KINDS, USAGE, capabilities, detected, expected, open_source
+from gpumon.sources.registry import (
+    AUTO,
+    BY_NAME,
+    KINDS,
+    USAGE,
+    capabilities,
+    detect_hardware,
+    open_source,
+    source_names,
+)
 from gpumon.sources.sim.scenarios import SCENARIOS
 from gpumon.storage.events import run_watch
 from gpumon.storage.ledger import writer
@@ -47,9 +56,9 @@ IN_THE_FOLDER = {module.name for module in iter_modules(gpumon.sources.__path__)
 NAMES = [kind.name for kind in KINDS]
 
 
-def nobody(pid: int) -> Described:
+def nobody(pid: int) -> ProcessInfo:
     """What is known of a process here."""
-    return Described()
+    return ProcessInfo()
 
 
 def no_driver() -> Library:
@@ -140,7 +149,7 @@ def test_a_source_that_is_asked_for_by_name_alone_is_never_detected() -> None:
 def test_where_no_hardware_is_found_the_first_kind_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in KINDS:
         monkeypatch.setattr(kind.module, "detect", lambda: False)
-    assert [kind.name for kind in detected()] == [expected(AUTO)] == ["nvml"]
+    assert [kind.name for kind in detect_hardware()] == [source_names(AUTO)] == ["nvml"]
     assert Capability.LIVE in capabilities(AUTO)
 
 

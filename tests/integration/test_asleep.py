@@ -19,7 +19,7 @@ from tests.sourced import pci_device
 CLIENT = """
 import json, os, sys
 from gpumon.common.clock import SystemClock
-from gpumon.sources.base import Described
+from gpumon.sources.base import ProcessInfo
 from gpumon.sources.nvml import NvmlSource
 
 class Clock(SystemClock):
@@ -27,7 +27,7 @@ class Clock(SystemClock):
     def monotonic(self): return self.at
 
 clock = Clock()
-source = NvmlSource(clock, lambda pid: Described(), timeout=60.0, pci=os.environ["PCI"])
+source = NvmlSource(clock, lambda pid: ProcessInfo(), timeout=60.0, pci=os.environ["PCI"])
 for line in sys.stdin:
     clock.at = int(line)
     (reading,) = source.read()

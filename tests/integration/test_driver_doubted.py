@@ -17,11 +17,11 @@ READ = """
 import json, os, sys
 from gpumon.common.clock import SystemClock
 from gpumon.model.metrics import GPU_INDEX
-from gpumon.sources.base import Described
+from gpumon.sources.base import ProcessInfo
 from gpumon.sources.nvml import NvmlSource, source as module
 
 module.SCAN_EVERY = 0.1
-source = NvmlSource(SystemClock(), lambda pid: Described(), timeout=0.05, pci=os.environ["PCI"])
+source = NvmlSource(SystemClock(), lambda pid: ProcessInfo(), timeout=0.05, pci=os.environ["PCI"])
 for line in sys.stdin:
     (reading,) = source.read()
     samples = sorted(reading.samples, key=lambda sample: sample.device.index)

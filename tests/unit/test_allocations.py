@@ -14,7 +14,7 @@ from gpumon.model.device import Device, job_parts
 from gpumon.model.frame import Sample
 from gpumon.model.run import RunFacts
 from gpumon.sources.base import Reading
-from gpumon.sources.jobs import Allocations, job_of_gpustat, job_of_lines, with_jobs
+from gpumon.sources.jobs import DeviceJobs, parse_gpustat, parse_job_lines, with_jobs
 from tests.builders import device, process, run, sample
 from tests.fakes import FakeClock
 from tests.unit.test_sampler import FakeSource
@@ -35,8 +35,8 @@ def gpustat(tmp_path: Path) -> Path:
     return found
 
 
-def allocations(clock: FakeClock, gpustat: Path, job_dir: Path | None = None, *, trusted: bool = True) -> Allocations:
-    return Allocations(clock, str(job_dir or ""), str(gpustat), lambda path: trusted and os.path.isdir(path))
+def allocations(clock: FakeClock, gpustat: Path, job_dir: Path | None = None, *, trusted: bool = True) -> DeviceJobs:
+    return DeviceJobs(clock, str(job_dir or ""), str(gpustat), lambda path: trusted and os.path.isdir(path))
 
 
 def jobs(found: Sequence[Sample]) -> list[str]:
@@ -60,14 +60,14 @@ def jobs(found: Sequence[Sample]) -> list[str]:
     ],
 )
 def test_a_file_of_jobstats_has_one_or_two_words(text: str, job: str) -> None:
-    assert job_of_gpustat(text) == job
+    assert parse_gpustat(text) == job
 
 
 @pytest.mark.parametrize(
     ("text", "job"), [("17\n", "17"), ("17\n17\n\n", "17"), ("17\n18\n", ""), ("", ""), ("a b\n", ""), ("\n\n", "")]
 )
 def test_a_gpu_of_several_jobs_is_nobodys_alone(text: str, job: str) -> None:
-    assert job_of_lines(text) == job
+    assert parse_job_lines(text) == job
 
 
 def test_the_job_of_a_gpu_is_found_by_uuid_or_index(clock: FakeClock, gpustat: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_job_of_a_gpu_is_found_by_uuid_or_index(clock: FakeClock, gpustat: P
     (gpustat / "1.3").write_text("3 1002\n")
     (gpustat / "2").symlink_to(gpustat / "1")
     samples = [sample(0), sample(1), sample(0)._replace(device=MIG), sample(2), sample(3)]
-    assert jobs(allocations(clock, gpustat).given(samples)) == ["1 1000", "2 1001", "3 1002", "", ""]
+    assert jobs(allocations(clock, gpustat).assign(samples)) == ["1 1000", "2 1001", "3 1002", "", ""]
     assert job_parts("1 1000") == ("1", "1000")
 
 
@@ -90,31 +90,31 @@ def test_the_directory_of_dcgm_exporter_is_read_where_jobstats_says_nothing(
     (hpc / "1").write_text("56\n57\n")
     (gpustat / "0").write_text("4 1000\n")
     found = allocations(clock, gpustat, hpc)
-    assert jobs(found.given([sample(0), sample(1)])) == ["4 1000", ""]
+    assert jobs(found.assign([sample(0), sample(1)])) == ["4 1000", ""]
     (gpustat / "0").unlink()
     clock.advance(3)
-    assert jobs(found.given([sample(0), sample(1)])) == ["55", ""]
+    assert jobs(found.assign([sample(0), sample(1)])) == ["55", ""]
 
 
 def test_a_job_that_ends_leaves_its_gpu(clock: FakeClock, gpustat: Path) -> None:
     (gpustat / "0").write_text("1 1000\n")
     found = allocations(clock, gpustat)
-    first, second = found.given([one := sample(0)]), found.given([one])
+    first, second = found.assign([one := sample(0)]), found.assign([one])
     assert jobs(first) == ["1 1000"]
     assert first[0].device is second[0].device, "the same as long as nothing changes"
     (gpustat / "0").unlink()
     clock.advance(3)
-    assert found.given([one]) == [one]
+    assert found.assign([one]) == [one]
     (gpustat / "0").write_text("2 1000\n")
     clock.advance(3)
-    assert jobs(found.given([one])) == ["2 1000"]
+    assert jobs(found.assign([one])) == ["2 1000"]
 
 
 def test_a_directory_that_others_write_is_not_believed(clock: FakeClock, gpustat: Path) -> None:
     (gpustat / "0").write_text("1 1000\n")
-    assert jobs(allocations(clock, gpustat, trusted=False).given([sample(0)])) == [""]
+    assert jobs(allocations(clock, gpustat, trusted=False).assign([sample(0)])) == [""]
     gpustat.chmod(0o777)
-    assert jobs(Allocations(clock, gpustat=str(gpustat)).given([sample(0)])) == [""]
+    assert jobs(DeviceJobs(clock, gpustat=str(gpustat)).assign([sample(0)])) == [""]
 
 
 def test_files_that_are_no_files_and_hostile_names_name_no_job(clock: FakeClock, gpustat: Path) -> None:
@@ -124,7 +124,7 @@ def test_files_that_are_no_files_and_hostile_names_name_no_job(clock: FakeClock,
     (gpustat / "3").write_text("1 " + "0" * 5000)
     (gpustat.parent / "secret").write_text("1 1000")
     evil = [sample(0)._replace(device=Device(uuid, 9, "x")) for uuid in ("../secret", "..", ".", "", "a\0b")]
-    assert set(jobs(allocations(clock, gpustat).given([*map(sample, range(4)), *evil]))) == {""}
+    assert set(jobs(allocations(clock, gpustat).assign([*map(sample, range(4)), *evil]))) == {""}
 
 
 def test_a_process_has_the_job_of_its_gpu_where_it_is_of_the_same_user() -> None:

@@ -17,9 +17,9 @@ from gpumon.model.origin import HARDWARE, SIMULATED, Capability, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.base import Described, Reading, Request
+from gpumon.sources.base import ProcessInfo, Reading, Request
 from gpumon.sources.combined import CombinedSource
-from gpumon.sources.registry import AUTO, BY_NAME, KINDS, capabilities, expected, open_source
+from gpumon.sources.registry import AUTO, BY_NAME, KINDS, capabilities, open_source, source_names
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
 
@@ -82,7 +82,7 @@ class Patient(SystemClock):
 
 
 def combined(makers: Sequence[Maker], clock: SystemClock | None = None) -> CombinedSource:
-    return CombinedSource(makers, clock or Patient(), 30.0, first_patience=30.0)
+    return CombinedSource(makers, clock or Patient(), 30.0, first_timeout=30.0)
 
 
 def states(source: CombinedSource) -> list[tuple[str, Availability]]:
@@ -148,7 +148,7 @@ def test_one_that_hangs_is_stale_and_silences_no_other(makers: tuple[Maker, Make
 
 def test_one_that_hangs_is_waited_for_once_and_has_one_read_under_way(makers: tuple[Maker, Maker]) -> None:
     clock = FakeClock()
-    source = CombinedSource(makers, clock, patience=100.0, first_patience=0.0)
+    source = CombinedSource(makers, clock, timeout=100.0, first_timeout=0.0)
     for one in makers:
         one.may_answer.clear()
     source.read()
@@ -212,8 +212,8 @@ def test_a_ring_keeps_the_parts_of_an_origin_and_the_source_of_a_device(makers: 
 # Which are combined ---------------------------------------------------------------------------------
 
 
-def nobody(pid: int) -> Described:
-    return Described()
+def nobody(pid: int) -> ProcessInfo:
+    return ProcessInfo()
 
 
 def opened(spec: str) -> CombinedSource:
@@ -233,7 +233,7 @@ def test_several_are_named_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(sample.device.index, sample.device.source) for sample in reading.samples] == [
         (0, "nvml"), (1, "nvml"), (2, "sim"),
     ]  # fmt: skip
-    assert (expected("nvml,sim"), capabilities("nvml,sim")) == ("nvml,sim", HARDWARE)
+    assert (source_names("nvml,sim"), capabilities("nvml,sim")) == ("nvml,sim", HARDWARE)
     assert reading.host is None, "the host is this machine"
     source.close()
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_combined_is_refused(spec: str) -> None:
 
 
 def test_a_recording_may_have_commas_in_its_name() -> None:
-    assert expected("replay:a,sim.csv") == "replay"
+    assert source_names("replay:a,sim.csv") == "replay"
 
 
 def test_all_hardware_that_is_detected_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.model.metrics import HOST_INDEX, HOST_METRICS
-from gpumon.sources.base import Described
-from gpumon.sources.containers import Confinement
+from gpumon.sources.base import ProcessInfo
+from gpumon.sources.containers import CgroupInfo
 from gpumon.sources.host import HostSource
 from gpumon.sources.processes import ProcessTable
 from tests.fakes import FakeClock
@@ -311,7 +311,7 @@ def test_a_process_that_has_not_run_is_read_again_only_in_case_its_pages_were_mo
     proc: Proc, clock: FakeClock
 ) -> None:
     stat, ran_ns = proc.process(4711, cpu=100, pages=300), 5_000_000
-    table = ProcessTable(clock, str(proc.root), ran=lambda _: ran_ns)
+    table = ProcessTable(clock, str(proc.root), run_time=lambda _: ran_ns)
     clock.advance(1)
     assert isnan(table.describe(4711).cpu_utilization)
     stat.write_text(line(4711, "other", cpu=100, pages=200))
@@ -327,14 +327,14 @@ def test_a_process_that_has_not_run_is_read_again_only_in_case_its_pages_were_mo
     assert (found.host_memory, found.cpu_utilization) == (500 * PAGE, 1.0)
     proc.end(4711)
     ran_ns = -1
-    assert repr(table.describe(4711)) == repr(Described())
+    assert repr(table.describe(4711)) == repr(ProcessInfo())
 
 
 def test_a_process_that_slept_for_long_has_the_cpu_share_since_it_was_last_asked_for(
     proc: Proc, clock: FakeClock
 ) -> None:
     stat, ran_ns = proc.process(4711, cpu=100), 5_000_000
-    table = ProcessTable(clock, str(proc.root), ran=lambda _: ran_ns)
+    table = ProcessTable(clock, str(proc.root), run_time=lambda _: ran_ns)
     table.describe(4711)
     asleep = []
     for _ in range(5):
@@ -369,16 +369,16 @@ def test_a_process_is_in_its_container_and_its_job(proc: Proc, clock: FakeClock)
     proc.process(4711)
     cgroup(proc, 4711, f"0::/system.slice/docker-{'3f2a9c1b04de' + '0' * 52}.scope\n9:x:/slurm/uid_1/job_42/step_0\n")
     found = ProcessTable(clock, str(proc.root)).describe(4711)
-    assert found.confinement == Confinement("docker 3f2a9c1b04de", job="42")
+    assert found.cgroup == CgroupInfo("docker 3f2a9c1b04de", job="42")
 
 
 def test_where_a_process_is_confined_is_read_once(proc: Proc, clock: FakeClock) -> None:
     proc.process(4711)
     cgroup(proc, 4711, "0::/lxc.payload.web\n")
     table = ProcessTable(clock, str(proc.root))
-    assert table.describe(4711).confinement.container == "lxc web"
+    assert table.describe(4711).cgroup.container == "lxc web"
     (proc.root / "4711" / "cgroup").unlink()
-    assert table.describe(4711).confinement.container == "lxc web"
+    assert table.describe(4711).cgroup.container == "lxc web"
 
 
 def test_a_pid_that_is_used_again_is_in_another_container(proc: Proc, clock: FakeClock) -> None:
@@ -388,14 +388,14 @@ def test_a_pid_that_is_used_again_is_in_another_container(proc: Proc, clock: Fak
     table.describe(4711)
     proc.process(4711, started=900)
     cgroup(proc, 4711, "0::/lxc.payload.db\n")
-    assert table.describe(4711).confinement.container == "lxc db"
+    assert table.describe(4711).cgroup.container == "lxc db"
 
 
 def test_a_cgroup_that_cannot_be_read_costs_a_process_only_its_container(proc: Proc, clock: FakeClock) -> None:
     proc.process(4711)
     (proc.root / "4711" / "cgroup").mkdir()
     found = ProcessTable(clock, str(proc.root)).describe(4711)
-    assert (found.name, found.confinement) == ("python", Confinement())
+    assert (found.name, found.cgroup) == ("python", CgroupInfo())
 
 
 def test_a_real_process_is_known_until_it_ends(clock: FakeClock) -> None:
@@ -407,7 +407,7 @@ def test_a_real_process_is_known_until_it_ends(clock: FakeClock) -> None:
     finally:
         sleeping.kill()
         sleeping.wait()
-    assert repr(table.describe(sleeping.pid)) == repr(Described())
+    assert repr(table.describe(sleeping.pid)) == repr(ProcessInfo())
 
 
 # A program that gives itself another user, as a server does that begins as root, and may then not be dumped.

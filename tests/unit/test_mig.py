@@ -24,7 +24,7 @@ from gpumon.reports.status_text import lines
 from gpumon.reports.usage import lines as account_lines
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.combined import found
+from gpumon.sources.combined import describe_devices
 from gpumon.storage.history.devices import chosen, devices_in
 from gpumon.storage.usage.query import by_user, read_accounts, total
 from gpumon.storage.usage.summary import summary
@@ -234,4 +234,4 @@ def test_history_tells_an_instance_from_its_gpu(tmp_path: Path) -> None:
 
 
 def test_a_source_with_instances_counts_its_gpus() -> None:
-    assert found(Origin("nvml"), Driver(), [gpu(), FIRST, SECOND_PART, WHOLE]).endswith("2 GPUs")
+    assert describe_devices(Origin("nvml"), Driver(), [gpu(), FIRST, SECOND_PART, WHOLE]).endswith("2 GPUs")

@@ -100,7 +100,7 @@ def test_a_process_says_its_pod_by_name_and_programs_get_uid_and_name(
     (home / "stat").write_text("4711 (python) S 17 4711 4711 0 -1 4194304 0 0 0 0 3 2 0 0 20 0 1 0 8800 1000 512 0")
     (home / "cgroup").write_text(f"0::/kubepods.slice/pod{UID}/cri-containerd-{ID}.scope\n")
     table = ProcessTable(clock, str(tmp_path / "proc"), pods=node.names)
-    around = [table.describe(4711).confinement for _ in range(3)][-1]
+    around = [table.describe(4711).cgroup for _ in range(3)][-1]
     table.close()
     assert (pod_parts(around.pod), node.looks) == ((UID, "ml/train-0"), 2)
     seen = process(container=around.container, pod=around.pod)

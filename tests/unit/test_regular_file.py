@@ -17,8 +17,8 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.paths import open_regular
 from gpumon.live import connect
 from gpumon.ring.lock import holder_of
-from gpumon.sources.replay.query import QueryForm
-from gpumon.sources.replay.source import end_ns
+from gpumon.sources.replay.query import QueryFormat
+from gpumon.sources.replay.source import read_end_ns
 from gpumon.storage.history.file import KeptFile
 from gpumon.storage.history.open import devices_in
 from gpumon.storage.history.read import reading
@@ -80,7 +80,7 @@ def test_a_link_to_a_file_is_opened_only_where_links_are_followed(tmp_path: Path
 READERS: dict[str, Callable[[str], object]] = {
     "ledger": Ledger, "ledger change": lambda path: LedgerChange(path, os.getuid()), "settings": read_settings,
     "history": lambda path: KeptFile(path).subjects(0.0, 1e9), "devices": devices_in, "lock": holder_of,
-    "git": read_git, "end of a log": lambda path: end_ns(path, QueryForm(("timestamp",), ())),
+    "git": read_git, "end of a log": lambda path: read_end_ns(path, QueryFormat(("timestamp",), ())),
     "ring": lambda path: connect(os.path.dirname(path)).latest(),
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from gpumon.model.metrics import HOST_METRICS
 from gpumon.model.origin import HARDWARE, RECORDED, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sources.base import Reading
-from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Surroundings
+from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Sandbox
 from gpumon.tracking.matching import Claim
 from gpumon.tracking.reader import Poll
 from gpumon.tracking.wire import Memory, device_mark
@@ -174,8 +174,8 @@ class Host:
 
     hostname = "node1"
 
-    def __init__(self, surroundings: Surroundings | None = None) -> None:
-        self.surroundings = surroundings or Surroundings()
+    def __init__(self, surroundings: Sandbox | None = None) -> None:
+        self.sandbox = surroundings or Sandbox()
 
     def read(self) -> list[float]:
         return [7.0] * len(HOST_METRICS)
@@ -189,7 +189,7 @@ def test_a_source_without_a_host_of_its_own_gets_that_of_the_machine(clock: Fake
 
 
 def test_a_tick_says_what_cannot_be_seen_where_the_daemon_runs(clock: FakeClock) -> None:
-    (tick,) = make(FakeSource(clock), clock, host=Host(Surroundings("a container"))).ticks()
+    (tick,) = make(FakeSource(clock), clock, host=Host(Sandbox("a container"))).ticks()
     assert (tick.origin.source, tick.origin.notice) == ("nvml", "a container")
     (tick,) = make(FakeSource(clock), clock, host=Host()).ticks()
     assert tick.origin.notice == ""
@@ -204,7 +204,7 @@ def test_in_a_container_a_process_that_nobody_knows_here_is_no_run_of_the_same_p
     """The driver may mean a pid of the machine."""
     source, run = FakeSource(clock), builders.run(gpus=())
     source.processes = [builders.process(run.pid, user="", started=started)]
-    host = Host(Surroundings("", has_own_pids))
+    host = Host(Sandbox("", has_own_pids))
     (tick,) = make(source, clock, tags=FakeTags([run], [[]]), host=host).ticks()
     assert tick.processes[0].run == (run.key if is_its else "")
     assert tick.runs[0].gpus == ((builders.device(0).uuid,) if is_its else ())
@@ -240,8 +240,8 @@ def test_a_claim_alone_takes_no_gpu_for_longer_than_a_minute(clock: FakeClock) -
     assert (tick.samples[0].run, tick.runs[0].facts.claimed) == ("another", 0)
 
 
-@pytest.mark.parametrize("around", [Surroundings(WSL), Surroundings(CONTAINER, True), Surroundings(NO_PROC)])
-def test_a_claim_stands_where_processes_cannot_be_seen(clock: FakeClock, around: Surroundings) -> None:
+@pytest.mark.parametrize("around", [Sandbox(WSL), Sandbox(CONTAINER, True), Sandbox(NO_PROC)])
+def test_a_claim_stands_where_processes_cannot_be_seen(clock: FakeClock, around: Sandbox) -> None:
     uuid = builders.device().uuid
     tags = FakeTags([builders.run(pid=4711, gpus=(uuid,))])
     ticks = sampled(make(FakeSource(clock), clock, tags=tags, host=Host(around)), 63)

@@ -81,7 +81,7 @@ class DeviceScan:
     """By index, when the pending calls for their identities were started (ns, CLOCK_MONOTONIC)."""
     codes: tuple[int, ...] = ()
     """Return codes for GPUs that have never been read."""
-    driver: Driver = Driver()
+    driver: Driver = field(default_factory=Driver)
     problem: str = ""
     """Why no GPU is found, and what to do; empty if all is well."""
     is_driver_gone: bool = False
@@ -219,7 +219,7 @@ class Discovery:
         return [new.popleft() for _ in range(len(new))] if new else ()
 
     def stop_xids(self) -> None:
-        """Stop watching for XID errors of a driver that has gone, so that it can be reopened. Any thread may call it."""
+        """Stop watching for XID errors of a driver that has gone, so that it can be reopened. Thread-safe."""
         xids = self._xids
         if xids is not None:
             xids.stop()

@@ -20,7 +20,7 @@ import pynvml
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Unit
-from gpumon.sources.base import parts_of
+from gpumon.sources.base import split_scale
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
 from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceValues, WideCounter, largest_raw_value
 
@@ -346,7 +346,7 @@ class FieldBatch:
         self._rows = [
             (
                 field.metric,
-                *parts_of(field.scale),
+                *split_scale(field.scale),
                 field.metric in _COUNTERS,
                 self._bytes.get(field.metric),
                 -most if BY_NAME[field.metric].unit is Unit.CELSIUS else 0,
@@ -378,7 +378,7 @@ class FieldBatch:
             self._batch[i] = batch[all_fields.index(field)]  # keep what the driver has written
 
     def _check_ids(self, device: DeviceValues) -> None:
-        """Switch to the other batch if only uncertain counters decreased: they are none. A GPU reset resets them all."""
+        """Switch to the other batch if only uncertain counters decreased: they are none. A GPU reset clears all."""
         values, last = device.values, self._last
         counters = device.batched & _COUNTERS
         decreased = {metric for metric in counters if values.get(metric, 0.0) < last.get(metric, 0.0)}

@@ -14,7 +14,7 @@ from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
-from gpumon.sources.base import Describe, Described
+from gpumon.sources.base import Describe, ProcessInfo
 from gpumon.sources.nvml.library import (
     FUNCTION_NOT_FOUND,
     INSUFFICIENT_SIZE,
@@ -104,7 +104,7 @@ class ProcessShares:
         self._cache[percents] = EngineShares(*[number / 100 for number in numbers]) if max(numbers) <= 100 else None
 
     def _read_buffer(self, handle: Any) -> int:
-        """Fill the buffer, and return the number of samples; 0 also if nothing ran, which the driver calls NOT_FOUND."""
+        """Fill the buffer, and return the number of samples; 0 also if nothing ran (NOT_FOUND)."""
         if self._function is None:
             return 0
         count = c_uint()
@@ -198,11 +198,11 @@ class ProcessCache:
     def __init__(self, uuid: str, describe: Describe) -> None:
         self._uuid = uuid
         self._describe = describe
-        self._known: dict[int, tuple[ListedProcess, Described, Process]] = {}
+        self._known: dict[int, tuple[ListedProcess, ProcessInfo, Process]] = {}
         self._listed: Sequence[ListedProcess] = ()
         """The last list, followed by its pids and descriptions."""
         self._pids: list[int] = []
-        self._infos: list[Described] = []
+        self._infos: list[ProcessInfo] = []
         self._processes: tuple[Process, ...] = ()
 
     def update(self, listed: Sequence[ListedProcess]) -> tuple[Process, ...]:
@@ -213,7 +213,7 @@ class ProcessCache:
         if is_same and all(map(is_, infos, self._infos)):
             return self._processes
         self._listed, self._pids, self._infos = listed, pids, infos
-        before, known = self._known, dict[int, tuple[ListedProcess, Described, Process]]()
+        before, known = self._known, dict[int, tuple[ListedProcess, ProcessInfo, Process]]()
         has_changed = False
         for process, info in zip(listed, infos, strict=True):
             pid = process.pid
@@ -234,7 +234,7 @@ class ProcessCache:
         return self._processes
 
 
-def build_process(uuid: str, listed: ListedProcess, info: Described) -> Process:
+def build_process(uuid: str, listed: ListedProcess, info: ProcessInfo) -> Process:
     """Return a process on the device `uuid` from the driver's list and the machine's description."""
     return Process(
         pid=listed.pid,
@@ -250,15 +250,15 @@ def build_process(uuid: str, listed: ListedProcess, info: Described) -> Process:
         host_memory=info.host_memory,
         encoder_utilization=listed.shares.encoder,
         decoder_utilization=listed.shares.decoder,
-        container=info.confinement.container,
-        pod=info.confinement.pod,
-        job=info.confinement.job,
+        container=info.cgroup.container,
+        pod=info.cgroup.pod,
+        job=info.cgroup.job,
     )
 
 
 UNATTRIBUTED = "gpu.memory_unattributed"
 _SLACK = float(64 << 20)
-"""Bytes by which the sum of all processes may exceed the memory in use, because the two are read one after the other."""
+"""Bytes by which the sum of all processes may exceed the memory in use, because the two are not read together."""
 
 
 def set_unattributed(device: DeviceValues, process_memory: float) -> None:

@@ -21,7 +21,7 @@ import pynvml
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.model.metrics import BY_NAME, Availability
-from gpumon.sources.base import parts_of
+from gpumon.sources.base import split_scale
 from gpumon.sources.nvml.fields import FieldBatch, fields_for_driver
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, is_unsupported
@@ -139,7 +139,7 @@ def _number(
         value = c_ulonglong() if wide else c_uint()
         pointer = byref(value)
         extra = tuple(c_uint(argument) for argument in arguments)
-        factor, divisor = parts_of(scale)
+        factor, divisor = split_scale(scale)
 
         def read(handle: Any, device: DeviceValues) -> int:
             code = function(handle, *extra, pointer)

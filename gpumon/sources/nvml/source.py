@@ -159,8 +159,8 @@ class NvmlSource:
         self._first_timeout = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = [sample.state for sample in samples]
-        # The driver is gone only if all say so: if one of several does, that GPU is faulty. Stale, sleeping or lost GPUs
-        # say nothing about the driver; the next scan finds out.
+        # The driver is gone only if all GPUs say so: if one of several does, that GPU is faulty. Stale, sleeping or
+        # lost GPUs say nothing about the driver; the next scan finds out.
         if states and states.count(_NO_DRIVER) == len(states):
             samples, readings = [], []
             self._detach_driver(self._scan.without_driver(self._gone_reason()))

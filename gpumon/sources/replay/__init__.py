@@ -1,4 +1,4 @@
-"""Recordings of gpumon, and logs that people already have, shown as if they were live."""
+"""Recordings of gpumon, and logs of nvidia-smi, played as if they were live."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ METRICS = frozenset(column.metric for columns in (query.COLUMNS, dmon.COLUMNS) f
 
 
 def detect() -> bool:
-    """Never: a recording is asked for by name."""
+    """Return False: a recording is used only by name."""
     return False
 
 
 def make(request: Request) -> Source:
-    """The recording or the log that is named. Raises SourceError where it cannot be read."""
+    """Open the named recording or log. Raises SourceError if it cannot be read."""
     path, speed, clock, playback = request.argument, request.speed, request.clock, request.playback
     if is_recording(path):
         return RecordingSource(path, speed=speed, clock=clock, playback=playback)

@@ -1,4 +1,4 @@
-"""Logs of `nvidia-smi dmon`, any `-s` selection, with or without `-o D`, `T` or `DT`."""
+"""Logs of `nvidia-smi dmon` with any `-s` selection, with or without `-o D`, `T` or `DT`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpumon.sources.replay.format import (
     RATIO,
     TEMPERATURE,
     BadLine,
-    Form,
+    ColumnPosition,
     LogColumn,
-    Place,
+    LogFormat,
     Row,
-    chosen,
-    fill,
-    when,
+    parse_cells,
+    parse_time,
+    select_columns,
 )
 
 _DAY = 86400 * SECOND
@@ -37,21 +37,21 @@ COLUMNS: dict[str, LogColumn] = {
     "mclk": LogColumn("gpu.clock_memory", CLOCK),
     "pclk": LogColumn("gpu.clock_sm", CLOCK),
     "fb": LogColumn("gpu.memory_used", MEMORY),
-    # A share of time, added up to seconds. `tviol` only says yes or no, which has no length.
-    "pviol": LogColumn("gpu.throttled_sw_power", RATIO, rate=True),
-    "rxpci": LogColumn("gpu.pcie_received", RATE, rate=True),
-    "txpci": LogColumn("gpu.pcie_sent", RATE, rate=True),
+    # A share of time, accumulated to seconds. `tviol` is only yes or no, without a duration.
+    "pviol": LogColumn("gpu.throttled_sw_power", RATIO, is_rate=True),
+    "rxpci": LogColumn("gpu.pcie_received", RATE, is_rate=True),
+    "txpci": LogColumn("gpu.pcie_sent", RATE, is_rate=True),
 }
-"""dmon's names for our metrics; other columns are passed over."""
+"""Metrics by dmon's column names; other columns are ignored."""
 
-# What the second heading line consists of.
 _UNITS = {"idx", "w", "c", "%", "mhz", "mb", "mb/s", "bool", "errs", "yyyymmdd", "hh:mm:ss", "gb/s", "kb/s", "mib"}
+"""Words of the second heading line."""
 
 
-class DmonForm:
-    """The columns that a heading line names; a second line may name their units."""
+class DmonFormat:
+    """The columns of a heading line; a second line may have their units."""
 
-    identified = True
+    has_ids = True
 
     def __init__(self, names: list[str], modified: int) -> None:
         self._names = names
@@ -59,87 +59,85 @@ class DmonForm:
         self._date = names.index("date") if "date" in names else -1
         self._time = names.index("time") if "time" in names else -1
         self._modified = modified
-        self.timed = self._time >= 0
-        self.units([])
+        self.has_times = self._time >= 0
+        self.set_units([])
 
-    def units(self, units: list[str]) -> None:
-        """Take the units of the line below the heading; a wrong count of them is passed over."""
-        fitting = units if len(units) == len(self._names) else [""] * len(self._names)
-        self._places = chosen([
-            Place(i, COLUMNS[name], fitting[i] if fitting[i] in COLUMNS[name].quantity.units else "")
+    def set_units(self, units: list[str]) -> None:
+        """Use the units of the line below the heading; ignored if their number does not match."""
+        if len(units) != len(self._names):
+            units = [""] * len(self._names)
+        self._columns = select_columns([
+            ColumnPosition(i, COLUMNS[name], units[i] if units[i] in COLUMNS[name].quantity.units else "")
             for i, name in enumerate(self._names) if name in COLUMNS
         ])  # fmt: skip
-        self._rates = tuple(place.column.metric for place in self._places if place.column.rate)
-        self.measures = bool(self._places)
+        self._rates = tuple(entry.column.metric for entry in self._columns if entry.column.is_rate)
+        self.has_metrics = bool(self._columns)
 
-    def same(self, names: list[str]) -> bool:
-        """Whether `names` is this heading again."""
+    def has_names(self, names: list[str]) -> bool:
+        """Return whether `names` repeat this heading."""
         return names == self._names
 
-    def row(self, line: int, text: str, last: int) -> Row:
-        """The row in `text`. Raises BadLine."""
-        cells = words(text)
+    def parse_row(self, line: int, text: str, last: int) -> Row:
+        """Parse a line. Raises BadLine."""
+        cells = _split(text)
         if len(cells) != len(self._names):
             raise BadLine(f"{len(cells)} cells, but the header has {len(self._names)}")
-        if not re.fullmatch("[0-9]{1,4}", cells[self._gpu], re.ASCII):
-            raise BadLine(f"{cells[self._gpu][:40]!r} is not an index")
-        time = self._when(cells, last) if self.timed else None
-        values, absent, lost = fill(cells, self._places)
         index = cells[self._gpu]
+        if not re.fullmatch("[0-9]{1,4}", index, re.ASCII):
+            raise BadLine(f"{index[:40]!r} is not an index")
+        time = self._parse_time(cells, last) if self.has_times else None
+        values, missing, is_lost = parse_cells(cells, self._columns)
         return Row(
             line=line,
             time_ns=time,
             names=(f"index {int(index)}",),
-            number=int(index),
-            uuid="",
-            model="",
-            driver="",
+            gpu_index=int(index),
             values=values,
-            missing=absent,
+            missing=missing,
             rates=self._rates,
-            lost=lost,
+            is_lost=is_lost,
         )
 
-    def holds_place(self, text: str) -> bool:
-        """Never: rows carry their index."""
+    def looks_like_row(self, text: str) -> bool:
+        """Return False: rows have their index, so no placeholder is needed."""
         return False
 
-    def _when(self, cells: list[str], last: int) -> int:
-        """Times without a date run up to the day on which the file was last written."""
+    def _parse_time(self, cells: list[str], last: int) -> int:
+        """Parse the time of a row. Without dates, the last day is that of the file's last modification."""
         clock = cells[self._time]
         if self._date >= 0:
             date = cells[self._date]
-            return when(f"{date[:4]}/{date[4:6]}/{date[6:]} {clock}", last)
+            return parse_time(f"{date[:4]}/{date[4:6]}/{date[6:]} {clock}", last)
         day = datetime.fromtimestamp((last if last >= 0 else self._modified) / SECOND)
-        time = when(f"{day:%Y/%m/%d} {clock}", last)
+        time = parse_time(f"{day:%Y/%m/%d} {clock}", last)
         if last < 0:
             return time - _DAY if time > self._modified + SECOND else time
-        # Past midnight the hands start again; half a day back cannot be a clock set right.
+        # Half a day back is not an adjusted clock but the next day.
         return time + _DAY if last - time > _DAY // 2 else time
 
 
-def words(text: str) -> list[str]:
-    """The cells of a line, however they are parted."""
+def _split(text: str) -> list[str]:
+    """Return the cells of a line, separated by spaces or commas."""
     return text.replace(",", " ").split()
 
 
 def _is_heading(names: list[str]) -> bool:
-    """Whether these are the columns of dmon: those of pmon, and of prose, have some of them as well."""
+    """Return whether these are columns of dmon. Headings of pmon, and prose, share some of them."""
     first = [name for name in names[:3] if name not in ("date", "time")][:1]
     is_of_processes = bool({"pid", "type", "command"} & set(names))
     return first == ["gpu"] and bool(COLUMNS.keys() & set(names)) and not is_of_processes
 
 
-def heading(text: str, before: Form | None, modified: int) -> DmonForm | None:
-    """The columns, when `text` is a heading of such a log, and `before` when it repeats that.
+def parse_heading(text: str, before: LogFormat | None, modified: int) -> DmonFormat | None:
+    """Parse a heading of such a log; returns `before` if it repeats that, and None if it is no heading.
 
-    `modified` is when the file was last written, ns since 1970.
+    `modified`: time of the file's last modification, ns since 1970.
     """
-    names = [word.lower() for word in words(text.lstrip("#"))]
-    known = before if isinstance(before, DmonForm) else None
+    names = [word.lower() for word in _split(text.lstrip("#"))]
+    known = before if isinstance(before, DmonFormat) else None
     if known is not None and names and _UNITS.issuperset(names):
-        known.units(names)
+        known.set_units(names)
         return known
     if not _is_heading(names):
         return None
-    return known if known is not None and known.same(names) else DmonForm(names, modified)
+    return known if known is not None and known.has_names(names) else DmonFormat(names, modified)

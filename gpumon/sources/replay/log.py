@@ -1,4 +1,4 @@
-"""Files that are no log of rows by GPU: what they are, and the command that makes one that can be played."""
+"""Log files: opening them as text, and reading their rows in the order of time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular
 from gpumon.common.text import clean
 from gpumon.sources.replay import dmon, query
-from gpumon.sources.replay.format import BadLine, Form, Row, is_repeated
+from gpumon.sources.replay.format import BadLine, LogFormat, Row, is_duplicate
 
 COMMAND = (
     "nvidia-smi --query-gpu=timestamp,index,uuid,name,utilization.gpu,memory.used,memory.total,power.draw,"
@@ -35,43 +35,43 @@ _KINDS = (
     (r"#\s*(?:Entity|ID)\b", "a log of 'dcgmi dmon'"),
     (r"[{\[]\s*(?:[\"{\[]|$)", "JSON"),
 )
-"""The beginning of a line, and what has such a line."""
+"""Regular expression for the beginning of a line, and the kind of file that has such a line."""
 
 
-def describe(lines: Sequence[str]) -> str:
-    """What a file is that begins with these lines, as part of a sentence; empty where that is not known."""
-    for pattern, what in _KINDS:
+def detect_kind(lines: Sequence[str]) -> str:
+    """Return what kind of file begins with these lines, for use in a sentence; empty if unknown."""
+    for pattern, kind in _KINDS:
         if any(re.match(pattern, line) for line in lines):
-            return what
+            return kind
     return ""
 
 
 _GZIP = b"\x1f\x8b"
 _RING = b"GPUMRNG\x01"
-_LONGEST = 65536
+_LONGEST_LINE = 65536
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
 class LogLine(NamedTuple):
-    """A line of text, without its end."""
+    """A line of text without its line end."""
 
     number: int
     """Counts from 1."""
     text: str
-    whole: bool
-    """False for a last line that no line end closes: it may have been cut."""
+    is_whole: bool
+    """False for a last line without a line end, which may have been cut."""
 
 
 class LogFile:
-    """A text file that is read once, from its beginning, without holding more than a line.
+    """A text file that is read once from the beginning, line by line.
 
-    Raises SourceError where `path` is missing, not a file, empty, a daemon's ring, or no text.
+    Raises SourceError if `path` is missing, no file, empty, a daemon's ring, or not text.
     """
 
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.cut = ""
-        """Why the file ended before its end, for a label; empty when it did not."""
+        """Why the file ended too early, for a label; empty if it did not."""
         try:
             self._raw = os.fdopen(open_regular(path, follow=True), "rb")
         except IsADirectoryError:
@@ -81,7 +81,7 @@ class LogFile:
                 raise SourceError(
                     f"{self.name} is not a regular file: save the log to a file, then replay that"
                 ) from None
-            why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
+            why = error.strerror if isinstance(error, OSError) else "the name contains a NUL"
             raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
         try:
             self.modified_ns = os.fstat(self._raw.fileno()).st_mtime_ns
@@ -99,39 +99,39 @@ class LogFile:
         try:
             head = stream.peek(4096)[:4096]
         except (EOFError, OSError, zlib.error) as error:
-            raise SourceError(f"{self.name}: unreadable ({_why(error)}): copy the file again") from None
+            raise SourceError(f"{self.name}: unreadable ({_describe(error)}): copy the file again") from None
         if not head:
             raise SourceError(f"{self.name} is empty: log with '{COMMAND}'")
         encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
-        # Every byte below a space but tab and line ends is foreign to a log.
+        # Control characters other than tab, line ends and escape do not belong in a log.
         foreign = 0 if encoding == "utf-16" else sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in head)
         if foreign * 50 > len(head):
             raise SourceError(f"{self.name}: line 1: binary, not text: pass an nvidia-smi log")
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
     def __iter__(self) -> Iterator[LogLine]:
-        """Lines in order; a damaged end sets `cut` and ends them. Raises SourceError for a line of 64 KiB."""
+        """Yield the lines; a damaged end sets `cut` and ends them. Raises SourceError for a line of 64 KiB."""
         number = 0
         while True:
             number += 1
             try:
-                text = self._text.readline(_LONGEST)
+                text = self._text.readline(_LONGEST_LINE)
             except (EOFError, OSError, zlib.error, UnicodeError) as error:
-                self.cut = f"{_why(error)} after line {number - 1}"
+                self.cut = f"{_describe(error)} after line {number - 1}"
                 return
             if not text:
                 return
-            if len(text) >= _LONGEST:
+            if len(text) >= _LONGEST_LINE:
                 raise SourceError(f"{self.name}: line {number}: longer than 64 KiB: not an nvidia-smi log")
             yield LogLine(number, text.rstrip("\r\n"), text.endswith("\n"))
 
     def close(self) -> None:
-        """Let go of the file; more than once does no harm."""
+        """Close the file; may be called several times."""
         self._text.close()
         self._raw.close()
 
 
-def _why(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, EOFError):
         return "cut short"
     if isinstance(error, (gzip.BadGzipFile, zlib.error, UnicodeError)):
@@ -139,45 +139,46 @@ def _why(error: Exception) -> str:
     return str(getattr(error, "strerror", "")) or "unreadable"
 
 
-_FREE = 10
-_PREFACE = 20
-"""Lines in front of a heading."""
-_SHARE = 100
-_MOST_NAMES = 1024
+_SKIPPED_FREE = 10
+_SKIPPED_SHARE = 100
+"""A log is rejected if more than `_SKIPPED_FREE` lines and more than one of `_SKIPPED_SHARE` lines are skipped."""
+_MOST_PREFACE = 20
+"""Lines before a heading."""
+_MOST_GPUS = 1024
 _SLEW = SECOND
-"""A clock that is set right may go back by so much; more is an error of the log."""
+"""ns that times may go back when a clock is adjusted; more is an error of the log."""
 _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 
 
 class LogRows:
-    """The rows of a log, read once, from its beginning; two rows at most are held.
+    """The rows of a log, read once from the beginning; at most two rows are kept.
 
-    A line that cannot be read, or whose time goes back by more than a second, is skipped and
-    counted in `skipped`. Beyond 10 such lines and beyond 1 % of the lines so far the log is
-    refused: SourceError with the line and the reason. So is one without a heading.
+    A line that cannot be parsed, or whose time goes back by more than a second, is skipped and counted in `skipped`. If
+    more than 10 lines and more than 1 % of the lines so far are skipped, SourceError is raised with the line and the
+    reason; also if there is no heading.
     """
 
     def __init__(self, log: LogFile) -> None:
         self._log = log
         self.skipped = 0
-        self.form: Form | None = None
-        """The format; None before the first row."""
+        self.format: LogFormat | None = None
+        """None before the first row."""
         self._lines = 0
 
     def __iter__(self) -> Iterator[Row]:
-        return self._in_order(_without_repeats(self._rows()))
+        return self._in_order(_without_duplicates(self._rows()))
 
-    def checked(self, head: Sequence[Row]) -> Form:
-        """The format; raises SourceError where `head`, the beginning of the log, holds nothing."""
-        if self.form is None or all(row.broken for row in head):
+    def validated_format(self, head: Sequence[Row]) -> LogFormat:
+        """Return the format; raises SourceError if `head`, the beginning of the log, has nothing to show."""
+        if self.format is None or all(row.is_broken for row in head):
             raise SourceError(f"{self._log.name}: a header but no readable row: log for longer")
-        if not self.form.measures:
+        if not self.format.has_metrics:
             raise SourceError(f"{self._log.name}: no column is a metric that gpumon knows: {_ADVICE}")
-        return self.form
+        return self.format
 
     def _rows(self) -> Iterator[Row]:
         last = -1
-        first = True
+        is_first = True
         ending = ""
         preface: list[str] = []
         for line in self._log:
@@ -185,115 +186,113 @@ class LogRows:
             if not text:
                 continue
             self._lines = line.number
-            form = self._heading(text)
-            if form is not None:
-                first = first or not form.identified
-                self.form = form
-            elif self.form is None:
+            log_format = self._parse_heading(text)
+            if log_format is not None:
+                is_first = is_first or not log_format.has_ids
+                self.format = log_format
+            elif self.format is None:
                 preface.append(text)
-                if len(preface) > _PREFACE:
+                if len(preface) > _MOST_PREFACE:
                     break
             elif text.startswith("#"):
                 continue
             else:
-                row = self._row(self.form, line, text, last, ending)
+                row = self._parse_row(self.format, line, text, last, ending)
                 if row is not None:
-                    yield row._replace(first=True) if first else row
-                    first = False
-                    if not row.broken:
+                    yield row._replace(is_first=True) if is_first else row
+                    is_first = False
+                    if not row.is_broken:
                         ending = _ending(text)
                         last = row.time_ns if row.time_ns is not None else last
-        if self.form is None:
-            if what := describe(preface):
-                raise SourceError(f"{self._log.name} is {what}, not a log with a row for each GPU: {_ADVICE}")
+        if self.format is None:
+            if kind := detect_kind(preface):
+                raise SourceError(f"{self._log.name} is {kind}, not a log with a row for each GPU: {_ADVICE}")
             raise SourceError(f"{self._log.name}: line 1: no header of an nvidia-smi log (omit 'noheader'): {_ADVICE}")
 
-    def _row(self, form: Form, line: LogLine, text: str, last: int, ending: str) -> Row | None:
-        """The row in a line, or what holds its place, or None."""
+    def _parse_row(self, log_format: LogFormat, line: LogLine, text: str, last: int, ending: str) -> Row | None:
+        """Parse a line; returns a broken row that keeps its place, or None, if this fails."""
         try:
-            if line.whole or not _is_cut(text, ending):
-                return form.row(line.number, text, last)
+            if line.is_whole or not _is_cut(text, ending):
+                return log_format.parse_row(line.number, text, last)
         except BadLine as bad:
-            if line.whole:
+            if line.is_whole:
                 self._skip(line.number, str(bad))
-        if not line.whole:
+        if not line.is_whole:
             self._log.cut = self._log.cut or f"cut short in line {line.number}"
             return None
-        if form.identified or not form.holds_place(text):
+        if log_format.has_ids or not log_format.looks_like_row(text):
             return None
-        return Row(line.number, max(last, 0) if form.timed else None, (), -1, broken=True)
+        return Row(line.number, max(last, 0) if log_format.has_times else None, (), -1, is_broken=True)
 
-    def _heading(self, text: str) -> Form | None:
-        """The format from here on, when `text` is a heading."""
+    def _parse_heading(self, text: str) -> LogFormat | None:
+        """Return the format from here on if `text` is a heading."""
         if text.startswith("#"):
-            if isinstance(self.form, query.QueryForm):
+            if isinstance(self.format, query.QueryFormat):
                 return None
-            return dmon.heading(text, self.form, self._log.modified_ns)
-        if not (text[0].isalpha() or text[0] in '"\ufeff') or isinstance(self.form, dmon.DmonForm):
+            return dmon.parse_heading(text, self.format, self._log.modified_ns)
+        if not (text[0].isalpha() or text[0] in '"\ufeff') or isinstance(self.format, dmon.DmonFormat):
             return None
-        return query.heading(text.lstrip("\ufeff"))
+        return query.parse_heading(text.lstrip("\ufeff"))
 
     def _in_order(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Rows whose times do not go back; of two that disagree, the one that ran ahead is the bad one."""
+        """Yield rows whose times do not go back. Of two that disagree, the one that is ahead is skipped."""
         start = list(islice(rows, 3))
-        if len(start) == 3 and _behind(start[1], start[0]) and not _behind(start[2], start[0]):
+        if len(start) == 3 and _is_behind(start[1], start[0]) and not _is_behind(start[2], start[0]):
             self._skip(start.pop(1).line, "its time goes back")
-        before, held = -1, None
+        before, last = -1, None
         for row in chain(start, rows):
             good = row
-            if held is not None and held.time_ns is not None and row.time_ns is not None and row.time_ns < held.time_ns:
-                if not _behind(row, held):
-                    good = row._replace(time_ns=held.time_ns)
+            if last is not None and last.time_ns is not None and row.time_ns is not None and row.time_ns < last.time_ns:
+                if not _is_behind(row, last):
+                    good = row._replace(time_ns=last.time_ns)
                 elif row.time_ns >= before:
-                    self._skip(held.line, "its time is after that of the next line")
-                    held = None
+                    self._skip(last.line, "its time is after that of the next line")
+                    last = None
                 else:
                     self._skip(row.line, "its time goes back")
                     continue
-            if held is not None:
-                before = held.time_ns if held.time_ns is not None else before
-                yield held
-            held = good
-        if held is not None:
-            yield held
+            if last is not None:
+                before = last.time_ns if last.time_ns is not None else before
+                yield last
+            last = good
+        if last is not None:
+            yield last
 
     def _skip(self, line: int, why: str) -> None:
         self.skipped += 1
-        if self.skipped > max(_FREE, self._lines // _SHARE):
+        if self.skipped > max(_SKIPPED_FREE, self._lines // _SKIPPED_SHARE):
             raise SourceError(
                 f"{self._log.name}: line {line}: {why}, and {self.skipped} of {self._lines} lines so far "
                 f"are unreadable: {_ADVICE}"
             )
 
 
-def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:
-    """Leave out the lines of named GPUs that stand in the log once more: the last of its GPU says the same of one time.
-
-    Times of whole seconds may stand for several ticks; then only the line right behind is one and the same.
-    """
+def _without_duplicates(rows: Iterable[Row]) -> Iterator[Row]:
+    """Drop lines of identified GPUs that repeat the last line of their GPU with the same time."""
     last: dict[str, Row] = {}
     before: Row | None = None
     for row in rows:
         name = row.names[0] if row.names else ""
         other = last.get(name)
-        if name and other is not None and is_repeated(row, other, follows=other is before):
+        if name and other is not None and is_duplicate(row, other, follows=other is before):
             continue
         before = row
-        if name and (len(last) < _MOST_NAMES or name in last):
+        if name and (len(last) < _MOST_GPUS or name in last):
             last[name] = row
         yield row
 
 
-def _behind(row: Row, other: Row) -> bool:
+def _is_behind(row: Row, other: Row) -> bool:
     return row.time_ns is not None and other.time_ns is not None and other.time_ns - row.time_ns > _SLEW
 
 
 def _ending(text: str) -> str:
+    """Return what follows the last digit, such as a unit."""
     match = re.search(r"[^0-9]*$", text)
     return match[0] if match else ""
 
 
 def _is_cut(text: str, ending: str) -> bool:
-    """Whether a line without a line end stops inside the unit that the line before ends with."""
+    """Return whether a line without a line end stops within the unit that ended the line before."""
     own = _ending(text)
     return own != ending and ending.startswith(own)

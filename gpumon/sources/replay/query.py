@@ -16,15 +16,15 @@ from gpumon.sources.replay.format import (
     TEMPERATURE,
     TIME_US,
     BadLine,
+    ColumnPosition,
     LogColumn,
-    Place,
     Row,
-    bits,
-    chosen,
-    fill,
-    missing,
-    state,
-    when,
+    missing_reason,
+    parse_bitmask,
+    parse_cells,
+    parse_performance_state,
+    parse_time,
+    select_columns,
 )  # fmt: skip
 
 _HEADING = re.compile(r"([a-z][a-z0-9_.]*)\s*(?:\[([^\]]*)\])?", re.ASCII)
@@ -52,15 +52,15 @@ COLUMNS: dict[str, LogColumn] = {
     "clocks.gr": LogColumn("gpu.clock_sm", CLOCK, rank=1),
     "clocks.current.memory": LogColumn("gpu.clock_memory", CLOCK),
     "clocks.mem": LogColumn("gpu.clock_memory", CLOCK),
-    "clocks_event_reasons.active": LogColumn("gpu.event_reasons", COUNT, bits),
-    "clocks_throttle_reasons.active": LogColumn("gpu.event_reasons", COUNT, bits),
+    "clocks_event_reasons.active": LogColumn("gpu.event_reasons", COUNT, parse_bitmask),
+    "clocks_throttle_reasons.active": LogColumn("gpu.event_reasons", COUNT, parse_bitmask),
     "clocks_event_reasons_counters.sw_power_cap": LogColumn("gpu.throttled_sw_power", TIME_US),
     "clocks_event_reasons_counters.sw_thermal_slowdown": LogColumn("gpu.throttled_sw_thermal", TIME_US),
     "clocks_event_reasons_counters.hw_thermal_slowdown": LogColumn("gpu.throttled_hw_thermal", TIME_US),
     "clocks_event_reasons_counters.hw_power_brake_slowdown": LogColumn("gpu.throttled_hw_power_brake", TIME_US),
     "clocks_event_reasons_counters.sync_boost": LogColumn("gpu.throttled_sync_boost", TIME_US),
     "fan.speed": LogColumn("gpu.fan", RATIO),
-    "pstate": LogColumn("gpu.performance_state", COUNT, state),
+    "pstate": LogColumn("gpu.performance_state", COUNT, parse_performance_state),
     "pcie.link.gen.gpucurrent": LogColumn("gpu.pcie_generation", COUNT),
     "pcie.link.gen.current": LogColumn("gpu.pcie_generation", COUNT, rank=1),
     "pcie.link.width.current": LogColumn("gpu.pcie_width", COUNT),
@@ -74,7 +74,7 @@ COLUMNS: dict[str, LogColumn] = {
     "ecc.errors.corrected.aggregate.total": LogColumn("gpu.ecc_corrected_lifetime", COUNT),
     "ecc.errors.uncorrected.aggregate.total": LogColumn("gpu.ecc_uncorrected_lifetime", COUNT),
 }
-"""nvidia-smi's names for our metrics; other columns are passed over."""
+"""Metrics by nvidia-smi's column names; other columns are ignored."""
 
 _TIMES = ("timestamp",)
 _UUIDS = ("uuid", "gpu_uuid")
@@ -82,7 +82,7 @@ _BUSES = ("pci.bus_id", "gpu_bus_id")
 _INDEXES = ("index",)
 _MODELS = ("name", "gpu_name")
 _HOSTS = ("hostname", "host", "node")
-"""In logs of several machines, each with a GPU 0."""
+"""In logs of several machines, where each has a GPU 0."""
 _DRIVERS = ("driver_version",)
 _KNOWN = {*COLUMNS, *_TIMES, *_UUIDS, *_BUSES, *_INDEXES, *_MODELS, *_DRIVERS}
 
@@ -94,34 +94,36 @@ _FAMILIES = {
     "remapped_rows", "reset_status", "retired_pages", "serial", "vbios_version", "vgpu_device_capability",
     "vgpu_driver_capability",
 }  # fmt: skip
-"""First parts of nvidia-smi's names. A heading is its own where at least half of the columns have one of these: other
-programs write `timestamp` and `name`, too."""
+"""First parts of nvidia-smi's column names. A heading is accepted if at least half of its columns have one of these,
+because other programs write `timestamp` and `name`, too."""
 
 
-class QueryForm:
-    """The columns that a heading line names."""
+class QueryFormat:
+    """The columns of a heading line."""
 
     def __init__(self, names: list[str], units: list[str]) -> None:
         self._count = len(names)
-        self._places = chosen([Place(i, COLUMNS[n], units[i]) for i, n in enumerate(names) if n in COLUMNS])
-        self._time = _place(names, _TIMES)
-        self._uuid = _place(names, _UUIDS)
-        self._bus = _place(names, _BUSES)
-        self._index = _place(names, _INDEXES)
-        self._model = _place(names, _MODELS)
-        self._driver = _place(names, _DRIVERS)
-        self._host = _place(names, _HOSTS)
-        self.measures = bool(self._places)
-        self.timed = self._time >= 0
-        self.identified = max(self._uuid, self._bus, self._index) >= 0
+        self._columns = select_columns([
+            ColumnPosition(i, COLUMNS[name], units[i]) for i, name in enumerate(names) if name in COLUMNS
+        ])  # fmt: skip
+        self._time = _position(names, _TIMES)
+        self._uuid = _position(names, _UUIDS)
+        self._bus = _position(names, _BUSES)
+        self._index = _position(names, _INDEXES)
+        self._model = _position(names, _MODELS)
+        self._driver = _position(names, _DRIVERS)
+        self._host = _position(names, _HOSTS)
+        self.has_metrics = bool(self._columns)
+        self.has_times = self._time >= 0
+        self.has_ids = max(self._uuid, self._bus, self._index) >= 0
 
-    def row(self, line: int, text: str, last: int) -> Row:
-        """The row in `text`. Raises BadLine."""
-        cells = _cells(text)
+    def parse_row(self, line: int, text: str, last: int) -> Row:
+        """Parse a line. Raises BadLine."""
+        cells = _split(text)
         if len(cells) != self._count:
             raise BadLine(f"{len(cells)} cells, but the header has {self._count}")
-        time = when(cells[self._time], last) if self.timed else None
-        uuid, bus, index = (_word(cells, place) for place in (self._uuid, self._bus, self._index))
+        time = parse_time(cells[self._time], last) if self.has_times else None
+        uuid, bus, index = (_word(cells, position) for position in (self._uuid, self._bus, self._index))
         if index and not re.fullmatch("[0-9]{1,4}", index, re.ASCII):
             raise BadLine(f"{index[:40]!r} is not an index")
         host = _word(cells, self._host)
@@ -130,32 +132,32 @@ class QueryForm:
             *((f"uuid {uuid}",) if uuid else ()),
             *(f"{kind} {word}{host and f' of {host}'}" for kind, word in numbers if word),
         )
-        if self.identified and not names:
+        if self.has_ids and not names:
             raise BadLine("it names no GPU")
-        values, absent, lost = fill(cells, self._places)
+        values, missing, is_lost = parse_cells(cells, self._columns)
         return Row(
             line=line,
             time_ns=time,
             names=names,
-            number=int(index) if index else -1,
+            gpu_index=int(index) if index else -1,
             uuid=uuid,
             model=_word(cells, self._model),
             driver=_word(cells, self._driver),
             values=values,
-            missing=absent,
+            missing=missing,
             rates=(),
-            lost=lost,
+            is_lost=is_lost,
         )
 
-    def holds_place(self, text: str) -> bool:
-        """Whether the line has at least half of the cells: then one GPU's row stood here."""
-        return 2 * len(_cells(text)) > self._count > 1
+    def looks_like_row(self, text: str) -> bool:
+        """Return whether a line has at least half of the cells, so that it was the row of a GPU."""
+        return 2 * len(_split(text)) > self._count > 1
 
 
-def heading(text: str) -> QueryForm | None:
-    """The columns, when `text` is the heading of such a log."""
+def parse_heading(text: str) -> QueryFormat | None:
+    """Parse the heading of such a log; None if it is none."""
     names, units = [], []
-    for cell in _cells(text):
+    for cell in _split(text):
         match = _HEADING.fullmatch(cell.strip().lower())
         if match is None:
             return None
@@ -163,10 +165,10 @@ def heading(text: str) -> QueryForm | None:
         units.append((match[2] or "").strip().lower())
     known = sum(name in _KNOWN or name.partition(".")[0] in _FAMILIES for name in names)
     is_query = _KNOWN.intersection(names) and "pid" not in names and 2 * known >= len(names)
-    return QueryForm(names, units) if is_query else None
+    return QueryFormat(names, units) if is_query else None
 
 
-def _cells(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     if '"' not in text:
         return text.split(",")
     try:
@@ -175,11 +177,11 @@ def _cells(text: str) -> list[str]:
         return []
 
 
-def _place(names: list[str], wanted: tuple[str, ...]) -> int:
-    return next((place for place, name in enumerate(names) if name in wanted), -1)
+def _position(names: list[str], alternatives: tuple[str, ...]) -> int:
+    return next((i for i, name in enumerate(names) if name in alternatives), -1)
 
 
-def _word(cells: list[str], place: int) -> str:
-    if place < 0 or missing(cells[place]) is not None:
+def _word(cells: list[str], position: int) -> str:
+    if position < 0 or missing_reason(cells[position]) is not None:
         return ""
-    return clean(cells[place].strip(), 96)
+    return clean(cells[position].strip(), 96)

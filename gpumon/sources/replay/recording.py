@@ -1,4 +1,4 @@
-"""The source that plays a recording of gpumon's own: the same frames, at any speed."""
+"""The source that plays a recording of gpumon: the same frames, at any speed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
 
 BURST = 2000
-"""Readings that one `read` gives at most, so that a high speed cannot stall the sampler."""
+"""Maximum readings per `read`, so that a high speed does not block the sampler."""
 PAST = 600
-"""Seconds before the place to which somebody went, which are shown with it at once."""
+"""Seconds before the position of a seek whose frames are shown at once."""
 
 
 class RecordingSource:
-    """A recording of `gpumon record`.
+    """Plays a recording of `gpumon record`.
 
-    Frames become due in their own spacing, divided by `speed`; they keep their times, and everything else. A clock that
-    was set, or a machine that slept, makes nobody wait. `Playback` pauses it and takes it elsewhere.
+    Frames become due in their own spacing divided by `speed`; they keep their times and everything else. A clock change
+    or a suspended machine in the recording causes no wait. `Playback` pauses it and moves it elsewhere.
     """
 
     capabilities = RECORDED
 
     def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, playback: Playback | None = None) -> None:
-        """Raises SourceError where it cannot be played, UsageError for a speed or a portion that makes no sense."""
+        """Raises SourceError if the file cannot be played, UsageError for an invalid speed or portion."""
         if not (math.isfinite(speed) and speed > 0):
             raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
         self._clock = clock
@@ -44,7 +44,7 @@ class RecordingSource:
         self._next: Recorded | None = None
         self._due = 0
         self._position = 0
-        """ns since 1970, of what is shown now; and when the next frame is due."""
+        """ns since 1970 of what is shown now, as `_due` is of the next frame."""
         self._reader = reader = RecordingReader(path)
         try:
             portion = self._playback.portion
@@ -59,20 +59,20 @@ class RecordingSource:
             reader.close()
             raise
         self.interval = reader.interval
-        """Seconds from frame to frame."""
+        """Seconds between two frames."""
         self.tick_period = self.interval / speed
 
     def origin(self) -> Origin:
-        """The file, what was recorded there, the speed, whether it has ended, and where it is damaged."""
+        """Return the file, the recorded source, the speed, whether it has ended, and where it is damaged."""
         ended = self._next is None
         return origin_of(self._reader, self._current, ended=ended, speed=self._speed)
 
     def driver(self) -> Driver:
-        """The driver of the machine that was recorded."""
+        """Return the driver of the recorded machine."""
         return self._current.context.driver if self._current else Driver()
 
     def read(self) -> Sequence[Reading]:
-        """Every frame that has become due, oldest first, at most `BURST`; nothing while paused, or after the end."""
+        """Return every frame that has become due, oldest first, at most `BURST`; none while paused or after the end."""
         seconds = self._playback.take_seek()
         if seconds:
             self._seek(seconds)
@@ -84,7 +84,7 @@ class RecordingSource:
         while self._next is not None and self._due <= self._position and len(readings) < BURST:
             self._current = self._next
             readings.append(_reading(self._next))
-            self._following()
+            self._advance()
         playback = self._playback
         if playback.arrived[0] != playback.turns and (self._next is None or self._due > self._position):
             playback.arrived = playback.turns, self._current.frame.time if self._current else NAN
@@ -92,12 +92,12 @@ class RecordingSource:
         return readings
 
     def close(self) -> None:
-        """Let go of the file; nothing more is read."""
+        """Close the file; nothing more is read."""
         self._next = None
         self._reader.close()
 
     def _play(self, place_ns: int, from_ns: int) -> None:
-        """Go on at `place_ns`; what was recorded since `from_ns` is due at once."""
+        """Continue at `place_ns`; frames since `from_ns` are due at once."""
         self._frames = self._reader.frames(from_ns, self._end)
         self._current = None
         self._next = next(self._frames, None)
@@ -109,8 +109,8 @@ class RecordingSource:
             last = time_of_day(self._reader.last_ns / SECOND)
             raise SourceError(self._reader.damage or f"{self._reader.name} ends at {last}: start earlier than that")
 
-    def _following(self) -> None:
-        """The next frame, and when it is due."""
+    def _advance(self) -> None:
+        """Go to the next frame, and compute when it is due."""
         before, self._next = self._next, next(self._frames, None)
         if before is not None and self._next is not None:
             self._due += apart_ns(before.frame, self._next.frame)
@@ -120,7 +120,7 @@ class RecordingSource:
         at = time_ns(self._current) if self._current else first
         place = min(max(at + round(seconds * SECOND), first), last)
         self._playback.place = place / SECOND
-        self._playback.turns += 1  # before the frames of before are gone: nobody misses them
+        self._playback.turns += 1  # before the earlier frames are dropped, so that they are not missed
         self._playback.renew()
         self._play(place, max(self._begin, place - PAST * SECOND))
 

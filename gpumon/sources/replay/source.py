@@ -1,4 +1,4 @@
-"""The source that shows a log as if it were live."""
+"""The source that plays a log of nvidia-smi as if it were live."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from threading import Thread
 from typing import BinaryIO
@@ -17,32 +18,33 @@ from gpumon.common.paths import open_regular
 from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.recording.playback import LAST, Playback
 from gpumon.sources.base import Pace, Reading
-from gpumon.sources.replay.format import BadLine, Form, Row
+from gpumon.sources.replay.format import BadLine, LogFormat, Row
 from gpumon.sources.replay.log import LogFile, LogRows
-from gpumon.sources.replay.query import QueryForm
-from gpumon.sources.replay.ticks import LOOKAHEAD, LogDevices, layout, ticks
+from gpumon.sources.replay.query import QueryFormat
+from gpumon.sources.replay.ticks import LOOKAHEAD, LogDevices, detect_layout, group_ticks
 
 _TAIL = 64 * 1024
-"""Bytes at the end in which a line is looked for."""
-_MOST_PACKED = 256 * 2**20
-"""Bytes that are unpacked for it at most."""
+"""Bytes at the end in which the last line is searched."""
+_MOST_UNPACKED = 256 * 2**20
+"""Maximum bytes that are decompressed for it."""
 _GZIP = b"\x1f\x8b"
 
 
-def tell_end(path: str, form: Form, until_ns: int, playback: Playback) -> None:
-    """Set the end of `playback`, at most `until_ns`, some time later; never where the log does not tell."""
+def find_end(path: str, log_format: LogFormat, until_ns: int, playback: Playback) -> None:
+    """Set the end of `playback` in a thread, at most `until_ns`; not at all if the log does not have it."""
 
     def work() -> None:
-        found = end_ns(path, form)
-        if found > 0:
-            playback.end = min(found, until_ns) / SECOND
+        end = read_end_ns(path, log_format)
+        if end > 0:
+            playback.end = min(end, until_ns) / SECOND
 
-    if isinstance(form, QueryForm) and form.timed:  # times of dmon may lack the date, and then mean the line before
+    # Times of dmon may lack the date, so that they depend on the lines before.
+    if isinstance(log_format, QueryFormat) and log_format.has_times:
         Thread(target=work, name="gpumon-log-end", daemon=True).start()
 
 
-def end_ns(path: str, form: Form) -> int:
-    """Return the time of the last whole line, in ns since 1970; 0 where that cannot be read."""
+def read_end_ns(path: str, log_format: LogFormat) -> int:
+    """Return the time of the last complete line in ns since 1970; 0 if it cannot be read."""
     try:
         with os.fdopen(open_regular(path, follow=True), "rb") as file:
             tail = _unpacked_tail(file) if file.read(2) == _GZIP else _tail(file)
@@ -50,7 +52,7 @@ def end_ns(path: str, form: Form) -> int:
         return 0
     for line in reversed(tail.decode("utf-8", "replace").splitlines()):
         try:
-            time_ns = form.row(0, line.strip(), 0).time_ns
+            time_ns = log_format.parse_row(0, line.strip(), 0).time_ns
         except (BadLine, ValueError):
             continue
         return time_ns or 0
@@ -65,34 +67,33 @@ def _tail(file: BinaryIO) -> bytes:
 
 def _unpacked_tail(file: BinaryIO) -> bytes:
     file.seek(0)
-    tail, many = b"", 0
+    tail, count = b"", 0
     with gzip.GzipFile(fileobj=file) as unpacked:
         while part := unpacked.read(_TAIL):
-            tail, many = (tail + part)[-_TAIL:], many + len(part)
-            if many > _MOST_PACKED:
+            tail, count = (tail + part)[-_TAIL:], count + len(part)
+            if count > _MOST_UNPACKED:
                 return b""
     return tail
 
 
 BURST = 2000
-"""Readings that one `read` gives at most, so that a high speed cannot stall the sampler."""
+"""Maximum readings per `read`, so that a high speed does not block the sampler."""
 _FAR = 1 << 62
 
 
 class ReplaySource:
-    """A log of `nvidia-smi --query-gpu --format=csv` or `nvidia-smi dmon`, plain or gzipped.
+    """Plays a log of `nvidia-smi --query-gpu --format=csv` or `nvidia-smi dmon`, plain or gzipped.
 
-    Every tick of the log becomes one reading, in its own time (`Reading.time`) and with its own
-    spacing (`Reading.monotonic_ns`). A tick is due once the time since the start, times `speed`,
-    has reached its distance from the first. Times in the log are local: they are read in this
-    machine's time zone. A log without times counts one second for each tick, from now on.
+    Every tick of the log becomes one reading, with its own time (`Reading.time_ns`) and its own spacing
+    (`Reading.monotonic_ns`). A tick is due when the time since the start, times `speed`, has reached its distance from
+    the first tick. Times in the log are read in this machine's time zone. A log without times has one tick per second,
+    beginning now.
 
-    A line that cannot be read, or whose time goes back by more than a second, is skipped; the
-    label says how many were. More than 10 such lines and more than 1 % refuse the log: the
-    constructor raises, and later `read` gives nothing more and `origin().problem` says why.
-    A GPU that has no row in a tick keeps its last values and is stale. Rows that do not name
-    their GPU are told apart by the gaps between ticks; where these do not tell, they are one GPU, and
-    the label says so.
+    A line that cannot be parsed, or whose time goes back by more than a second, is skipped; the label has their number.
+    A log with more than 10 such lines and more than 1 % of them is rejected: the constructor raises, or later `read`
+    returns nothing more and `origin().problem` says why. A GPU without a row in a tick keeps its last values as stale.
+    Rows that do not identify their GPU are assigned by the gaps between ticks; if this is impossible, they are shown as
+    one GPU, and the label says so.
     """
 
     capabilities = RECORDED
@@ -102,10 +103,8 @@ class ReplaySource:
     ) -> None:
         """Open the log at `path` and read its beginning.
 
-        `speed` is log seconds per second; `start` skips so many seconds of the log; `playback` has the portion that is
-        played, and pauses it.
-        Raises UsageError for a speed that is not positive and finite, a start that is negative or a portion that
-        makes no sense, SourceError when the log cannot be read.
+        `speed`: log seconds per second; `start`: seconds of the log to skip; `playback`: has the portion to play, and
+        pauses it. Raises UsageError for an invalid speed, start or portion, SourceError if the log cannot be read.
         """
         if not (math.isfinite(speed) and speed > 0):
             raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
@@ -122,22 +121,24 @@ class ReplaySource:
             self._rows = LogRows(self._log)
             rows = iter(self._rows)
             head = list(islice(rows, LOOKAHEAD))
-            form = self._rows.checked(head)
-            self._timed = form.timed
-            found = layout(head, form.identified, len(head) < LOOKAHEAD)
-            self._sure = found.sure
-            self.interval = found.interval_ns / SECOND
-            """Seconds from tick to tick in the log: the median of its beginning."""
+            log_format = self._rows.validated_format(head)
+            self._has_times = log_format.has_times
+            layout = detect_layout(head, log_format.has_ids, len(head) < LOOKAHEAD)
+            self._is_certain = layout.is_certain
+            self.interval = layout.interval_ns / SECOND
+            """Seconds between two ticks of the log: the median of its beginning."""
             self.tick_period = self.interval / speed
-            self._ticks = self._dated(self._whole(ticks(chain(head, rows), found)), clock.time())
+            self._readings = self._read_ticks(
+                self._complete_ticks(group_ticks(chain(head, rows), layout)), clock.time()
+            )
             self._end = LAST
-            self._next = self._following()
+            self._next = self._next_reading()
             begin = self._next.time_ns if self._next else 0
             portion = self._playback.portion
             self._end = portion.end_ns(begin)
             self._seek(max(int(min(start * SECOND, _FAR)), portion.begin_ns(begin) - begin))
             self._playback.begin = self._first / SECOND
-            tell_end(path, form, self._end, self._playback)
+            find_end(path, log_format, self._end, self._playback)
         except BaseException:
             self._log.close()
             raise
@@ -149,7 +150,7 @@ class ReplaySource:
         begin = self._next.time_ns if self._next else 0
         while self._next is not None and self._next.time_ns - begin < offset:
             last = self._next.time_ns
-            self._next = self._following()
+            self._next = self._next_reading()
             if self._next is None:
                 raise SourceError(
                     self._problem
@@ -157,63 +158,63 @@ class ReplaySource:
                 )
         self._first = self._next.time_ns if self._next else 0
 
-    def _whole(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        """Yield `groups`, without the last one of a log that is cut short within it: the other GPUs answered too."""
-        before, rows = next(groups, None), 0
-        for group in groups:
+    def _complete_ticks(self, ticks: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        """Yield the ticks, without the last one if the end of the log cuts it: the other GPUs answered too."""
+        before, rows = next(ticks, None), 0
+        for tick in ticks:
             if before is not None:
                 yield before
                 rows = len(before)
-            before = group
+            before = tick
         if before is not None and not (self._log.cut and len(before) < rows):
             yield before
 
-    def _dated(self, groups: Iterator[list[Row]], now: int) -> Iterator[Reading]:
-        """Each tick with its time: that of its first row, and always later than the one before."""
+    def _read_ticks(self, ticks: Iterator[list[Row]], now: int) -> Iterator[Reading]:
+        """Yield a reading per tick. Its time is that of its first row, and always later than the one before."""
         last = -1
         pace = Pace(round(self.interval * SECOND), 0, 0, 0, 0)
-        for group in groups:
-            time = next((row.time_ns for row in group if row.time_ns is not None and not row.broken), None)
+        for tick in ticks:
+            time = next((row.time_ns for row in tick if row.time_ns is not None and not row.is_broken), None)
             if time is None:
-                time = now if last < 0 else last + (SECOND if not self._timed else SECOND // 1000)
-            # Times of whole seconds may stand for several ticks: a millisecond keeps them apart.
+                time = now if last < 0 else last + (SECOND if not self._has_times else SECOND // 1000)
+            # Times in whole seconds may cover several ticks: a millisecond separates them.
             last = max(time, last + SECOND // 1000) if last >= 0 else time
-            samples = self._devices.samples(group, last)
+            samples = self._devices.samples(tick, last)
             if samples:
                 yield Reading(0, last, samples, pace=pace)
 
-    def _following(self) -> Reading | None:
+    def _next_reading(self) -> Reading | None:
         try:
-            following = next(self._ticks, None)
+            reading = next(self._readings, None)
         except SourceError as error:
-            self._problem, following = str(error), None
-        if following is None or following.time_ns > self._end:
+            self._problem, reading = str(error), None
+        if reading is None or reading.time_ns > self._end:
             self._log.close()
             return None
-        return following
+        return reading
 
     def origin(self) -> Origin:
-        """The name of the log, the speed, whether it has ended, and what could not be read."""
+        """Return the name of the log, the speed, whether it has ended, and what could not be read."""
         remarks = []
-        if not self._timed:
+        if not self._has_times:
             remarks.append("no times: 1 s a tick")
-        if not self._sure:
+        if not self._is_certain:
             remarks.append("rows name no GPU: shown as one")
         if self._rows.skipped:
             remarks.append(f"{self._rows.skipped} {'line' if self._rows.skipped == 1 else 'lines'} skipped")
         if self._log.cut:
             remarks.append(self._log.cut)
-        how = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""
-        label = f"REPLAY {self._log.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
+        suffix = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""
+        label = f"REPLAY {self._log.name}{suffix}" + (f" ({', '.join(remarks)})" if remarks else "")
         ended = self._next is None
         return Origin("replay", label, self._problem, ended=ended, capabilities=self.capabilities, speed=self._speed)
 
     def driver(self) -> Driver:
-        """The version, where the log has a column of it."""
+        """Return the driver if the log has a column with its version."""
         return self._devices.driver
 
     def read(self) -> Sequence[Reading]:
-        """Every tick that has become due, oldest first, at most `BURST`; nothing while paused, or after the end."""
+        """Return every tick that has become due, oldest first, at most `BURST`; none while paused or after the end."""
         now = self._clock.monotonic()
         if not self._playback.is_paused:
             self._played += min((now - self._last) * self._speed, float(_FAR))
@@ -221,8 +222,8 @@ class ReplaySource:
         due = self._first + int(min(self._played, _FAR))
         readings: list[Reading] = []
         while self._next is not None and self._next.time_ns <= due and len(readings) < BURST:
-            readings.append(self._next._replace(monotonic_ns=self._monotonic + self._next.time_ns - self._first))
-            self._next = self._following()
+            readings.append(replace(self._next, monotonic_ns=self._monotonic + self._next.time_ns - self._first))
+            self._next = self._next_reading()
         return readings
 
     def close(self) -> None:

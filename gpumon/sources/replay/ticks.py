@@ -1,13 +1,13 @@
-"""Rows into ticks: which rows of a log were taken together."""
+"""Groups the rows of a log into ticks, and keeps the GPUs of a log with their last values."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from math import isqrt
 from statistics import median
-from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
@@ -16,22 +16,22 @@ from gpumon.model.device import MADE_UP, Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.origin import Driver
-from gpumon.sources.replay.format import NOT_RECORDED, Row, is_repeated
+from gpumon.sources.replay.format import NOT_RECORDED, Row, is_duplicate
 
-_MAX_NAME_LENGTH = 256
+_MOST_DEVICES = 256
 
 
 class LogDevice:
-    """A GPU of a log: who it is, its latest values, and what its rates have added up to."""
+    """A GPU of a log: its identity, its last sample, and the sums of its rates."""
 
     def __init__(self, uuid: str, index: int, model: str) -> None:
         self.device = Device(uuid, index, model or UNKNOWN_MODEL, dict(NOT_RECORDED))
-        self._counted: dict[str, float] = {}
+        self._totals: dict[str, float] = {}
         self._time = -1
-        self._latest: Sample | None = None
+        self._last: Sample | None = None
 
-    def take(self, row: Row, time_ns: int) -> Sample:
-        """The sample of `row` at `time_ns` (ns)."""
+    def update(self, row: Row, time_ns: int) -> Sample:
+        """Return the sample of a row at `time_ns` (ns)."""
         device = self.device
         if row.model and row.model != device.name:
             device = device._replace(name=row.model)
@@ -40,63 +40,65 @@ class LogDevice:
         self.device = device
         values = list(row.values)
         for metric in row.rates:
-            # The log tells the rate over the time up to a row; before the first nobody knows.
+            # A rate covers the time before its row, which is unknown for the first one.
             rate = values[GPU_INDEX[metric]]
-            since = (time_ns - self._time) / SECOND if self._time >= 0 else 0.0
+            elapsed = (time_ns - self._time) / SECOND if self._time >= 0 else 0.0
             if is_known(rate):
-                self._counted[metric] = self._counted.get(metric, 0.0) + rate * since
-            values[GPU_INDEX[metric]] = self._counted[metric] if is_known(rate) else NAN
+                self._totals[metric] = self._totals.get(metric, 0.0) + rate * elapsed
+            values[GPU_INDEX[metric]] = self._totals[metric] if is_known(rate) else NAN
         self._time = time_ns
-        state = Availability.LOST if row.lost else Availability.OK
-        self._latest = Sample(device, state, values)
-        return self._latest
+        state = Availability.LOST if row.is_lost else Availability.OK
+        self._last = Sample(device, state, values)
+        return self._last
 
-    def keep(self, time_ns: int) -> Sample | None:
-        """The last sample again, as stale, at a tick for which the log has no row of it."""
-        if self._latest is None or self._latest.state is Availability.LOST:
-            return self._latest
-        return self._latest._replace(state=Availability.STALE, age=(time_ns - self._time) / SECOND)
+    def stale_sample(self, time_ns: int) -> Sample | None:
+        """Return the last sample as stale, for a tick without a row of this GPU; None if there is none."""
+        if self._last is None or self._last.state is Availability.LOST:
+            return self._last
+        return self._last._replace(state=Availability.STALE, age=(time_ns - self._time) / SECOND)
 
 
 class LogDevices:
-    """All GPUs of a log: known by UUID, else bus, else index, else by their place in a tick."""
+    """All GPUs of a log, identified by UUID, else by bus, else by index, else by their place in a tick."""
 
     def __init__(self) -> None:
-        self._known: dict[str, LogDevice] = {}
+        self._by_name: dict[str, LogDevice] = {}
         self._devices: list[LogDevice] = []
         self.driver = Driver()
 
     def samples(self, rows: Sequence[Row], time_ns: int) -> list[Sample]:
-        """One sample for each GPU seen so far, by index, at the tick at `time_ns` (ns)."""
-        taken: dict[int, Sample] = {}
+        """Return a sample per known GPU, ordered by index, for the tick at `time_ns` (ns)."""
+        updated: dict[int, Sample] = {}
         for place, row in enumerate(rows):
-            if row.broken:
+            if row.is_broken:
                 continue
-            found = self._find(row, place)
-            if found is not None:
-                taken[id(found)] = found.take(row, time_ns)
+            device = self._find(row, place)
+            if device is not None:
+                updated[id(device)] = device.update(row, time_ns)
             if row.driver and row.driver != self.driver.version:
                 self.driver = Driver(row.driver)
-        samples = (taken.get(id(device)) or device.keep(time_ns) for device in self._devices)
+        samples = (updated.get(id(device)) or device.stale_sample(time_ns) for device in self._devices)
         return [sample for sample in samples if sample is not None]
 
     def _find(self, row: Row, place: int) -> LogDevice | None:
         names = row.names or (f"place {place}",)
-        # Only the surest name counts: another card may have come to the same index.
-        found = self._known.get(names[0])
-        if found is None:
-            if len(self._devices) >= _MAX_NAME_LENGTH:
+        # Only the most reliable name counts: an index may belong to another card later.
+        device = self._by_name.get(names[0])
+        if device is None:
+            if len(self._devices) >= _MOST_DEVICES:
                 return None
-            found = self._new(row, row.number if row.number >= 0 else place if not row.names else len(self._devices))
+            device = self._add(
+                row, row.gpu_index if row.gpu_index >= 0 else place if not row.names else len(self._devices)
+            )
         for name in names:
-            if len(self._known) < 4 * _MAX_NAME_LENGTH or name in self._known:
-                self._known[name] = found
-        return found
+            if len(self._by_name) < 4 * _MOST_DEVICES or name in self._by_name:
+                self._by_name[name] = device
+        return device
 
-    def _new(self, row: Row, index: int) -> LogDevice:
-        taken = {device.device.uuid for device in self._devices}
+    def _add(self, row: Row, index: int) -> LogDevice:
+        uuids = {device.device.uuid for device in self._devices}
         uuid = clean(row.uuid) or f"{MADE_UP}{index}"
-        while uuid in taken:
+        while uuid in uuids:
             index += 1
             uuid = f"{MADE_UP}{index}"
         device = LogDevice(uuid, index, row.model)
@@ -106,85 +108,86 @@ class LogDevices:
 
 
 LOOKAHEAD = 4096
-"""Rows that are looked at before the first is shown; no more are ever held."""
+"""Rows that are analyzed before the first one is shown; no more are kept."""
 _MS = SECOND // 1000
 _STALL = 50 * _MS
-"""Rows of one tick are hardly ever so far apart: the driver answers for a GPU in 1 to 10 ms."""
-_MAX_PATTERN = 1024
+"""ns: rows of one tick are rarely further apart, because the driver answers for a GPU in 1 to 10 ms."""
+_MOST_ROWS = 1024
+"""Maximum rows in a tick."""
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-"""Numbers of GPUs that are tried; the gap that is found by one of them parts the ticks of others too."""
-_LEAST = 8
-"""Ticks from which on a pattern is one."""
+"""Numbers of GPUs that are tried. A gap found with one of them usually separates ticks of other numbers, too."""
+_LEAST_TICKS = 8
+"""Minimum ticks that confirm a pattern."""
 
 
-class LogLayout(NamedTuple):
-    """The arrangement of the rows of a log in ticks."""
+@dataclass(frozen=True, slots=True)
+class LogLayout:
+    """How the rows of a log form ticks."""
 
-    identified: bool
-    """Whether rows name their GPU."""
+    has_ids: bool
+    """Whether rows identify their GPU."""
     gpus: int
-    """Rows in a tick, where rows do not name their GPU."""
+    """Rows in a tick, if rows do not identify their GPU."""
     gap_ns: int
-    """ns; rows further apart than this seem to be of two ticks."""
-    interval_ns: int
-    """ns from tick to tick: the median."""
-    sure: bool = True
-    """False where the rows may be of several GPUs and nothing tells: they are shown as one."""
+    """ns; rows further apart than this belong to two ticks. 0 if every row is a tick."""
+    interval_ns: int = SECOND
+    """ns between two ticks: the median."""
+    is_certain: bool = True
+    """False if the rows may be of several GPUs that cannot be told apart: they are shown as one GPU."""
 
 
-def layout(rows: Sequence[Row], identified: bool, whole: bool) -> LogLayout:
-    """Return the layout of `rows`, the beginning of a log; `whole` if they are all of it.
+def detect_layout(rows: Sequence[Row], has_ids: bool, is_complete: bool) -> LogLayout:
+    """Return the layout of a log from its beginning; `is_complete` if `rows` are the whole log.
 
-    Without a name in the rows, the number of GPUs is the commonest number of rows between two
-    large gaps: nvidia-smi writes the rows of a tick within milliseconds and then sleeps.
+    If rows do not identify their GPU, the number of GPUs is the most common number of rows between two large gaps:
+    nvidia-smi writes the rows of a tick within milliseconds and then sleeps.
     """
-    if not identified:
-        by_runs = _by_runs(rows, whole)
-        found = LogLayout(False, by_runs.gpus, by_runs.gap_ns, SECOND, by_runs.sure)
+    if not has_ids:
+        layout = _layout_by_gaps(rows, is_complete)
     else:
-        seen: dict[str, int] = {}
+        times: dict[str, int] = {}
         spacing = []
         for row in rows:
             name = row.names[0] if row.names else ""
             if row.time_ns is not None:
-                if name in seen:
-                    spacing.append(row.time_ns - seen[name])
-                seen[name] = row.time_ns
+                if name in times:
+                    spacing.append(row.time_ns - times[name])
+                times[name] = row.time_ns
         interval = int(median(spacing)) if spacing else SECOND
-        found = LogLayout(True, 0, interval // 2, interval)
-    starts = [tick[0].time_ns for tick in ticks(rows, found)]
+        layout = LogLayout(True, 0, interval // 2, interval)
+    starts = [tick[0].time_ns for tick in group_ticks(rows, layout)]
     steps = [b - a for a, b in pairwise(starts) if a is not None and b is not None]
-    return found._replace(interval_ns=max(_MS, int(median(steps))) if steps else SECOND)
+    return replace(layout, interval_ns=max(_MS, int(median(steps))) if steps else SECOND)
 
 
-def ticks(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """The rows of each tick, in their order; every row is in exactly one."""
-    return _by_name(rows, layout) if layout.identified else _by_gap(rows, layout)
+def group_ticks(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
+    """Yield the rows of each tick in order; every row is in exactly one tick."""
+    return _group_by_name(rows, layout) if layout.has_ids else _group_by_gap(rows, layout)
 
 
-def _by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """A GPU that comes again begins a new tick, and so does a step back to an earlier GPU after a pause."""
+def _group_by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
+    """Begin a tick when a GPU repeats, or when an earlier GPU follows after a pause."""
     order: dict[str, int] = {}
     tick: list[Row] = []
     highest = 0
-    seen: set[str] = set()
+    names_in_tick: set[str] = set()
     for row in rows:
         names = row.names or ("",)
-        again = len(tick) >= _MAX_PATTERN or not seen.isdisjoint(names)
+        is_full = len(tick) >= _MOST_ROWS or not names_in_tick.isdisjoint(names)
         name = names[0]
-        place = order.setdefault(name, len(order)) if len(order) < _MAX_PATTERN else order.get(name, 0)
-        if tick and (again or (place < highest and _apart(tick[-1], row, layout.gap_ns))):
+        place = order.setdefault(name, len(order)) if len(order) < _MOST_ROWS else order.get(name, 0)
+        if tick and (is_full or (place < highest and _is_apart(tick[-1], row, layout.gap_ns))):
             yield tick
-            tick, seen = [], set()
+            tick, names_in_tick = [], set()
         highest = place if not tick else max(highest, place)
         tick.append(row)
-        seen.update(names)
+        names_in_tick.update(names)
     if tick:
         yield tick
 
 
-def _by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """So many rows are a tick; a shorter one is told from a stall by what comes after the gap."""
+def _group_by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
+    """Make ticks of `layout.gpus` rows; what follows a gap tells a shorter tick from a stall."""
     source = iter(rows)
     ahead: deque[Row] = deque()
 
@@ -194,60 +197,55 @@ def _by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
 
     while fill(1):
         tick = [ahead.popleft()]
-        while len(tick) < layout.gpus and fill(1) and not ahead[0].first:
-            if _apart(tick[-1], ahead[0], layout.gap_ns):
-                # The rows up to the next gap either complete this tick, or are a whole one of their own.
+        while len(tick) < layout.gpus and fill(1) and not ahead[0].is_first:
+            if _is_apart(tick[-1], ahead[0], layout.gap_ns):
+                # The rows up to the next gap either complete this tick, or are a whole tick.
                 fill(layout.gpus)
                 following = next(
-                    (i for i, (a, b) in enumerate(pairwise(ahead), 1) if b.first or _apart(a, b, layout.gap_ns)),
+                    (i for i, (a, b) in enumerate(pairwise(ahead), 1) if b.is_first or _is_apart(a, b, layout.gap_ns)),
                     len(ahead),
                 )
                 if len(tick) + following > layout.gpus:
                     break
             tick.append(ahead.popleft())
-        while len(tick) >= layout.gpus and fill(1) and any(is_repeated(ahead[0], row, follows=False) for row in tick):
+        while len(tick) >= layout.gpus and fill(1) and any(is_duplicate(ahead[0], row, follows=False) for row in tick):
             ahead.popleft()
         yield tick
 
 
-def _apart(a: Row, b: Row, gap_ns: int) -> bool:
+def _is_apart(a: Row, b: Row, gap_ns: int) -> bool:
     return a.time_ns is None or b.time_ns is None or b.time_ns - a.time_ns > gap_ns
 
 
-class _Found(NamedTuple):
-    """Arrangement in ticks of rows that do not name a GPU."""
-
-    gpus: int = 1
-    gap_ns: int = 0
-    """ns; 0 where every row is a tick."""
-    sure: bool = True
+def _layout_without_ids(gpus: int = 1, gap_ns: int = 0, *, is_certain: bool = True) -> LogLayout:
+    return LogLayout(False, gpus, gap_ns, is_certain=is_certain)
 
 
-def _by_runs(rows: Sequence[Row], whole: bool) -> _Found:
-    """Tell the GPUs apart by the gaps between rows: short within a tick, long between two."""
+def _layout_by_gaps(rows: Sequence[Row], is_complete: bool) -> LogLayout:
+    """Find the number of GPUs from the gaps between rows, which are short within a tick and long between ticks."""
     if not rows or rows[0].time_ns is None:
-        lengths = _lengths(rows, 0, only_first=True)
+        lengths = _tick_lengths(rows, 0, only_first=True)
         if len(lengths) > 1:
-            return _Found(Counter(lengths).most_common(1)[0][0])
-        return _Found(sure=len(rows) < 2)
+            return _layout_without_ids(Counter(lengths).most_common(1)[0][0])
+        return _layout_without_ids(is_certain=len(rows) < 2)
     gaps = sorted(
         b.time_ns - a.time_ns
         for a, b in pairwise(rows)
-        if a.time_ns is not None and b.time_ns is not None and not b.first
+        if a.time_ns is not None and b.time_ns is not None and not b.is_first
     )
-    restarts = sum(row.first for row in rows[1:])
-    found = _by_steps(rows, gaps, restarts) or _by_upper_half(rows, gaps)
-    if found is not None:
-        return found
-    together = not gaps or gaps[-1] <= 20 * _MS
-    if together and (restarts or (whole and len(rows) <= 64)):
-        return _Found(_commonest(_lengths(rows, 20 * _MS))[0], 20 * _MS)
-    return _Found(sure=_is_regular(gaps))
+    restarts = sum(row.is_first for row in rows[1:])
+    layout = _layout_by_steps(rows, gaps, restarts) or _layout_by_upper_half(rows, gaps)
+    if layout is not None:
+        return layout
+    is_close = not gaps or gaps[-1] <= 20 * _MS
+    if is_close and (restarts or (is_complete and len(rows) <= 64)):
+        return _layout_without_ids(_most_common(_tick_lengths(rows, 20 * _MS))[0], 20 * _MS)
+    return _layout_without_ids(is_certain=_is_regular(gaps))
 
 
-def _by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> _Found | None:
-    """The widest step in the sorted gaps that makes ticks of one length."""
-    # A gap that parts ticks has few of smaller size near it.
+def _layout_by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> LogLayout | None:
+    """Split at the widest step in the sorted gaps that makes ticks of equal length."""
+    # A gap between ticks has few smaller gaps of similar size.
     fewest = max(1, len(rows) // 130)
     steps = sorted(
         ((gaps[i + 1] + _MS) / (gaps[i] + _MS), i)
@@ -257,52 +255,52 @@ def _by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> _Found
         if ratio < 1.8:
             break
         gap = isqrt((gaps[i] + _MS) * (gaps[i + 1] + _MS))
-        usual, share, times = _commonest(_lengths(rows, gap))
-        close = gaps[i // 2] < _STALL
-        if 1 < usual <= _MAX_PATTERN and (share >= 0.5 if close else share >= 0.8 and times >= 8):
-            return _Found(usual, gap)
+        length, share, count = _most_common(_tick_lengths(rows, gap))
+        is_close = gaps[i // 2] < _STALL
+        if 1 < length <= _MOST_ROWS and (share >= 0.5 if is_close else share >= 0.8 and count >= _LEAST_TICKS):
+            return _layout_without_ids(length, gap)
     return None
 
 
-def _by_upper_half(rows: Sequence[Row], gaps: Sequence[int]) -> _Found | None:
-    """Half of what the longest gaps usually are, where a driver that stalls now and then leaves no clear step.
+def _layout_by_upper_half(rows: Sequence[Row], gaps: Sequence[int]) -> LogLayout | None:
+    """Split at half of the typical longest gaps, if a driver that stalls at times leaves no clear step.
 
-    Of a log of N GPUs, every Nth gap is one between ticks. N is not known: each is tried, and the surest counts.
+    In a log of N GPUs, every Nth gap is between ticks. N is unknown: each is tried, and the clearest result is used.
     """
-    best: tuple[float, _Found] | None = None
+    best: tuple[float, LogLayout] | None = None
     for gpus in _COUNTS:
-        upper = gaps[-(len(gaps) // gpus) :] if len(gaps) >= _LEAST * gpus else ()
+        upper = gaps[-(len(gaps) // gpus) :] if len(gaps) >= _LEAST_TICKS * gpus else ()
         gap = upper[len(upper) // 2] // 2 if upper else 0
         if not gap:
             break
-        usual, share, times = _commonest(_lengths(rows, gap))
-        if usual > 1 and times >= _LEAST and share >= 0.8 and (best is None or share > best[0]):
-            best = share, _Found(usual, gap)
+        length, share, count = _most_common(_tick_lengths(rows, gap))
+        if length > 1 and count >= _LEAST_TICKS and share >= 0.8 and (best is None or share > best[0]):
+            best = share, _layout_without_ids(length, gap)
     return best[1] if best else None
 
 
 def _is_regular(gaps: Sequence[int]) -> bool:
-    """Whether nearly all rows come evenly, as those of one GPU do."""
+    """Return whether nearly all rows are evenly spaced, like those of a single GPU."""
     if not gaps:
         return True
-    usual = gaps[len(gaps) // 2]
-    return sum(usual <= 2 * gap + _MS and gap <= 2 * usual + _MS for gap in gaps) >= 0.9 * len(gaps)
+    typical = gaps[len(gaps) // 2]
+    return sum(typical <= 2 * gap + _MS and gap <= 2 * typical + _MS for gap in gaps) >= 0.9 * len(gaps)
 
 
-def _lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) -> list[int]:
-    """Rows from one large gap to the next."""
+def _tick_lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) -> list[int]:
+    """Return the number of rows between large gaps; `only_first`: between starts of nvidia-smi."""
     lengths = [1] if rows else []
     for a, b in pairwise(rows):
-        if b.first or (not only_first and _apart(a, b, gap_ns)):
+        if b.is_first or (not only_first and _is_apart(a, b, gap_ns)):
             lengths.append(1)
         else:
             lengths[-1] += 1
-    # The last may have been cut, by the end of the log or of what was looked at.
+    # The last tick may be incomplete.
     return lengths[:-1] if len(lengths) > 2 else lengths
 
 
-def _commonest(lengths: Sequence[int]) -> tuple[int, float, int]:
-    """The commonest length (of equals the longest), the share of rows in such runs, and how many there are."""
+def _most_common(lengths: Sequence[int]) -> tuple[int, float, int]:
+    """Return the most common length (the longest of equals), the share of rows in such ticks, and their number."""
     counts = Counter(lengths)
-    usual = max(counts, key=lambda length: (counts[length], length))
-    return usual, usual * counts[usual] / sum(lengths), counts[usual]
+    length = max(counts, key=lambda length: (counts[length], length))
+    return length, length * counts[length] / sum(lengths), counts[length]

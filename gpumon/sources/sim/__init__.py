@@ -1,7 +1,7 @@
-"""A simulated machine, for demonstration and for scale tests; labeled SIMULATED everywhere.
+"""A simulated machine for demonstrations and scale tests; labeled SIMULATED everywhere.
 
-Everything is a pure function of the time and the seed: a load that repeats with each epoch, and
-slow waves on it. So any moment can be asked for, and counters are exact integrals.
+Everything is a pure function of the time and the seed: a load that repeats with each epoch, plus slow waves. So any
+time can be computed directly, and counters are exact integrals.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["HISTORY", "METRICS", "SCENARIOS", "SimSource", "detect", "make"]
 
 
 def detect() -> bool:
-    """Never: a simulation is asked for by name."""
+    """Return False: a simulation is used only by name."""
     return False
 
 
 def make(request: Request) -> SimSource:
-    """The scenario that is named, else the default one. Raises UsageError for an unknown one."""
+    """Return the simulation of the named scenario, or the default one. Raises UsageError for an unknown name."""
     return SimSource(clock=request.clock, scenario=request.argument or "default")

@@ -1,4 +1,4 @@
-"""One simulated GPU: its load as curves, and every metric that follows from it."""
+"""One simulated GPU: its load as a periodic curve, and the metrics that follow from it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, IDLE, Availability
 from gpumon.sources.sim.scenarios import GIB, Job
 
 CELL = 0.1
-"""Seconds in which a quantity does not change."""
+"""Seconds during which a quantity is constant."""
 
 
 class Curve:
-    """A quantity that repeats: constant over cells of 0.1 s. Times are seconds, not negative."""
+    """A periodic quantity, constant over cells of 0.1 s. Times are non-negative seconds."""
 
     def __init__(self, cells: Sequence[float]) -> None:
         self.cells = tuple(cells)
@@ -28,23 +28,23 @@ class Curve:
         for cell in cells:
             self._sums.append(self._sums[-1] + cell * CELL)
 
-    def at(self, time: float) -> float:
-        """The quantity at `time`."""
+    def value(self, time: float) -> float:
+        """Return the quantity at `time`."""
         return self.cells[int(time / CELL) % len(self.cells)]
 
-    def until(self, time: float) -> float:
-        """Its integral from 0 to `time`."""
+    def integral(self, time: float) -> float:
+        """Return the integral from 0 to `time`."""
         periods, cells = divmod(time / CELL, len(self.cells))
         cell = min(int(cells), len(self.cells) - 1)
         return periods * self._sums[-1] + self._sums[cell] + (cells - cell) * CELL * self.cells[cell]
 
 
 _DIPS_EVERY = 8.0
-"""Seconds between two reads of the driver's samples, which tell of the seconds since the one before."""
+"""Seconds between two reads of the driver's samples, which cover the time since the last read."""
 _THROTTLE_AT = 87.0
-"""°C at which the clocks are lowered. Such a card tells the margin to it, and no threshold."""
+"""°C at which the clocks are lowered. Such a card reports the margin, but no threshold."""
 
-STEADY = {
+CONSTANT = {
     "gpu.pcie_generation_max": 5.0,
     "gpu.pcie_width_max": 16.0,
     "gpu.pcie_replays": 3.0,
@@ -68,11 +68,11 @@ STEADY = {
     "gpu.jpeg_utilization": 0.0,
     "gpu.optical_flow_utilization": 0.0,
 }
-"""Metrics that do not change on a card that is well."""
+"""Metrics that do not change on a healthy card."""
 
 
 def activity(load: float, tensor: float) -> dict[str, float]:
-    """Return the performance counters at a load (0 to 1), of which `tensor` is the share on tensor cores."""
+    """Return the performance counters at a load (0 to 1); `tensor` is its share on tensor cores."""
     return {
         "gpu.graphics_activity": round(load, 4),
         "gpu.sm_activity": round(0.93 * load, 4),
@@ -85,28 +85,29 @@ def activity(load: float, tensor: float) -> dict[str, float]:
 
 
 def margin(temperature: float) -> float:
-    """Return the degrees up to the temperature at which the clocks are lowered."""
+    """Return the degrees below the temperature at which the clocks are lowered."""
     return _THROTTLE_AT - temperature
 
 
 class Dips:
-    """Lowest utilization and idle share of a load over the seconds before the last read of the driver's samples."""
+    """Lowest utilization and idle share of a load, as of the last read of the driver's samples."""
 
     def __init__(self, load: Curve) -> None:
         self._load = load
-        self._read = -1
+        self._read_number = -1
         self._values = {"gpu.utilization_low": 0.0, "gpu.idle_share": 1.0}
 
-    def at(self, time: float) -> dict[str, float]:
+    def values(self, time: float) -> dict[str, float]:
         """Return both at `time` (s)."""
-        read = int(time / _DIPS_EVERY)
-        if read != self._read:
+        read_number = int(time / _DIPS_EVERY)
+        if read_number != self._read_number:
             count = round(_DIPS_EVERY / CELL)
-            end = max(1, read) * count  # before the first read, those of the first
+            end = max(1, read_number) * count  # before the first read, the values of the first
             cells = self._load.cells
-            seen = [cells[cell % len(cells)] for cell in range(end - count, end)]
-            idle = sum(load < IDLE for load in seen) / count
-            self._read, self._values = read, {"gpu.utilization_low": round(min(seen), 2), "gpu.idle_share": idle}
+            loads = [cells[cell % len(cells)] for cell in range(end - count, end)]
+            idle = sum(load < IDLE for load in loads) / count
+            self._read_number = read_number
+            self._values = {"gpu.utilization_low": round(min(loads), 2), "gpu.idle_share": idle}
         return self._values
 
 
@@ -115,14 +116,14 @@ _LIMIT = 700.0
 _IDLE_WATTS = 71.0
 _FULL_WATTS = 655.0
 _DRIVER = 3 * 2.0**20
-"""Bytes in use that belong to no process."""
+"""Bytes in use without a process."""
 FAULTS_FROM = 300.0
-"""Seconds from the beginning of a simulation to its faults."""
+"""Seconds after which faults begin."""
 _LAG = 18.0
-"""Seconds in which a temperature goes two thirds of its way."""
+"""Seconds in which a temperature covers two thirds of a step."""
 _WAVE = (0.41, 3.0)
-"""Radians a second and watts of a slow wave on every GPU's power."""
-_NEVER = (
+"""Radians per second and watts of a slow wave in every GPU's power."""
+_ALWAYS_ZERO = (
     "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake", "gpu.throttled_sync_boost",
     "gpu.encoder_utilization", "gpu.decoder_utilization",
 )  # fmt: skip
@@ -130,63 +131,63 @@ _NEVER = (
 
 
 class SimulatedGpu:
-    """The curves of one GPU."""
+    """One GPU with its curves."""
 
     def __init__(
         self, index: int, seed: int, model: str, job: Job | None, faults: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """`faults`: values of metrics from `FAULTS_FROM` on, in place of those of a card that is well."""
+        """`faults`: values that replace those of a healthy card from `FAULTS_FROM` on."""
         self.job = job
         self._faults = faults
-        # All ranks of a run have one load: they wait for each other.
+        # All ranks of a run have the same load, because they wait for each other.
         loads = job.loads(Random(f"{seed} {job.name} {job.process}")) if job else [0.0] * 600
         self._noise = Random(f"{seed} {index}")
         self._angle = self._noise.random() * math.tau
         full = _FULL_WATTS * (1 + 0.02 * (self._noise.random() - 0.5))
-        awake = 46.0 if job else 0.0  # a context alone keeps the clocks up
+        context = 46.0 if job else 0.0  # watts: a context alone keeps the clocks up
         self.load = Curve(loads)
-        self.power = Curve([_IDLE_WATTS + awake + (full - _IDLE_WATTS - awake) * load for load in loads])
+        self.power = Curve([_IDLE_WATTS + context + (full - _IDLE_WATTS - context) * load for load in loads])
         self.throttled = Curve([0.35 if load > 0.96 else 0.0 for load in loads])
         self.sent = Curve([1.1e9 * load + 2e3 for load in loads])
         self.received = Curve([2.3e9 * load + 2e3 for load in loads])
-        between = 8.4e10 if job and len(job.gpus) > 1 else 0.0  # what ranks tell each other
-        self.linked = Curve([between * load for load in loads])
+        link_rate = 8.4e10 if job and len(job.gpus) > 1 else 0.0  # traffic between ranks
+        self.nvlink = Curve([link_rate * load for load in loads])
         self._dips = Dips(self.load)
         self._energy = 3.1e7 + 1e6 * self._noise.random()
-        known = self.values(0.0)
-        missing = {name: Availability.NOT_SUPPORTED for name in FROM_DRIVERS if name not in known}
+        simulated = self.values(0.0)
+        missing = {name: Availability.NOT_SUPPORTED for name in FROM_DRIVERS if name not in simulated}
         self.device = Device(f"GPU-51000000-0000-4000-8000-{index:012d}", index, clean(model), missing)
 
     @cached_property
     def temperature(self) -> Curve:
-        """Follows the power with a lag; the third time round it repeats."""
+        """Follows the power with a lag. Periodic from the third period on."""
         cells = self.power.cells
-        now = 27 + 0.058 * sum(cells) / len(cells)
+        temperature = 27 + 0.058 * sum(cells) / len(cells)
         for _ in range(3):
-            now = (passed := list(self._lagging(now)))[-1]
-        return Curve(passed)
+            temperature = (period := list(self._follow_power(temperature)))[-1]
+        return Curve(period)
 
-    def _lagging(self, now: float) -> Iterator[float]:
+    def _follow_power(self, temperature: float) -> Iterator[float]:
         for watts in self.power.cells:
-            now += (27 + 0.058 * watts - now) * CELL / _LAG
-            yield now
+            temperature += (27 + 0.058 * watts - temperature) * CELL / _LAG
+            yield temperature
 
     def sample(self, time: float, run: str) -> Sample:
-        """All metrics at `time`, seconds since the simulation began."""
+        """Return all metrics at `time`, seconds since the simulation began."""
         values = self.values(time)
         return Sample(self.device, Availability.OK, [values.get(metric.name, NAN) for metric in GPU_METRICS], run)
 
     def values(self, time: float) -> dict[str, float]:
-        """Return the simulated values, by metric, at `time`."""
-        load = self.load.at(time)
+        """Return the simulated values at `time` by metric."""
+        load = self.load.value(time)
         speed, watts = _WAVE
-        power = self.power.at(time) + watts * math.sin(speed * time + self._angle)
+        power = self.power.value(time) + watts * math.sin(speed * time + self._angle)
         wave = watts / speed * (math.cos(self._angle) - math.cos(speed * time + self._angle))
-        temperature = self.temperature.at(time)
-        busy = self.job is not None
+        temperature = self.temperature.value(time)
+        is_busy = self.job is not None
         return {
-            **dict.fromkeys(_NEVER, 0.0),
-            **STEADY,
+            **dict.fromkeys(_ALWAYS_ZERO, 0.0),
+            **CONSTANT,
             "gpu.utilization": round(min(1.0, load + 0.01 * math.sin(1.7 * time + self._angle)), 2) if load else 0.0,
             "gpu.memory_utilization": round(load * 0.58, 2),
             "gpu.memory_used": (self.job.memory * GIB if self.job else 0.0) + _DRIVER,
@@ -194,32 +195,32 @@ class SimulatedGpu:
             "gpu.memory_total": _TOTAL,
             "gpu.power": power,
             "gpu.power_limit": _LIMIT,
-            "gpu.energy": self._energy + self.power.until(time) + wave,
+            "gpu.energy": self._energy + self.power.integral(time) + wave,
             "gpu.temperature": float(round(temperature)),
             "gpu.temperature_memory": float(round(temperature + 6 + 8 * load)),
-            "gpu.clock_sm": 1e6 * (1980 - 15 * round(14 * max(0.0, load - 0.7)) if busy else 345),
+            "gpu.clock_sm": 1e6 * (1980 - 15 * round(14 * max(0.0, load - 0.7)) if is_busy else 345),
             "gpu.clock_memory": 2619e6,
-            "gpu.event_reasons": float(0x1 if load == 0 else 0x4 if self.throttled.at(time) else 0x0),
-            "gpu.throttled_sw_power": self.throttled.until(time),
+            "gpu.event_reasons": float(0x1 if load == 0 else 0x4 if self.throttled.value(time) else 0x0),
+            "gpu.throttled_sw_power": self.throttled.integral(time),
             "gpu.performance_state": 0.0,
             "gpu.pcie_generation": 5.0,
             "gpu.pcie_width": 16.0,
-            "gpu.pcie_sent": self.sent.until(time),
-            "gpu.pcie_received": self.received.until(time),
-            "gpu.pcie_sent_rate": self.sent.at(time),
-            "gpu.pcie_received_rate": self.received.at(time),
-            "gpu.nvlink_sent": self.linked.until(time),
-            "gpu.nvlink_received": self.linked.until(time),
-            "gpu.nvlink_sent_rate": self.linked.at(time),
-            "gpu.nvlink_received_rate": self.linked.at(time),
+            "gpu.pcie_sent": self.sent.integral(time),
+            "gpu.pcie_received": self.received.integral(time),
+            "gpu.pcie_sent_rate": self.sent.value(time),
+            "gpu.pcie_received_rate": self.received.value(time),
+            "gpu.nvlink_sent": self.nvlink.integral(time),
+            "gpu.nvlink_received": self.nvlink.integral(time),
+            "gpu.nvlink_sent_rate": self.nvlink.value(time),
+            "gpu.nvlink_received_rate": self.nvlink.value(time),
             "gpu.power_instant": power + 4 * math.sin(9 * time + self._angle),
             "gpu.temperature_margin": margin(float(round(temperature))),
             "gpu.memory_unattributed": _DRIVER,
             **activity(load, self.job.tensor if self.job else 0.0),
-            **self._dips.at(time),
+            **self._dips.values(time),
             **(self._faults if time >= FAULTS_FROM else {}),
         }
 
 
 METRICS = frozenset(SimulatedGpu(0, 0, "", None).values(0.0))
-"""Metrics of a simulated GPU: a fan is among those that nobody simulates, so it is missing, and never 0."""
+"""Metrics of a simulated GPU. Others, such as a fan, are missing, which is not 0."""

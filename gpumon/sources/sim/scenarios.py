@@ -1,45 +1,44 @@
-"""The programs of a simulated machine, their load, and the metrics that their trainings log."""
+"""Scenarios: the GPUs and programs of a simulated machine, their load, and the metrics that trainings log."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import NamedTuple
 
 GIB = 2.0**30
 _MODEL = "NVIDIA H100 80GB HBM3 (simulated)"
 _LAPTOP = "NVIDIA GeForce RTX 4060 Laptop GPU (simulated)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A program on some GPUs: one process on each."""
+    """A program on some GPUs, with one process on each."""
 
     name: str
-    """Of the run; empty for a program that publishes none."""
+    """Name of the run; empty for a program without one."""
     process: str
     user: str
     gpus: tuple[int, ...]
     loads: Callable[[Random], list[float]]
-    """The load of one period, 0 to 1, in cells of 0.1 s."""
+    """Returns the load of one period (0 to 1) in cells of 0.1 s."""
     memory: float
     """GiB on each GPU."""
     cpu: float = 1.0
-    """Cores that each process uses."""
+    """CPU cores per process."""
     resident: float = 8.0
-    """GiB of host memory of each process."""
+    """GiB of host memory per process."""
     tensor: float = 0.1
-    """Share of its load that is on tensor cores."""
+    """Share of the load on tensor cores."""
     phases: tuple[tuple[str, float], ...] = ()
-    """Of an epoch, each with its first second."""
+    """Phases of an epoch, each with the second at which it begins."""
     framework: str = ""
     epochs: int = 0
     steps: int = 0
-    """In an epoch."""
+    """Per epoch."""
     metrics: Callable[[float], Mapping[str, float]] = lambda progress: {}
-    """Values that the training logs, by the number of epochs done."""
+    """Returns the logged values after a number of epochs."""
 
 
 def _distributed(rng: Random) -> list[float]:
@@ -57,7 +56,7 @@ def _bursts(rng: Random) -> list[float]:
     return [0.6 + 0.3 * rng.random() if 180 <= i < 265 or 300 <= i < 330 else 0.0 for i in range(470)]
 
 
-def _held(rng: Random) -> list[float]:
+def _idle(rng: Random) -> list[float]:
     return [0.0] * 600
 
 
@@ -107,7 +106,7 @@ _RESNET = Job(
 _JUPYTER = Job(
     name="", process="jupyter-kernel", user="carol", gpus=(4,), loads=_bursts, memory=9.2, cpu=0.4, resident=3.1
 )
-_HOLDER = Job(name="", process="python", user="dave", gpus=(6,), loads=_held, memory=41.3, cpu=0.0, resident=5.6)
+_HOLDER = Job(name="", process="python", user="dave", gpus=(6,), loads=_idle, memory=41.3, cpu=0.0, resident=5.6)
 _EIGHT = replace(_LLAMA, name="vit-l-pretrain", user="erin", gpus=tuple(range(8, 16)), memory=57.2, metrics=_images)
 _TOWER = "z" + "\u0301\u0302\u0303\u0304\u0305\u0306\u0307\u0308" * 4
 _HOSTILE = (
@@ -120,7 +119,7 @@ _HOSTILE = (
 
 
 _WRONG_ADDRESS = ((4, 31, 1700.0),)
-"""A notebook that reads beyond its memory: a fault of the application, and no alarm."""
+"""A notebook with an illegal address: an application error, no alarm."""
 _FAULTS: Mapping[int, Mapping[str, float]] = {
     2: {"gpu.nvlink_active": 16.0, "gpu.nvlink_crc_errors": 412.0, "gpu.nvlink_replays": 57.0},
     3: {"gpu.pcie_width": 8.0, "gpu.pcie_replays": 1284.0},
@@ -129,11 +128,12 @@ _FAULTS: Mapping[int, Mapping[str, float]] = {
         "gpu.recovery_action": 4.0, "gpu.xid": 94.0,
     },
 }  # fmt: skip
-"""A link that is down, half of the PCIe lanes, and memory that gave wrong data, with what its driver says of it."""
+"""An inactive NVLink, half of the PCIe lanes, and a memory error with its consequences, by GPU."""
 _FAULT_XIDS = (*_WRONG_ADDRESS, (6, 94, 300.0))
 
 
-class Scenario(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Scenario:
     """A simulated machine."""
 
     gpus: int
@@ -141,10 +141,10 @@ class Scenario(NamedTuple):
     jobs: tuple[Job, ...] = ()
     asleep: tuple[int, ...] = ()
     """GPUs that are powered down."""
-    faults: Mapping[int, Mapping[str, float]] = {}
-    """Values of metrics by GPU, from half of the first ten minutes on."""
+    faults: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Values of metrics by GPU from `gpu.FAULTS_FROM` on."""
     xids: tuple[tuple[int, int, float], ...] = ()
-    """XID errors that return: GPU, code, and seconds from the beginning to the first one and between two."""
+    """Periodic XID errors: GPU, code, and period in seconds."""
 
 
 SCENARIOS: Mapping[str, Scenario] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import UsageError
@@ -21,8 +22,8 @@ _CPUS = 64
 
 
 def host_values(time: float, cores: float, resident: float) -> list[float]:
-    """All host metrics at `time` (s); programs keep `cores` busy and hold `resident` bytes."""
-    busy = cores > 0
+    """Return all host metrics at `time` (s); programs keep `cores` busy and use `resident` bytes."""
+    is_busy = cores > 0
     cores = cores + 1.5 + math.sin(time * 0.13)
     values = {
         "host.cpu_utilization": cores / _CPUS,
@@ -31,9 +32,9 @@ def host_values(time: float, cores: float, resident: float) -> list[float]:
         "host.swap_used": 0.0,
         "host.swap_total": 8 * GIB,
         "host.load": cores + 0.7,
-        # A rate of 1 plus a wave that is never below -1: the counter only grows.
-        "host.disk_read": (4.1e8 if busy else 2e4) * (time + (1 - math.cos(time * 0.3)) / 0.3),
-        "host.disk_written": (2.6e7 if busy else 9e4) * (time + (1 - math.cos(time * 0.17)) / 0.17),
+        # The rate is 1 plus a wave that is never below -1, so the counter only grows.
+        "host.disk_read": (4.1e8 if is_busy else 2e4) * (time + (1 - math.cos(time * 0.3)) / 0.3),
+        "host.disk_written": (2.6e7 if is_busy else 9e4) * (time + (1 - math.cos(time * 0.17)) / 0.17),
         "host.network_received": 3.2e6 * (time + (1 - math.cos(time * 0.21)) / 0.21),
         "host.network_sent": 1.1e6 * (time + (1 - math.cos(time * 0.19)) / 0.19),
     }
@@ -41,11 +42,11 @@ def host_values(time: float, cores: float, resident: float) -> list[float]:
 
 
 HISTORY = 600
-"""Seconds that the first `read` tells of, before now."""
+"""Seconds of the past in the first `read`."""
 
 
 class SimSource:
-    """A made-up server; the same seed gives the same numbers at the same time since the start."""
+    """A simulated server; the same seed has the same values at the same time since the start."""
 
     capabilities = SIMULATED
     tick_period = 0.0
@@ -54,17 +55,20 @@ class SimSource:
         """Raises UsageError for a scenario that is not in `SCENARIOS`."""
         if scenario not in SCENARIOS:
             raise UsageError(f"no such scenario: {clean(scenario, 40)!r}. Choose one of {', '.join(SCENARIOS)}")
-        count, model, jobs, self._asleep, faults, self._xids = SCENARIOS[scenario]
+        machine = SCENARIOS[scenario]
+        self._asleep, self._xids = machine.asleep, machine.xids
         self._clock = clock
         self._zero = clock.monotonic() - HISTORY * SECOND
         begin = clock.time() - HISTORY * SECOND
         self._offset = begin - self._zero
         self._last = -1
         self._is_behind = False
-        """Whether time went by while the past was made up, which the next `read` tells of too."""
-        owner = {gpu: job for job in jobs for gpu in job.gpus}
+        """Whether computing the past took time, which the next `read` includes."""
+        jobs = machine.jobs
+        job_of = {gpu: job for job in jobs for gpu in job.gpus}
         self._gpus = [
-            SimulatedGpu(index, seed, model, owner.get(index), faults.get(index, {})) for index in range(count)
+            SimulatedGpu(index, seed, machine.model, job_of.get(index), machine.faults.get(index, {}))
+            for index in range(machine.gpus)
         ]
         self._ranks = {
             gpu: Rank(job, rank, number, self._gpus[gpu], begin)
@@ -74,22 +78,22 @@ class SimSource:
         self._resident = sum(job.resident * len(job.gpus) for job in jobs) * GIB
 
     def origin(self) -> Origin:
-        """Always SIMULATED."""
+        """Return an origin labeled SIMULATED."""
         return Origin("sim", "SIMULATED", capabilities=self.capabilities)
 
     def driver(self) -> Driver:
-        """A plausible one."""
+        """Return a plausible driver."""
         return Driver("570.86.15", "CUDA 12.8")
 
     def reading_at(self, monotonic_ns: int, time_ns: int) -> Reading:
-        """The machine at `monotonic_ns` (ns), without boundaries: the same for the same times.
+        """Return the machine at `monotonic_ns` (ns), without boundaries; the same for the same times.
 
-        Before the simulation began, 10 minutes before the source was made, nothing changes.
+        The simulation begins 10 minutes before the source was made; before that, nothing changes.
         """
         now = max(0, monotonic_ns - self._zero)
         ranks = self._ranks
         samples = [
-            ranks[index].held(gpu.sample(now / SECOND, ranks[index].key(now)), now)
+            ranks[index].with_memory(gpu.sample(now / SECOND, ranks[index].key(now)), now)
             if index in ranks
             else Sample(gpu.device, Availability.ASLEEP, [NAN] * len(GPU_METRICS))
             if index in self._asleep
@@ -100,42 +104,45 @@ class SimSource:
         return Reading(
             monotonic_ns, time_ns, samples,
             [rank.process(now) for rank in ranks.values()],
-            [*runs, *(over for rank in ranks.values() if (over := rank.over(now)) is not None)],
+            [*runs, *(run for rank in ranks.values() if (run := rank.finished_run(now)) is not None)],
             host=host_values(now / SECOND, self._cores, self._resident), hostname="simulated",
         )  # fmt: skip
 
     def read(self) -> Sequence[Reading]:
-        """The machine now; the first time the last 10 minutes too, a second apart, oldest first.
+        """Return the machine now; the first time with the last 10 minutes, a second apart, oldest first.
 
-        To make these up may take seconds, in which nothing was sampled: the second time has them, so that no gap
-        makes views forget for how long a GPU is idle.
+        Computing these may take seconds. The second read includes that time, so that no gap makes views forget how long
+        a GPU has been idle.
         """
         now = self._clock.monotonic()
         is_first, since = self._last < 0, self._zero + self._last
         earlier: Sequence[int] = range(since + SECOND, now, SECOND) if self._is_behind else ()
         if is_first:
             earlier = [now - SECOND * back for back in range(HISTORY, 0, -1)]
-        found = [self._reading(moment) for moment in [*earlier, now]]
+        readings = [self._reading(time) for time in [*earlier, now]]
         self._is_behind = is_first and self._clock.monotonic() > now
-        return found
+        return readings
 
     def _reading(self, monotonic_ns: int) -> Reading:
         until = monotonic_ns - self._zero
-        found = [mark for rank in self._ranks.values() for mark in rank.boundaries(self._last, until, self._zero)]
-        found.sort(key=lambda boundary: boundary.time_ns)
-        xids = self._reported(self._last, until)
+        boundaries = [
+            boundary for rank in self._ranks.values() for boundary in rank.boundaries(self._last, until, self._zero)
+        ]
+        boundaries.sort(key=lambda boundary: boundary.time_ns)
+        xids = self._xid_events(self._last, until)
         self._last = max(self._last, until)
-        return self.reading_at(monotonic_ns, monotonic_ns + self._offset)._replace(boundaries=found, xids=xids)
+        reading = self.reading_at(monotonic_ns, monotonic_ns + self._offset)
+        return replace(reading, boundaries=boundaries, xids=xids)
 
-    def _reported(self, after: int, until: int) -> list[XidEvent]:
-        """XID errors in (`after`, `until`], ns since the simulation began."""
-        found = []
+    def _xid_events(self, after: int, until: int) -> list[XidEvent]:
+        """Return the XID errors in (`after`, `until`], ns since the simulation began."""
+        events = []
         for gpu, code, every in self._xids:
             step = round(every * SECOND)
             for number in range(max(1, after // step + 1), until // step + 1):
                 at = self._zero + number * step
-                found.append(XidEvent(self._gpus[gpu].device.uuid, code, at, at + self._offset))
-        return found
+                events.append(XidEvent(self._gpus[gpu].device.uuid, code, at, at + self._offset))
+        return events
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

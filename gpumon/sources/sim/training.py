@@ -1,4 +1,4 @@
-"""One simulated process of a training: its board, and its exact boundaries."""
+"""One simulated training process: its run, its process and its exact epoch boundaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpumon.sources.sim.scenarios import GIB, Job
 
 
 class Rank:
-    """One process of a job, and its run where it publishes one."""
+    """One process of a job, and its run if the job publishes one."""
 
     def __init__(self, job: Job, rank: int, number: int, gpu: SimulatedGpu, begin: int) -> None:
         self._job = job
@@ -24,7 +24,7 @@ class Rank:
         self._gpu = gpu
         self._pid = 40211 + 1000 * number + rank
         self._begin = begin
-        """ns since 1970 of the simulation's time 0."""
+        """ns since 1970 at which the simulation begins."""
         self._user = clean(job.user)
         self._name = clean(job.name)
         self._id = f"sim-{number}"
@@ -37,21 +37,21 @@ class Rank:
             if phase == "checkpoint":
                 self._marks.append((start, Mark.CHECKPOINT, phase))
         self._marks.append((self._period, Mark.EPOCH_END, ""))
-        # What a GPU does not do while it trains, it waits for data.
-        trained = round(job.phases[1][1] / CELL) if job.phases else 0
-        self._wait = Curve([max(0.0, 0.95 - load) * (i < trained) for i, load in enumerate(gpu.load.cells)])
+        # While it trains, the GPU waits for data whenever it is idle.
+        train_cells = round(job.phases[1][1] / CELL) if job.phases else 0
+        self._wait = Curve([max(0.0, 0.95 - load) * (i < train_cells) for i, load in enumerate(gpu.load.cells)])
 
-    def _turn(self, time_ns: int) -> tuple[int, int]:
-        """Number of the run in an endless sequence, and the ns since it began."""
+    def _position(self, time_ns: int) -> tuple[int, int]:
+        """Return the number of the run in an endless sequence, and the ns since it began."""
         return divmod(time_ns, self._period * self._job.epochs)
 
     def key(self, time_ns: int) -> str:
-        """Key of the run at `time_ns` (ns since the simulation began), or empty."""
-        return f"{self._id}-{self._turn(time_ns)[0]}-{self._rank}" if self._name else ""
+        """Return the key of the run at `time_ns` (ns since the simulation began); empty without a run."""
+        return f"{self._id}-{self._position(time_ns)[0]}-{self._rank}" if self._name else ""
 
     def process(self, time_ns: int) -> Process:
-        """The process at `time_ns`."""
-        load = self._gpu.load.at(time_ns / SECOND)
+        """Return the process at `time_ns`."""
+        load = self._gpu.load.value(time_ns / SECOND)
         job = self._job
         wave = math.sin(time_ns / SECOND * 0.7 + self._pid)
         cpu = job.cpu * (1 + 0.06 * wave) if job.phases else job.cpu * (load > 0)
@@ -72,25 +72,25 @@ class Rank:
             run=self.key(time_ns),
         )
 
-    def _step(self, epoch: int, inside: int) -> int:
+    def _step(self, epoch: int, elapsed: int) -> int:
         train = self._job.phases[1][1] * SECOND
-        return epoch * self._job.steps + min(self._job.steps, int(inside / train * self._job.steps))
+        return epoch * self._job.steps + min(self._job.steps, int(elapsed / train * self._job.steps))
 
-    def _waited(self, turn: int, inside: int) -> float:
-        """Seconds waited since the run began, the same wherever nothing waits: a difference of sums would tremble."""
-        begin = turn * self._period * self._job.epochs
-        return round(self._wait.until((begin + inside) / SECOND) - self._wait.until(begin / SECOND), 6)
+    def _wait_time(self, number: int, elapsed: int) -> float:
+        """Return the seconds waited since the run began. Rounded, because a difference of sums is not exact."""
+        begin = number * self._period * self._job.epochs
+        return round(self._wait.integral((begin + elapsed) / SECOND) - self._wait.integral(begin / SECOND), 6)
 
     def run(self, time_ns: int) -> Run:
-        """The run as its board would show it at `time_ns`."""
+        """Return the run at `time_ns`, as from a board."""
         job = self._job
-        turn, inside = self._turn(time_ns)
-        epoch, within = divmod(inside, self._period)
-        began = self._begin + time_ns - inside
-        phase = next(phase for start, _, phase in reversed(self._marks) if start <= within)
+        number, elapsed = self._position(time_ns)
+        epoch, in_epoch = divmod(elapsed, self._period)
+        began = self._begin + time_ns - elapsed
+        phase = next(phase for start, _, phase in reversed(self._marks) if start <= in_epoch)
         return Run(
             key=self.key(time_ns),
-            id=f"{self._id}-{turn}",
+            id=f"{self._id}-{number}",
             name=self._name,
             pid=self._pid,
             user=self._user,
@@ -104,28 +104,28 @@ class Rank:
             epoch=self._base + epoch,
             first_epoch=self._base,
             base=self._base,
-            step=self._step(epoch, within),
+            step=self._step(epoch, in_epoch),
             phase=phase,
             epoch_started=(began + epoch * self._period) / SECOND,
             updated=(self._begin + time_ns) / SECOND,
-            wait=self._waited(turn, inside),
+            wait=self._wait_time(number, elapsed),
             memory=self._memory(phase),
-            metrics=job.metrics(inside / self._period),
+            metrics=job.metrics(elapsed / self._period),
         )
 
-    def over(self, time_ns: int) -> Run | None:
-        """The run before it, as long as a real one that has finished would be told of; None after that."""
+    def finished_run(self, time_ns: int) -> Run | None:
+        """Return the previous run for as long as a real finished run is shown; None after that."""
         if not self._name:
             return None
-        turn, inside = self._turn(time_ns)
-        if turn == 0 or inside > SHOWN_FOR * SECOND:
+        number, elapsed = self._position(time_ns)
+        if number == 0 or elapsed > SHOWN_FOR * SECOND:
             return None
-        end, epochs = time_ns - inside, self._job.epochs
+        end, epochs = time_ns - elapsed, self._job.epochs
         return self.run(end - 1)._replace(
             state=RunState.FINISHED,
             step=self._step(epochs - 1, self._period),
             updated=(self._begin + end) / SECOND,
-            wait=self._waited(turn - 1, self._period * epochs),
+            wait=self._wait_time(number - 1, self._period * epochs),
             metrics=self._job.metrics(float(epochs)),
         )
 
@@ -143,8 +143,8 @@ class Rank:
             ooms=0.0,
         )
 
-    def held(self, sample: Sample, time_ns: int) -> Sample:
-        """`sample` of this rank's GPU with what its run holds of it."""
+    def with_memory(self, sample: Sample, time_ns: int) -> Sample:
+        """Return a sample of this rank's GPU with the memory that the run's framework reports."""
         if not sample.run:
             return sample
         memory = self.run(time_ns).memory
@@ -157,31 +157,28 @@ class Rank:
         return sample._replace(values=values)
 
     def boundaries(self, after: int, until: int, monotonic_ns: int) -> Iterator[Boundary]:
-        """Those in (`after`, `until`], ns since the simulation began, at `monotonic_ns`."""
+        """Yield the boundaries in (`after`, `until`], ns since the simulation began at `monotonic_ns`."""
         job = self._job
         for epoch in range(max(0, after // self._period - 1), until // self._period + 1) if self._name else ():
-            turn, inside = divmod(epoch, job.epochs)
-            number = 2 + inside * len(self._marks)
-            marks = [(number + i, *mark) for i, mark in enumerate(self._marks)]
-            if inside == 0:
+            run_number, epoch_of_run = divmod(epoch, job.epochs)
+            first = 2 + epoch_of_run * len(self._marks)
+            marks = [(first + i, *mark) for i, mark in enumerate(self._marks)]
+            if epoch_of_run == 0:
                 marks.insert(0, (1, 0, Mark.RUN_BEGIN, ""))
-            if inside == job.epochs - 1:
+            if epoch_of_run == job.epochs - 1:
                 marks.append((2 + job.epochs * len(self._marks), self._period, Mark.RUN_END, ""))
-            for place, start, mark, phase in marks:
+            for number, start, mark, phase in marks:
                 time = epoch * self._period + start
                 if after < time <= until:
-                    key = f"{self._id}-{turn}-{self._rank}"
-                    step = self._step(inside, start)
-                    waited = self._waited(turn, inside * self._period + start)
                     yield Boundary(
-                        run=key,
-                        number=place,
+                        run=f"{self._id}-{run_number}-{self._rank}",
+                        number=number,
                         mark=mark,
-                        epoch=-1 if mark is Mark.RUN_BEGIN else self._base + inside,
-                        step=step,
+                        epoch=-1 if mark is Mark.RUN_BEGIN else self._base + epoch_of_run,
+                        step=self._step(epoch_of_run, start),
                         phase=phase,
                         monotonic_ns=monotonic_ns + time,
                         time_ns=self._begin + time,
-                        wait=waited,
-                        metrics=job.metrics(inside + 1.0) if mark is Mark.EPOCH_END else {},
+                        wait=self._wait_time(run_number, epoch_of_run * self._period + start),
+                        metrics=job.metrics(epoch_of_run + 1.0) if mark is Mark.EPOCH_END else {},
                     )
