@@ -21,17 +21,17 @@ from gpumon.analysis.gpu_state import (
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.model.device import counted
+from gpumon.model.device import countable_uuids
 from gpumon.model.frame import Frame, RunState, Sample
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
-from gpumon.model.vendors import clock_events, maker
+from gpumon.model.vendors import clock_events, find_vendor
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
     """Return why the clocks of a GPU are below their maximum, in words; None if unknown."""
     mask = sample.value("gpu.event_reasons")
-    vendor = maker(sample.device.name, sample.device.uuid)
+    vendor = find_vendor(sample.device.name, sample.device.uuid)
     known = vendor is not None and bool(vendor.clock_events) and is_known(mask) and 0 <= mask < 2**64
     return clock_events(vendor, int(mask)) if vendor and known else None
 
@@ -98,7 +98,7 @@ def no_gpu_reason(frame: Frame, problem: str) -> str:
 
 def countable_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
     """Return the statuses that count as a GPU: instead of a GPU in MIG mode, its instances."""
-    devices = counted([status.sample.device for status in statuses])
+    devices = countable_uuids([status.sample.device for status in statuses])
     return [status for status in statuses if status.sample.device.uuid in devices]
 
 

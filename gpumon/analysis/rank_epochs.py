@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.epoch import EpochEnd, EpochFold
-from gpumon.model.frame import TRAINING, Boundary, Mark, Run, waited_between
+from gpumon.model.frame import TRAINING, Boundary, Mark, Run, wait_between
 
 
 class DataWait(NamedTuple):
@@ -35,7 +35,7 @@ class DataWaitFold:
     def add(self, phase: str, begin: Boundary, end: Boundary) -> None:
         """Add the time between two consecutive boundaries of the open epoch."""
         seconds = (end.monotonic_ns - begin.monotonic_ns) / SECOND
-        self._phases[phase] = _add(self._phases.get(phase), seconds, waited_between(begin.wait, end.wait))
+        self._phases[phase] = _add(self._phases.get(phase), seconds, wait_between(begin.wait, end.wait))
 
     def end_epoch(self) -> None:
         """Close the open epoch."""
@@ -56,7 +56,7 @@ class DataWaitFold:
         if last is None:
             return self._phases
         seconds = (monotonic_ns - last.monotonic_ns if monotonic_ns else now * SECOND - last.time_ns) / SECOND
-        wait = _add(self._phases.get(last.phase), max(0.0, seconds), waited_between(last.wait, run.wait))
+        wait = _add(self._phases.get(last.phase), max(0.0, seconds), wait_between(last.wait, run.wait))
         return {**self._phases, last.phase: wait}
 
     def copy(self) -> DataWaitFold:
@@ -177,7 +177,7 @@ class RankEpochs:
         previous = self._last or boundary
         self._last = boundary
         phase, was_open = self._fold.phase, self._fold.open is not None
-        change = self._fold.take(boundary)
+        change = self._fold.add(boundary)
         if change is None:
             return
         is_open = self._fold.open is not None

@@ -18,7 +18,7 @@ from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
 from gpumon.diagnosis.live import earlier_frames, epochs_from_boundaries
 from gpumon.live import Live, follow
-from gpumon.model.frame import nothing
+from gpumon.model.frame import empty_frame
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.units import duration
 
@@ -56,7 +56,7 @@ class _Look(NamedTuple):
 def run(arguments: "Namespace") -> int:
     where, arguments = resolve_options(arguments)
     live, note, daemon, stale, problem = _look(where, arguments)
-    frame = live.latest() if live else nothing(time.monotonic_ns(), time.time_ns())
+    frame = live.latest() if live else empty_frame(time.monotonic_ns(), time.time_ns())
     if frame is None:
         raise GpumonError(f"nothing to show: {live.state().text if live else stale}")
     if live:

@@ -12,7 +12,7 @@ from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
 from gpumon.model.metrics import BY_NAME
 from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
-from gpumon.model.vendors import Vendor, maker
+from gpumon.model.vendors import Vendor, find_vendor
 
 if TYPE_CHECKING:
     from gpumon.model.xids import Xid
@@ -124,4 +124,4 @@ FAULT_RULES: tuple[Rule[GpuContext], ...] = (
 
 
 def _vendor(gpu: GpuContext) -> Vendor | None:
-    return maker(gpu.device.name, gpu.device.uuid)
+    return find_vendor(gpu.device.name, gpu.device.uuid)

@@ -14,7 +14,7 @@ from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
-from gpumon.model.vendors import maker
+from gpumon.model.vendors import find_vendor
 
 _JUDGED_FACTS = (
     ("temperature", ("gpu.temperature", "gpu.temperature_memory")),
@@ -207,7 +207,7 @@ def _reset_or_restart(gpu: GpuContext) -> str:
 
 def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
     """Return how to create a MIG instance; `or_undivide`: mention also how to leave MIG mode."""
-    vendor = maker(gpu.device.name, gpu.device.uuid)
+    vendor = find_vendor(gpu.device.name, gpu.device.uuid)
     if vendor is None or not (profiles := command(gpu.device, vendor.instances)):
         return "Make an instance on this GPU, or end its division." if or_undivide else "Make the instance again."
     off = f"; '{command(gpu.device, vendor.undivide)}' ends the division of this GPU" if or_undivide else ""

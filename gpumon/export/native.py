@@ -12,7 +12,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.export.family import EXPORTED, Family, counter, gauge, info, label_text, sentence
 from gpumon.export.snapshot import GpuFacts, Snapshot, UserNames, job_of
 from gpumon.export.usage import use_families
-from gpumon.model.device import counted
+from gpumon.model.device import countable_uuids
 from gpumon.model.frame import Run, RunState
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind, Metric
 from gpumon.model.process import pod_parts
@@ -133,7 +133,7 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
 
 def gpus_family(snapshot: Snapshot) -> Family:
     """GPUs by state; those of a node that is silent are unknown, and of one that never sampled nobody knows of any."""
-    devices = counted([one.sample.device for one in snapshot.gpus])
+    devices = countable_uuids([one.sample.device for one in snapshot.gpus])
     counts = Counter(_state(one) for one in snapshot.gpus if one.uuid in devices)
     if not snapshot.live:
         counts["unknown"] = snapshot.devices

@@ -18,7 +18,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.common.privacy import SOMEBODY, names_somebody
 from gpumon.export.family import Family, counter, gauge, label_text
 from gpumon.live import LiveState
-from gpumon.model.device import counted, job_parts
+from gpumon.model.device import countable_uuids, job_parts
 from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import PROCESSES
 from gpumon.model.origin import Driver, Origin
@@ -150,7 +150,7 @@ def take(live: Readable) -> Snapshot:
     frame, state, sums = live.latest(), live.state(), live.sums()
     if frame is None:
         return Snapshot(False, NAN, state.interval, "", Driver(), (), (), {}, None, 0, state.text)
-    devices = len(counted([one.device for one in frame.samples]))
+    devices = len(countable_uuids([one.device for one in frame.samples]))
     if not state.live:
         return Snapshot(
             False, frame.time, state.interval, live.version(), Driver(), (), (), {}, None, devices, state.text

@@ -176,7 +176,7 @@ class CommandCost:
                 continue
             readings = self._readings.setdefault(uuid, EnergyReadings())
             values = sample.value("gpu.energy"), sample.value("gpu.power_limit")
-            for growth in readings.take(frame.monotonic_ns, *values):
+            for growth in readings.add(frame.monotonic_ns, *values):
                 seconds = (min(growth.end, until) - max(growth.begin, self._began)) / SECOND
                 length = (growth.end - growth.begin) / SECOND
                 if uuid in self._holding and seconds > 0 and length <= FOLLOWS:
@@ -234,7 +234,7 @@ class _Rank:
 
     def take(self, boundary: Boundary) -> None:
         """Take the next boundary."""
-        change = self._fold.take(boundary)
+        change = self._fold.add(boundary)
         if change is None:
             return
         if change.closed is not None and self._begun is not None:

@@ -1,8 +1,8 @@
-"""The rule for readings of an energy counter. Accounts, totals, ledger, exporter and `gpumon run` use it.
+"""Rules for energy counters, used by accounts, totals, ledger, exporter and `gpumon run`.
 
-A counter grows evenly between two readings. A reading is missing where the driver gave none, gave the number that it
-gave before, or a number that no card can have come to: then the next reading tells the energy of the whole time since
-the last one that was believed. Beyond `FOLLOWS` seconds it does not tell when in that time the energy was used.
+A counter grows evenly between two readings. A reading is missing if the driver returned none, the same number as
+before, or a number that no card can have reached: then the next reading gives the energy since the last accepted one.
+Over more than `FOLLOWS` seconds, it does not tell when the energy was used.
 """
 
 from __future__ import annotations
@@ -15,31 +15,30 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 
 OF_LIMIT = 3.0
-"""Times its enforced power limit that a card draws at most, as a mean between two readings. Peaks of milliseconds go to
-twice the limit, a mean over a reading hardly beyond it, and a limit may just have been lowered."""
+"""Maximum mean power of a card between two readings, in multiples of its enforced power limit. Peaks of milliseconds
+reach twice the limit, a mean hardly exceeds it, and the limit may just have been lowered."""
 MOST_POWER = 12_000.0
-"""Watts that a card draws at most where its limit is not known, or claims to be more: three times the largest that are
-announced, of 3.6 to 4 kW."""
+"""Maximum watts of a card whose limit is unknown or higher: three times the largest announced cards of 3.6 to 4 kW."""
 UNSURE = 0.5
-"""Seconds by which the time between two readings may be longer than their stamps say: a call is not waited for any
-longer, and drivers renew the counter each 20 to 100 ms."""
+"""Seconds by which the time between two readings may be longer than their timestamps say: a call is not waited for any
+longer, and drivers update the counter every 20 to 100 ms."""
 FOLLOWS = 15.0
-"""Seconds between two readings over which a counter is taken to grow evenly, at most: a slow call is made each 10 s
-(`costs.LONGEST_WAIT`), takes its own time, and its answer comes with the next tick."""
+"""Maximum seconds between two readings over which a counter is assumed to grow evenly: a slow call is made every 10 s
+(`values.LONGEST_WAIT` of the NVML source), takes its own time, and its result comes with the next tick."""
 DOUBTED = 3.0
-"""Seconds for which a reading that no card can have come to is held for garbage, as long as those after it agree with
-it; then the counter has started over."""
+"""Seconds during which an impossible reading counts as garbage although later readings agree with it; after that, the
+counter has started over."""
 
 
 def most_power(limit: float) -> float:
-    """Return the watts that a card draws at most; `limit`: its enforced power limit, NaN where that is not known."""
+    """Return the maximum watts of a card; `limit`: its enforced power limit, NaN if unknown."""
     return OF_LIMIT * limit if 0.0 < OF_LIMIT * limit < MOST_POWER else MOST_POWER
 
 
 def energy_between(before: float, after: float, seconds: float, limit: float) -> float:
-    """Return the joules that a counter grew by between two readings; NaN where no card can have used so much.
+    """Return the joules between two readings of a counter; NaN if a reading is missing, or the result is impossible.
 
-    `limit` as in `most_power`. Also NaN where the counter went back, or one of the two is missing.
+    `limit` as in `most_power`. Also NaN if the counter went back.
     """
     grown = after - before
     if 0.0 <= grown <= OF_LIMIT * limit * (seconds + UNSURE) and OF_LIMIT * limit < MOST_POWER:  # as nearly always
@@ -47,67 +46,67 @@ def energy_between(before: float, after: float, seconds: float, limit: float) ->
     return grown if 0.0 <= grown <= most_power(limit) * (seconds + UNSURE) else NAN
 
 
-def lacks(before: Sequence[float], after: Sequence[float]) -> bool:
+def is_newly_missing(before: Sequence[float], after: Sequence[float]) -> bool:
     """Return whether a counter is missing (NaN) in `after` that was known in `before`."""
-    # NaN is not itself; in place, because it is done for each device and tick.
+    # NaN is not itself; in place, because it runs for each device and tick.
     return any(new != new and old == old for old, new in zip(before, after, strict=True))
 
 
 class EnergyGrowth(NamedTuple):
-    """Energy between two readings that are believed."""
+    """Energy between two accepted readings."""
 
     begin: int | float
     end: int | float
     joules: float
-    """NaN where the counter begins, or starts over, with the reading at `end`."""
+    """NaN if the counter begins, or starts over, with the reading at `end`."""
 
 
 class EnergyReadings:
-    """The readings of one energy counter, in the order of their times."""
+    """The readings of one energy counter in the order of time."""
 
-    __slots__ = ("_doubted", "_second", "at", "energy")
+    __slots__ = ("_second", "_suspect", "at", "energy")
 
     def __init__(self, second: float = SECOND) -> None:
-        """`second`: the length of a second in the unit of the times that are given."""
+        """`second`: length of a second in the unit of the times that are passed in."""
         self._second = second
         self.at: int | float = 0
-        """Time of the last reading that was believed."""
+        """Time of the last accepted reading."""
         self.energy = NAN
         """Joules at that time; NaN before the first reading."""
-        self._doubted: tuple[int | float, float] | None = None
-        """Time and joules of the first reading since then that no card can have come to."""
+        self._suspect: tuple[int | float, float] | None = None
+        """Time and joules of the first impossible reading since then."""
 
-    def believe(self, at: int | float, energy: float) -> None:
-        """Take a reading that the caller has compared with the last one."""
-        self.at, self.energy, self._doubted = at, energy, None
+    def accept(self, at: int | float, energy: float) -> None:
+        """Accept a reading that the caller has compared with the last one."""
+        self.at, self.energy, self._suspect = at, energy, None
 
-    def take(self, at: int | float, energy: float, limit: float) -> Sequence[EnergyGrowth]:
-        """Take a reading and return what is known now; `limit`: the enforced power limit, W, NaN where not known.
+    def add(self, at: int | float, energy: float, limit: float) -> Sequence[EnergyGrowth]:
+        """Add a reading, and return the energy that is now known; `limit`: the enforced power limit in W, or NaN.
 
-        Empty while the reading is missing or doubted. A counter that has started over gives two: up to its first
-        reading, of which nothing is known, and since then.
+        Empty while the reading is missing or suspect. A counter that has started over gives two: an unknown one up to
+        its first reading, and the energy since then.
         """
         before, begin = self.energy, self.at
         if not isfinite(energy) or (before == before and at <= begin):
             return ()
         if before != before:
-            self.believe(at, energy)
+            self.accept(at, energy)
             return (EnergyGrowth(at, at, NAN),)
-        if energy == before:  # no card draws nothing: the counter was not renewed, or stands still
-            self._doubted = None
+        if energy == before:  # no card draws nothing: the counter was not updated, or stands still
+            self._suspect = None
             return ()
         grown = energy_between(before, energy, (at - begin) / self._second, limit)
         if grown == grown:
-            self.believe(at, energy)
+            self.accept(at, energy)
             return (EnergyGrowth(begin, at, grown),)
-        if self._doubted is not None:
-            first, first_energy = self._doubted
+        if self._suspect is not None:
+            first, first_energy = self._suspect
             seconds = (at - first) / self._second
             grown = energy_between(first_energy, energy, seconds, limit)
             if energy == first_energy or (grown == grown and seconds < DOUBTED):
                 return ()
             if grown == grown:
-                self.believe(at, energy)
+                self.accept(at, energy)
                 return EnergyGrowth(begin, first, NAN), EnergyGrowth(first, at, grown)
-        self._doubted = at, energy
+        self._suspect = at, energy
         return ()

@@ -1,4 +1,4 @@
-"""An event, and what goes on since one."""
+"""Events of the event log, and the table of their kinds."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class EventKind(NamedTuple):
     label: str
     """For people."""
     severity: str
-    """`info`, `warning` or `critical`, as of findings."""
+    """`info`, `warning` or `critical`, as for findings."""
     help: str
-    """One sentence: what the time of the event is."""
+    """One sentence: what the time of the event means."""
     ends: str = ""
-    """Name of the kind that this one ends; empty for what has no begin of its own."""
+    """Name of the kind that this one ends; empty if it ends none."""
     unseen: str = ""
-    """Of what goes on for a while: name of the kind of event that closes it where nobody saw it end."""
+    """For a lasting kind, the kind of event that closes it if its end was not seen."""
     states: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """Label and severity of an event whose details have another state than what is usual."""
+    """Label and severity by the state in an event's details, if they differ from the usual ones."""
 
-    def told(self, details: Mapping[str, Any]) -> EventKind:
-        """Return the kind as an event with these details is told to people; programs get the same name."""
+    def for_details(self, details: Mapping[str, Any]) -> EventKind:
+        """Return the kind with the label and severity for these details; the name stays the same."""
         state = details.get("state")
         label, severity = self.states.get(state if isinstance(state, str) else "", (self.label, self.severity))
         return self._replace(label=label, severity=severity)
@@ -85,11 +85,11 @@ EVENT_KINDS: tuple[EventKind, ...] = (
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
 """Kinds by name."""
 LASTING = tuple(kind.name for kind in EVENT_KINDS if kind.unseen)
-"""Names of kinds of what goes on for a while."""
+"""Names of lasting kinds, which have a begin and an end."""
 
 
 class EventSubject(NamedTuple):
-    """The thing that an event is about; parts that it does not have are empty."""
+    """What an event is about; parts that do not apply are empty."""
 
     device: str = ""
     """UUID."""
@@ -97,11 +97,11 @@ class EventSubject(NamedTuple):
     run: str = ""
     """Id."""
     cause: str = ""
-    """Of a throttling, the name of its metric; of an XID error, its code."""
+    """For throttling, the name of its metric; for an XID error, its code."""
 
 
 class Occurrence(NamedTuple):
-    """Something that happened."""
+    """Something that happened: one event."""
 
     time_ns: int
     """ns since 1970."""
@@ -111,30 +111,30 @@ class Occurrence(NamedTuple):
     details: Mapping[str, Any] = {}
     """JSON."""
     lasted: float = NAN
-    """Seconds that what ended here had lasted; NaN where that is not known, or it ended nothing."""
+    """Seconds that what ended here had lasted; NaN if unknown, or if it ended nothing."""
 
 
 TAKEN_BACK = "taken_back"
-"""In the details of an event that no log keeps."""
+"""Key in the details of a retraction, which no log keeps."""
 Key = tuple[str, EventSubject]
-"""Kind and subject of what goes on."""
+"""Kind and subject of something that lasts."""
 
 
-def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
-    """Return the event that closes what began with one of `kind`, and whose end nobody saw."""
+def unseen_end(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+    """Return the event that closes an event of `kind` whose end was not seen."""
     return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})
 
 
-def taken_back(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
-    """Return the event for which a log forgets what began with one of `kind`: it was not what it seemed to be."""
-    closing = unseen(time_ns, kind, of)
+def retraction(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+    """Return the event that makes a log drop an event of `kind`, because it turned out to be wrong."""
+    closing = unseen_end(time_ns, kind, of)
     return closing._replace(details={**closing.details, TAKEN_BACK: True})
 
 
-def details_of(text: str) -> dict[str, Any]:
-    """Return the details of an event that the file has as JSON; none where they are damaged."""
+def parse_details(text: str) -> dict[str, Any]:
+    """Return the details of an event from their JSON; empty if they are damaged."""
     try:
-        found = json.loads(text)
+        details = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return details if isinstance(details, dict) else {}

@@ -1,7 +1,7 @@
 """The types that travel from the sampler to the views.
 
-A source gives readings, the sampler joins them into a `Tick`, the ring stores it, and a view
-gets a `Frame`. Live, recorded, replayed and simulated data are all frames.
+A source returns readings, the sampler joins them into a `Tick`, the ring stores it, and a view gets a `Frame`. Live,
+recorded, replayed and simulated data are all frames.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gpumon.model.run import About
 
 TRAINING = "train"
-"""The phase that is training itself: what any epoch is in, unless the training says otherwise."""
+"""The training phase itself, which every epoch is in unless the training says otherwise."""
 EVALUATION = frozenset(
     ("validate", "validation", "valid", "val", "evaluate", "evaluation", "eval", "test", "testing", "predict", "sanity")
 )
-"""Phases whose steps are no steps of training, whatever else an epoch has."""
+"""Phases whose steps do not count as training steps."""
 
 
 class RunState(IntEnum):
@@ -34,26 +34,27 @@ class RunState(IntEnum):
     FINISHED = 1
     FAILED = 2  # its own code raised
     DIED = 3  # the process exited without reporting: killed, or out of memory
-    INTERRUPTED = 4  # stopped by the user: Ctrl-C, SIGINT, the stop button of a notebook
-    STOPPED = 5  # ended before its end without a failure: a pruned trial, `run.stop()`, a loop that was left
+    INTERRUPTED = 4  # by the user: Ctrl-C, SIGINT, a notebook's stop button
+    STOPPED = 5  # ended early without a failure: a pruned trial, `run.stop()`, a loop that was left
 
 
-ENDED_BADLY = (RunState.FAILED, RunState.DIED)  # otherwise than their users wanted
+ENDED_BADLY = (RunState.FAILED, RunState.DIED)
+"""States of runs that ended in a way their users did not want."""
 
 
 class FrameworkMemory(NamedTuple):
-    """Device memory as a training's framework reports it: bytes, and counts since its process began."""
+    """Device memory as the framework of a training reports it: bytes, and counts since its process started."""
 
     allocated: float = NAN
     """In live tensors."""
     reserved: float = NAN
-    """Taken from the driver: live tensors and the allocator's cache."""
+    """Allocated from the driver: live tensors and the allocator's cache."""
     peak: float = NAN
-    """The most that was allocated, since the process began or since the user reset it."""
+    """Maximum of `allocated` since the process started, or since the user reset it."""
     active: float = NAN
-    """Live, or freed and still in use by a stream."""
+    """Live, or freed and still used by a stream."""
     inactive_split: float = NAN
-    """Free parts of blocks of which another part is live: they cannot be given back to the driver."""
+    """Free parts of blocks with another live part, which cannot be returned to the driver."""
     requested: float = NAN
     """Bytes requested, before the allocator rounded them up."""
     retries: float = NAN
@@ -61,11 +62,11 @@ class FrameworkMemory(NamedTuple):
     ooms: float = NAN
     """Out-of-memory errors."""
     largest_free: float = NAN
-    """The largest free block of its pool; told by JAX, of later versions."""
+    """The largest free block of the pool; only newer versions of JAX report it."""
 
 
 class Run(NamedTuple):
-    """A training process as its board shows it; a distributed run has one for each rank."""
+    """A training process as published on its board; a distributed run has one per rank."""
 
     key: str
     """Unique among all processes: the board's name."""
@@ -79,54 +80,54 @@ class Run(NamedTuple):
     world_size: int = 1
     framework: str = ""
     epochs: int = 0
-    """Epochs planned; 0 when not told."""
+    """Planned epochs; 0 if unknown."""
     first_epoch: int = 0
     """Number of the first epoch of this process, as the training counts; more than `base` after a resume."""
     base: int = 0
-    """Where the training's framework begins to count epochs: 0 or 1."""
+    """Number of the first epoch in the framework's counting: 0 or 1."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the devices it trains on."""
+    """UUIDs of the devices on which it trains."""
     started: float = NAN
     """Seconds since 1970."""
     state: RunState = RunState.RUNNING
     epoch: int = -1
-    """-1 before the first."""
+    """-1 before the first epoch."""
     step: int = 0
     phase: str = ""
     epoch_started: float = NAN
     """Seconds since 1970."""
     updated: float = NAN
-    """Seconds since 1970; when the process last wrote its board."""
+    """Seconds since 1970 at which the process last wrote its board."""
     wait: float = NAN
-    """Seconds spent waiting for data since the run began; NaN where nobody has measured it, or it cannot be told."""
+    """Seconds spent waiting for data since the run began; NaN if nothing measures it, or it is unknown."""
     memory: FrameworkMemory = FrameworkMemory()
-    """Over all its devices."""
+    """Sum over its devices."""
     metrics: Mapping[str, float] = {}
-    """Values that the training logged last, by name; a NaN is a logged NaN."""
+    """The values that the training logged last, by name; NaN if it logged NaN."""
     lost_events: int = 0
-    """Boundaries that were overwritten before anybody read them."""
+    """Boundaries that were overwritten before they were read."""
     facts: RunFacts = RunFacts()
-    """Properties that the training reports, such as its batch size: `run_facts` has the table."""
+    """Properties that the training reports, such as its batch size; see `run.RUN_FACTS`."""
 
     @property
     def epoch_text(self) -> str:
-        """The epoch for people, such as `7 (8/90)`; see `units.epoch`."""
+        """The epoch as text, such as `7 (8/90)`; see `units.epoch`."""
         return units.epoch(self.epoch, self.epochs, self.base)
 
     @property
     def step_text(self) -> str:
-        """The step for people, such as `140/300` of a plan; empty before the first where none are planned."""
+        """The step as text, such as `140/300` with a plan; empty before the first step without one."""
         planned = round(self.facts.planned_steps)
         return f"{self.step}/{planned}" if planned else str(self.step or "")
 
     @property
     def resumed(self) -> bool:
-        """Whether it continues what an earlier process began, as far as its first epoch shows."""
+        """Whether its first epoch shows that it continues an earlier process."""
         return self.first_epoch > self.base
 
 
 class Mark(IntEnum):
-    """The kinds of boundaries."""
+    """Kinds of boundaries."""
 
     EPOCH_BEGIN = 1
     EPOCH_END = 2
@@ -135,49 +136,49 @@ class Mark(IntEnum):
     RUN_END = 5
     RUN_BEGIN = 6
     OUT_OF_MEMORY = 7
-    LOG = 8  # numbers that belong to an epoch that is over
-    EPOCH_ABORTED = 9  # the open epoch is over before its end; or the one that was over last was none
-    STEPS = 10  # a row of steps of a run without epochs is over
+    LOG = 8  # values that belong to an epoch that has ended
+    EPOCH_ABORTED = 9  # the open epoch ends early; without an open epoch, the last one was aborted
+    STEPS = 10  # a row of steps ends, in a run without epochs
 
 
 class Boundary(NamedTuple):
-    """An exact moment in a run, taken in the training process itself."""
+    """An exact point in a run, recorded by the training process itself."""
 
     run: str
     """Key of the run."""
     number: int
-    """Counts the boundaries of a board from 1, so that a reader sees what it missed."""
+    """Counts the boundaries of a board from 1, which shows a reader what it missed."""
     mark: Mark
     epoch: int
     step: int
     phase: str
-    """The phase from here on."""
+    """The phase from this boundary on."""
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC of the machine."""
+    """ns of CLOCK_MONOTONIC."""
     time_ns: int
     """ns since 1970."""
     wait: float = NAN
-    """Seconds waited for data since the run began, as far as it was measured: 0 while nobody has measured it, NaN
-    where it cannot be told. `waited_between` gives the difference of two."""
+    """Seconds waited for data since the run began, as far as measured: 0 while nothing has measured it, NaN if it is
+    unknown. `wait_between` returns the difference of two boundaries."""
     asked: float = NAN
     free: float = NAN
-    """Of OUT_OF_MEMORY, bytes: what the allocation asked for, and what the device had."""
+    """For OUT_OF_MEMORY: bytes that the allocation requested, and bytes that the device had free."""
     metrics: Mapping[str, float] = {}
-    """Of EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: what was logged in this epoch. In the ledger all; in the ring and
-    in recordings those that nothing logged later had replaced by the frame in which the boundary is."""
+    """For EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: what was logged in this epoch. The ledger has all of it; ring and
+    recordings have what was still the latest value when the frame was made."""
     peak: float = NAN
-    """The framework's own peak of live tensors until then: bytes, over all devices of the process; NaN where it was
-    not read, or the framework has not come up on a device yet. Risen since the boundary before, it is the peak between
-    the two; else that was at most so much. Fallen, the training has reset it. In the ledger, not in the ring."""
+    """The framework's peak of live tensors so far: bytes, over all devices of the process; NaN if it was not read, or
+    the framework does not use a device yet. If it has risen since the boundary before, it is the peak between the two;
+    if not, that peak was not higher; if it has fallen, the training has reset it. In the ledger, not in the ring."""
     of_step: int = 0
-    """Of LOG, where it is not 0: the step to which its metrics belong, in a training without epochs, whose row is
-    over. In the ledger, not in the ring."""
+    """For LOG, if not 0: the step to which its metrics belong, in a training without epochs, whose row has ended. In
+    the ledger, not in the ring."""
 
 
-def waited_between(before: float, after: float) -> float:
-    """Return the seconds waited for data between two boundaries, by the `wait` of both; NaN where nobody measured.
+def wait_between(before: float, after: float) -> float:
+    """Return the seconds waited between two boundaries from their `wait`; NaN if nothing measured it.
 
-    Whoever measures a wait adds something, if only nanoseconds: the same number twice says that nobody did.
+    Any measurement adds at least nanoseconds, so two equal numbers mean that nothing measured.
     """
     return after - before if after > before else NAN
 
@@ -190,40 +191,40 @@ class Sample(NamedTuple):
     values: Sequence[float]
     """In the order of `GPU_METRICS`."""
     run: str = ""
-    """Key of the run in force on this device, or empty."""
+    """Key of the run on this device; empty without one."""
     age: float = 0.0
-    """Seconds since the values were true; more than 0 when the device is stale."""
+    """Seconds since the values were true; more than 0 if the device is stale."""
     monotonic_ns: int = 0
-    """ns, CLOCK_MONOTONIC: when the gauges were read; 0 where only the tick's own time is known."""
+    """ns of CLOCK_MONOTONIC when the gauges were read; 0 if only the time of the tick is known."""
     counters_monotonic_ns: int = 0
-    """ns, CLOCK_MONOTONIC: when the counters held their values, by the driver's own stamp; 0: as the gauges."""
+    """ns of CLOCK_MONOTONIC when the counters had their values, from the driver's timestamp; 0 if as the gauges."""
     unanswered: float = NAN
-    """Seconds since its driver was asked, where it has not answered; NaN where that is not known. Its `age` is more."""
+    """Seconds since the pending driver call was started; NaN if unknown. Its `age` is longer."""
 
     @property
     def reason(self) -> str:
-        """Why there are no values, for people."""
-        is_part = self.state is Availability.LOST and self.device.is_instance
-        return "the driver lost this MIG instance" if is_part else self.state.reason
+        """Why there are no values, as text."""
+        is_lost_instance = self.state is Availability.LOST and self.device.is_instance
+        return "the driver lost this MIG instance" if is_lost_instance else self.state.reason
 
     def value(self, metric: str) -> float:
-        """The value of a metric by its name, such as `gpu.power`."""
+        """Return the value of a metric by its name, such as `gpu.power`."""
         return self.values[GPU_INDEX[metric]]
 
 
 class XidEvent(NamedTuple):
-    """An XID error, as the driver reported it; `gpumon.model.xids` has the codes."""
+    """An XID error reported by the driver; `gpumon.model.xids` has the codes."""
 
     uuid: str
     code: int
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC: when the report came; drivers give no time of their own."""
+    """ns of CLOCK_MONOTONIC when the report arrived; drivers give no time."""
     time_ns: int
-    """ns since 1970, of the same moment."""
+    """ns since 1970, of the same time."""
 
 
 class Tick(NamedTuple):
-    """One round of sampling, as the sampler hands it to the ring."""
+    """One round of sampling, as the sampler passes it to the ring."""
 
     monotonic_ns: int
     time_ns: int
@@ -237,28 +238,27 @@ class Tick(NamedTuple):
     driver: Driver = Driver()
     hostname: str = ""
     interval_ns: int = 0
-    """ns between ticks as planned."""
+    """Planned ns between ticks."""
     sample_duration_ns: int = 0
-    """ns that taking this sample took."""
+    """ns that sampling took."""
     skipped_ticks: int = 0
-    """Ticks skipped since the daemon started, because one before them took too long."""
+    """Ticks skipped since the daemon started, because an earlier one took too long."""
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
-    """The driver's own utilization samples that are new, by UUID: (ns, CLOCK_MONOTONIC; ratio), oldest first.
-    Not stored in the ring."""
+    """New utilization samples of the driver by UUID: (ns of CLOCK_MONOTONIC, ratio), oldest first. Not in the ring."""
     withdrawn: Sequence[str] = ()
-    """Keys of runs that were taken back, because another run tells more of the same. Not stored in the ring."""
+    """Keys of runs that are withdrawn, because another run reports more of the same training. Not in the ring."""
     about: Mapping[str, "About"] = {}
-    """Particulars of runs, by key. Not stored in the ring: the ledger has them."""
+    """Metadata of runs by key. Not in the ring, but in the ledger."""
     unread: int = 0
     """Trainings whose boards were not read, because their users have too many."""
     dropped: int = 0
-    """Processes that are not here: of a recorded frame, those for which it had no room."""
+    """Processes for which a recorded frame had no room."""
     xids: Sequence[XidEvent] = ()
-    """XID errors since the tick before, in their order. Not stored in the ring: the event log has them."""
+    """XID errors since the last tick, in order. Not in the ring, but in the event log."""
 
 
 class Parts(Protocol):
-    """The stored parts of a frame, decoded when they are asked for."""
+    """The stored parts of a frame, decoded on demand."""
 
     def samples(self) -> tuple[Sample, ...]: ...
     def host(self) -> tuple[float, ...]: ...
@@ -268,10 +268,10 @@ class Parts(Protocol):
 
 
 class Frame:
-    """One tick as views see it: immutable, and each part is decoded on its first use.
+    """One tick as views see it: immutable; each part is decoded on first use.
 
-    A frame is what `RingReader` gives. Its numbers are those of the `Tick` that was stored; of one that is not full,
-    gauges have seven digits.
+    `RingReader` returns frames. Their numbers are those of the stored `Tick`; in a frame that is not full, gauges have
+    seven digits.
     """
 
     __slots__ = (
@@ -294,24 +294,24 @@ class Frame:
         is_full: bool = True,
     ) -> None:
         self.number = number
-        """Counts from 1 and never goes back as long as a ring's history goes on."""
+        """Counts from 1, and never goes back during the history of a ring."""
         self.monotonic_ns = monotonic_ns
-        """ns of CLOCK_MONOTONIC when the sample was taken; a recording keeps its own spacing."""
+        """ns of CLOCK_MONOTONIC when the sample was taken; for a recording, its own spacing."""
         self.time = time_ns / 1e9
-        """Seconds since 1970 when the sample was taken; of a recording, its own time."""
+        """Seconds since 1970 when the sample was taken; for a recording, its own time."""
         self.interval = interval
-        """Seconds between ticks as planned."""
+        """Planned seconds between ticks."""
         self.sample_duration = sample_duration
-        """Seconds that taking this sample took."""
+        """Seconds that sampling took."""
         self.skipped_ticks = skipped_ticks
         """Ticks skipped since the daemon started."""
         self.dropped = dropped
-        """Processes that had no room in this frame."""
+        """Processes for which this frame had no room."""
         self.dropped_runs = dropped_runs
-        """Runs that had no room in this frame, or whose boards were not read."""
+        """Runs for which this frame had no room, or whose boards were not read."""
         self.is_full = is_full
-        """Whether it has processes and runs: of all but the last minutes the ring keeps values and boundaries only.
-        Where it is false nothing is known of processes, and `runs` has those that began or ended with this frame."""
+        """Whether it has processes and runs: except for the last minutes, the ring keeps only values and boundaries.
+        If false, the processes are unknown, and `runs` has those that began or ended with this frame."""
         self._parts = parts
         self._samples: tuple[Sample, ...] | None = None
         self._host: tuple[float, ...] | None = None
@@ -321,14 +321,14 @@ class Frame:
 
     @property
     def left_out(self) -> str:
-        """The number of runs and processes without room in this frame, for people; empty if it has everything."""
+        """The number of runs and processes for which this frame had no room, as text; empty if it has all."""
         counts = (self.dropped_runs, "run"), (self.dropped, "process")
         parts = [units.counted(number, what) for number, what in counts if number]
         return f"{' and '.join(parts)} more than there is room for" if parts else ""
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """One for each device that has a row, in the order of `by_number`."""
+        """One sample per device with a row, in the order of `by_number`."""
         if self._samples is None:
             self._samples = self._parts.samples()
         return self._samples
@@ -342,28 +342,28 @@ class Frame:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """Processes on devices, by device memory, the largest first; none where the frame is not full."""
+        """Processes on devices, the largest device memory first; empty if the frame is not full."""
         if self._processes is None:
             self._processes = self._parts.processes()
         return self._processes
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Every training that publishes a board, running or just ended; see `is_full`."""
+        """All trainings with a board, running or recently ended; see `is_full`."""
         if self._runs is None:
             self._runs = self._parts.runs()
         return self._runs
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Boundaries that became known with this frame; their own times may lie before it."""
+        """Boundaries that became known with this frame; their own times may be earlier."""
         if self._boundaries is None:
             self._boundaries = self._parts.boundaries()
         return self._boundaries
 
 
 class _NoParts:
-    """The parts of a frame in which nothing is known."""
+    """The parts of an empty frame."""
 
     def samples(self) -> tuple[Sample, ...]:
         return ()
@@ -381,8 +381,8 @@ class _NoParts:
         return ()
 
 
-def nothing(monotonic_ns: int, time_ns: int) -> Frame:
-    """A frame in which nothing is known."""
+def empty_frame(monotonic_ns: int, time_ns: int) -> Frame:
+    """Return a frame without any values."""
     return Frame(
         number=0,
         monotonic_ns=monotonic_ns,

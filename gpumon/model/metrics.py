@@ -1,10 +1,10 @@
-"""The one table of metrics.
+"""The table of metrics.
 
-Ring layout, columns, charts, JSON keys and documentation derive from `METRICS`; nothing else
-names a unit, a title or a threshold. Order is the order in the ring: append, do not insert.
+Ring layout, columns, charts, JSON keys and documentation derive from `METRICS`; nothing else defines a unit, a title or
+a threshold. The order is that in the ring: append, do not insert.
 
-Values are in base units: ratios 0 to 1, bytes, watts, joules, °C, hertz, seconds. A missing
-value is NaN; why it is missing is an `Availability`.
+Values are in base units: ratios 0 to 1, bytes, watts, joules, °C, hertz, seconds. A missing value is NaN; an
+`Availability` says why it is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Unit(Enum):
-    """A base unit; `units` turns a number of it into text."""
+    """A base unit; `units` converts its numbers to text."""
 
     RATIO = "ratio"
     BYTES = "bytes"
@@ -33,7 +33,7 @@ class Kind(Enum):
     """Behavior of a metric over time."""
 
     GAUGE = "gauge"
-    COUNTER = "counter"  # only grows, until the driver is reloaded; charts show its rate
+    COUNTER = "counter"  # only grows until the driver is reloaded; charts show its rate
 
 
 class Scope(Enum):
@@ -44,40 +44,40 @@ class Scope(Enum):
 
 
 class Availability(IntEnum):
-    """Whether a value can be had, and if not, why. The number is stored in the ring."""
+    """Whether a value is available, and if not, why. The number is stored in the ring."""
 
-    ABSENT = 0  # nothing has this row now
+    ABSENT = 0  # no device uses this row now
     OK = 1
     NOT_SUPPORTED = 2  # this card or driver does not have it
     NO_PERMISSION = 3
     NO_DRIVER = 4
     LOST = 5  # the GPU fell off the bus, or the driver lost it
-    STALE = 6  # a call has not come back; the values are the last ones known
-    FAILED = 7  # the driver answered with an error of another kind
+    STALE = 6  # a driver call has not returned; the values are the last known ones
+    FAILED = 7  # the driver returned another error
     NOT_RECORDED = 8  # a recording does not have it; the GPU itself may
-    UNRELIABLE = 9  # the driver answered, too late or too seldom for its number to mean anything
-    RESET_REQUIRED = 10  # the GPU does nothing more until it is reset
-    ASLEEP = 11  # the system has powered it down; a question to its driver would wake it
-    SWITCHED_OFF = 12  # whoever runs gpumon does not want it read
-    TOO_EARLY = 13  # a mean between two samples, of which the first one was just taken
-    SHARED_WITH_HOST = 14  # memory of a chip that has none of its own: that of the host
-    IN_MIG_MODE = 15  # how busy it is: the driver says it neither of a GPU in MIG mode nor of an instance
-    OF_WHOLE_GPU = 16  # not an instance's own: its GPU has one power draw, one temperature, one link
-    OF_INSTANCES = 17  # what a GPU in MIG mode does not have itself
+    UNRELIABLE = 9  # the driver's number is too late, too rare or impossible
+    RESET_REQUIRED = 10  # the GPU does nothing until it is reset
+    ASLEEP = 11  # powered down by the system; a driver call would wake it
+    SWITCHED_OFF = 12  # disabled by an option
+    TOO_EARLY = 13  # a mean between two samples, of which only the first has been taken
+    SHARED_WITH_HOST = 14  # memory of a chip that uses the host's
+    IN_MIG_MODE = 15  # utilization, which the driver reports neither for a GPU in MIG mode nor for its instances
+    OF_WHOLE_GPU = 16  # not reported for an instance: its GPU has one power draw, one temperature, one link
+    OF_INSTANCES = 17  # reported only for the instances of a GPU in MIG mode
 
     @property
     def title(self) -> str:
-        """Its name for people, in words: `no driver`."""
+        """Its name as words: `no driver`."""
         return self.name.lower().replace("_", " ")
 
     @property
     def reason(self) -> str:
-        """For people, after "not available: "."""
+        """Text that follows "not available: "."""
         return _REASONS[self]
 
     @classmethod
     def _missing_(cls, value: object) -> Availability | None:
-        """A number of a later version is an error of another kind."""
+        """Treat a number from a later version as another error."""
         return cls.FAILED if isinstance(value, int) and value >= 0 else None
 
 
@@ -114,15 +114,15 @@ class Metric(NamedTuple):
     """A table heading of at most 6 letters."""
     unit: Unit
     help: str
-    """One sentence: what it tells, and what it does not."""
+    """One sentence: what it means, and what it does not."""
     kind: Kind = Kind.GAUGE
     limit: str = ""
-    """The metric that is this one's full scale, for bars and axes."""
+    """The metric that is the full scale of this one, for bars and axes."""
     warn: float = float("inf")
-    """From here on people should look; of `limit` where there is one, else in the unit."""
+    """Warning threshold, as a fraction of `limit` if there is one, else in the unit; so is `critical`."""
     critical: float = float("inf")
     most: float = float("inf")
-    """In the unit: no card comes near it, so a number beyond is none, whatever a driver says."""
+    """Largest plausible value in the unit; a driver's number beyond it is rejected."""
 
     @property
     def scope(self) -> Scope:
@@ -135,10 +135,10 @@ class Metric(NamedTuple):
 
 
 IDLE = 0.05
-"""Below this utilization a GPU does nothing: in every view, and in the ledger's idle share."""
+"""Utilization below which a GPU is idle: in every view, and in the ledger's idle share."""
 
 _C = Kind.COUNTER
-# Far beyond what cards have: 1.4 kW, 14 GHz of GDDR7, generation 6 and 32 lanes. What glitches is mostly further out.
+# Far beyond real cards: 1.4 kW, 14 GHz of GDDR7, generation 6 and 32 lanes. Most glitches are even larger.
 _HOTTEST, _KILOWATTS, _NEWEST_PCIE, _WIDEST_PCIE = 250.0, 10e3, 15.0, 64.0
 
 # name, title, column, unit, help, kind
@@ -298,12 +298,12 @@ GPU_METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
-"""Metrics that no driver reports: the sampler derives them from boards of trainings and the driver's processes."""
+"""Metrics that no driver reports: the sampler derives them from training boards and the driver's processes."""
 FROM_DRIVERS = tuple(metric.name for metric in GPU_METRICS if metric.name not in FROM_TRAININGS)
-"""Metrics that a source can give; it gives a reason for each that a device lacks."""
+"""Metrics that a source can have; it gives a reason for each one that a device lacks."""
 
 PROCESSES = "gpu.processes"
-"""Not a metric: the key in `Device.missing` under which a process list that cannot be read gives its reason."""
+"""Not a metric: the key in `Device.missing` with the reason why the list of processes cannot be read."""
 
 HOST_METRICS: tuple[Metric, ...] = (
     Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO,
@@ -326,11 +326,11 @@ METRICS: tuple[Metric, ...] = GPU_METRICS + HOST_METRICS
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
 GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRICS)}
-"""Place of a metric in a device's list of values."""
+"""Index of a metric in a device's list of values."""
 HOST_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(HOST_METRICS)}
 
 PCIE_LINK = ("gpu.pcie_generation", "gpu.pcie_width")
-"""The metrics by which a PCIe link is judged."""
+"""Metrics that show the quality of a PCIe link."""
 
 
 _GPM = "Hopper or newer, and GPM in a driver of 525 or newer"
@@ -393,16 +393,16 @@ NEEDS: Mapping[str, str] = {
     ),
     "gpu.mig_instances": "a GPU with MIG",
 }
-"""Requirements for a GPU to have a metric, by its name; nearly every card has the metrics that are not here."""
+"""Requirements of a metric for the GPU or driver by name; nearly every card has the metrics that are not here."""
 
 
 def why_missing(metric: str, why: Availability) -> str:
-    """Return why a GPU lacks a metric and, where it does not report it, what that needs."""
+    """Return why a GPU lacks a metric and, if it is not supported, what it needs."""
     need = NEEDS.get(metric, "") if why is Availability.NOT_SUPPORTED else ""
     return f"{why.reason} (needs {need})" if need else why.reason
 
 
 def title_within(metric: str) -> str:
-    """Title of a metric within a sentence: `corrected ECC errors`, `PCIe width`; else its name in words."""
+    """Return the title of a metric within a sentence: `corrected ECC errors`, `PCIe width`; else its name in words."""
     title = BY_NAME[metric].title if metric in BY_NAME else metric.removeprefix("gpu.").replace("_", " ")
     return title[:1].lower() + title[1:] if title[1:2].islower() else title

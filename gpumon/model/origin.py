@@ -1,31 +1,31 @@
-"""Where numbers come from: the source, its driver, and what it is able to give."""
+"""Where values come from: the source, its driver, and its capabilities."""
 
 from enum import Flag, auto
 from typing import NamedTuple
 
 
 class Driver(NamedTuple):
-    """The driver, once it has answered."""
+    """The driver; empty before it has answered."""
 
     version: str = ""
     runtime: str = ""
-    """The newest programming interface that it runs, with its version: `CUDA 13.0`, `ROCm 7.0`."""
+    """The newest programming interface that it supports, with its version: `CUDA 13.0`, `ROCm 7.0`."""
 
     def version_of(self, runtime: str) -> str:
-        """The version of this programming interface; empty where the driver is another's."""
+        """Return the version of a programming interface; empty if the driver has another one."""
         name, _, version = self.runtime.partition(" ")
         return version if name == runtime else ""
 
 
 class Capability(Flag):
-    """Properties of a source, for those who must know: they ask these, never its name."""
+    """Properties of a source. Code decides by these, never by the source's name."""
 
     LIVE = auto()
-    """Reads hardware of this machine: its host, its processes and its ledger belong to it."""
+    """Reads hardware of this machine: its host, processes and ledger belong to it."""
     PROCESSES = auto()
-    """Knows which processes are on a device."""
+    """Knows the processes on a device."""
     NOW = auto()
-    """Stamps readings with this machine's clock; without it they keep times of their own, as a recording's do."""
+    """Uses this machine's clock; other sources have their own times, such as a recording."""
 
 
 HARDWARE = Capability.LIVE | Capability.PROCESSES | Capability.NOW
@@ -34,29 +34,29 @@ RECORDED = Capability(0)
 
 
 class Origin(NamedTuple):
-    """Where the numbers come from; views show `label` on every screen."""
+    """Where values come from; views show `label` on every screen."""
 
     source: str
-    """The source's name, such as `nvml`; programs read it, and nothing here decides by it."""
+    """Name of the source, such as `nvml`, for programs; no code decides by it."""
     label: str = ""
     """Empty for live hardware, else such as `SIMULATED` or `REPLAY file.csv.gz ×10`."""
     problem: str = ""
-    """Why no GPU can be read, and what to do, in one line; empty when all is well."""
+    """Why no GPU can be read, and what to do, in one line; empty if all is well."""
     ended: bool = False
-    """Whether a recording has been played to its end: its last values stand still, and nothing here is live."""
+    """Whether a recording has been played to its end: the last values are shown, and nothing is live."""
     capabilities: Capability = HARDWARE
     parts: tuple["SourceInfo", ...] = ()
-    """Where several sources are combined, each of them; else empty."""
+    """Each source of a combined one; else empty."""
     notice: str = ""
-    """Processes that cannot be seen where the daemon runs, and why, in one sentence; empty where all can be."""
+    """Which processes the daemon cannot see, and why, in one sentence; empty if it sees all."""
     unanswered: float = 0.0
-    """Whole seconds for which a driver has not answered the question for its GPUs, while none is known; else 0."""
+    """Whole seconds that the driver has not answered the scan for its GPUs, while none is known; else 0."""
     speed: float = 1.0
-    """Seconds of a recording that pass in one second; 1 for everything else."""
+    """Recorded seconds that are played per second; 1 for everything else."""
 
 
 class SourceInfo(NamedTuple):
-    """One of several sources: its own origin and driver."""
+    """One of several combined sources: its own origin and driver."""
 
     origin: Origin
     driver: Driver = Driver()

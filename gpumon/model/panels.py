@@ -1,4 +1,4 @@
-"""The charts, as data: a row here is a chart in every view."""
+"""The charts as data: each row is a chart in every view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Panel(NamedTuple):
 
     metric: Metric
     full_scale: float = float("nan")
-    """Top of the axis where it is known beforehand; else the metric's limit, else the data's own."""
+    """Top of the axis if known beforehand; else the metric's limit, or the maximum of the data."""
 
     @property
     def title(self) -> str:
@@ -20,7 +20,7 @@ class Panel(NamedTuple):
 
     @property
     def is_rate(self) -> bool:
-        """A counter is drawn as its rate."""
+        """Whether the chart shows the rate of a counter."""
         return self.metric.kind is Kind.COUNTER
 
 

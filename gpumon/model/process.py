@@ -1,4 +1,4 @@
-"""A process on a GPU, as frames have it."""
+"""A process on a GPU, as part of a frame."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from gpumon.common.numbers import NAN
 
 
 class Process(NamedTuple):
-    """A process that holds memory on a device. NaN where the driver does not tell."""
+    """A process that holds memory on a device. NaN for what the driver does not report."""
 
     pid: int
     uuid: str
@@ -19,27 +19,27 @@ class Process(NamedTuple):
     memory_used: float = NAN
     """Device memory, bytes."""
     sm_utilization: float = NAN
-    """Share of time in which kernels of this process ran, ratio."""
+    """Share of time in which kernels of this process ran."""
     memory_utilization: float = NAN
     cpu_utilization: float = NAN
-    """CPU time per second: 2.5 is two and a half cores."""
+    """CPU seconds per second: 2.5 is two and a half cores."""
     host_memory: float = NAN
-    """Resident set, bytes."""
+    """Resident set in bytes."""
     run: str = ""
-    """Key of the `Run` it publishes, or empty."""
+    """Key of the `Run` that it publishes; empty without one."""
     encoder_utilization: float = NAN
-    """Share of time in which the video encoder worked for this process, ratio."""
+    """Share of time in which the video encoder worked for this process."""
     decoder_utilization: float = NAN
     container: str = ""
-    """Its container, such as `docker 3f2a9c1b04de`; empty where it is in none, or that is not known."""
+    """Its container, such as `docker 3f2a9c1b04de`; empty if there is none or it is unknown."""
     pod: str = ""
-    """UID of its Kubernetes pod and, behind a space, `namespace/name` where that is known; or empty (`pod_parts`)."""
+    """UID of its Kubernetes pod, then a space and `namespace/name` if known; or empty (`pod_parts`)."""
     job: str = ""
-    """Number of its Slurm job, or empty."""
+    """Its Slurm job id; or empty."""
 
 
 def pod_parts(pod: str) -> tuple[str, str]:
-    """Return the UID of a pod and its `namespace/name`, from the text of a `Process`; each is empty where unknown.
+    """Return the UID of a pod and its `namespace/name` from the text of a `Process`; each is empty if unknown.
 
     >>> pod_parts("0a1b2c3d-1111-2222-3333-444455556666 ml/train-0")
     ('0a1b2c3d-1111-2222-3333-444455556666', 'ml/train-0')

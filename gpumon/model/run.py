@@ -1,7 +1,7 @@
-"""Particulars of a run: its parameters, the program it runs, notes and tags.
+"""Metadata of a run (parameters, program, notes, tags), and facts that a training reports.
 
-The training writes it into its board as JSON, within `ROOM`; the daemon reads it, and keeps it in the ledger. The
-bounds of both stand here once: the writer keeps them so that it always fits, the reader because every byte may be
+The training writes its metadata to its board as JSON within `ROOM`; the daemon reads it and keeps it in the ledger. The
+limits are defined here once: the writer applies them so that it always fits, the reader because all of it may be
 hostile.
 """
 
@@ -24,16 +24,16 @@ MOST_FACTS = 32
 MOST_NOTES = 16
 MOST_TAGS = 16
 CUT = "…"
-"""Ends a text that was longer."""
+"""Appended to a text that was cut."""
 _EXACT = 1 << 53
-"""A whole number beyond it is a text: not every reader of JSON has more digits."""
+"""A larger integer becomes a text, because not every JSON reader is exact beyond it."""
 
 Parameter = str | int | float | bool | None
-"""A value as it is kept; a number is finite."""
+"""A stored value; a float is finite."""
 
 
 class Note(NamedTuple):
-    """A line that somebody wrote about a run."""
+    """A line that a user wrote about a run."""
 
     time_ns: int
     """ns since 1970."""
@@ -44,9 +44,9 @@ class About(NamedTuple):
     """Parameters, program, notes and tags of one process of a run."""
 
     config: Mapping[str, Parameter] = {}
-    """Parameters that the training was given, by name; a part of another has a name with a dot."""
+    """Parameters of the training by name; nested names have dots."""
     program: Mapping[str, Parameter] = {}
-    """Facts that gpumon found by itself: script, commit, versions."""
+    """What gpumon found out by itself: script, commit, versions."""
     notes: tuple[Note, ...] = ()
     """Oldest first."""
     tags: tuple[str, ...] = ()
@@ -54,17 +54,17 @@ class About(NamedTuple):
     """Parameters and notes for which there was no room."""
 
 
-NOTHING_TOLD = About()
+NO_METADATA = About()
 
 
 def bounded_text(text: str, length: int) -> str:
-    """`text`, harmless and on one line; one of more than `length` characters ends with a mark."""
-    found = clean(text, length + 1)
-    return found if len(found) <= length else found[: length - 1] + CUT
+    """Return `text` cleaned and on one line; one of more than `length` characters is cut and ends with `CUT`."""
+    cleaned = clean(text, length + 1)
+    return cleaned if len(cleaned) <= length else cleaned[: length - 1] + CUT
 
 
 def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
-    """`value` within bounds: a number that JSON has not, or anything else, is a text."""
+    """Return `value` within the limits: a number that JSON does not have, or any other object, becomes a text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -72,13 +72,13 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
     if isinstance(value, int) and -_EXACT <= value <= _EXACT:
         return int(value)
     if isinstance(value, int):
-        return bounded_text(hex(value), length)  # in decimal, Python takes the square of its digits in time
+        return bounded_text(hex(value), length)  # decimal conversion takes quadratic time in Python
     return bounded_text(value if isinstance(value, str) else str(value), length)
 
 
 def encode_about(about: About) -> tuple[bytes, About]:
-    """The JSON of `about`, and as much of it as has room: the oldest notes and the last parameters are left out."""
-    about = about._replace(program=_parameters(about.program, MOST_FACTS))  # names of files may be no UTF-8
+    """Return the JSON of `about`, and what fits of it: the oldest notes and the last parameters are omitted."""
+    about = about._replace(program=_parameters(about.program, MOST_FACTS))  # file names may be invalid UTF-8
     config = dict(islice(about.config.items(), MOST_PARAMETERS))
     notes = about.notes[-MOST_NOTES:]
     omitted = about.omitted + len(about.config) - len(config) + len(about.notes) - len(notes)
@@ -95,100 +95,100 @@ def encode_about(about: About) -> tuple[bytes, About]:
 
 
 def decode_about(text: bytes) -> About:
-    """Particulars in a board's text; anything in it that is of the wrong type or size reads as if it were absent."""
+    """Parse the metadata in a board's text; anything with a wrong type or size counts as absent."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        return NOTHING_TOLD
-    if not isinstance(found, dict):
-        return NOTHING_TOLD
-    notes = found.get("notes")
-    tags = found.get("tags")
-    omitted = found.get("omitted")
+        return NO_METADATA
+    if not isinstance(document, dict):
+        return NO_METADATA
+    notes = document.get("notes")
+    tags = document.get("tags")
+    omitted = document.get("omitted")
     return About(
-        config=_parameters(found.get("config"), MOST_PARAMETERS),
-        program=_parameters(found.get("program"), MOST_FACTS),
+        config=_parameters(document.get("config"), MOST_PARAMETERS),
+        program=_parameters(document.get("program"), MOST_FACTS),
         notes=tuple(_notes(notes[:MOST_NOTES] if isinstance(notes, list) else [])),
-        tags=tags_of(tags if isinstance(tags, list) else ()),
+        tags=unique_tags(tags if isinstance(tags, list) else ()),
         omitted=omitted if type(omitted) is int and 0 <= omitted < 1 << 31 else 0,
     )
 
 
-def tags_of(texts: Any) -> tuple[str, ...]:
-    """At most `MOST_TAGS` tags, each once; what is no text, or empty, is none."""
-    known = (bounded_text(text.strip(), TAG_LENGTH) for text in texts if isinstance(text, str) and text.strip())
-    return tuple(islice(dict.fromkeys(known), MOST_TAGS))
+def unique_tags(texts: Any) -> tuple[str, ...]:
+    """Return at most `MOST_TAGS` tags, each once; empty ones and what is no text are dropped."""
+    tags = (bounded_text(text.strip(), TAG_LENGTH) for text in texts if isinstance(text, str) and text.strip())
+    return tuple(islice(dict.fromkeys(tags), MOST_TAGS))
 
 
-def _parameters(found: object, most: int) -> dict[str, Parameter]:
-    if not isinstance(found, dict):
+def _parameters(values: object, most: int) -> dict[str, Parameter]:
+    if not isinstance(values, dict):
         return {}
     return {
         bounded_text(name, NAME_LENGTH): bounded_value(value)
-        for name, value in islice(found.items(), most)
+        for name, value in islice(values.items(), most)
         if value is None or isinstance(value, str | int | float)
     }
 
 
-def _notes(found: list[Any]) -> list[Note]:
+def _notes(entries: list[Any]) -> list[Note]:
     return [
-        Note(one[0], bounded_text(one[1], NOTE_LENGTH))
-        for one in found
-        if isinstance(one, list)
-        and len(one) == 2
-        and type(one[0]) is int
-        and 0 <= one[0] < 1 << 63
-        and isinstance(one[1], str)
+        Note(entry[0], bounded_text(entry[1], NOTE_LENGTH))
+        for entry in entries
+        if isinstance(entry, list)
+        and len(entry) == 2
+        and type(entry[0]) is int
+        and 0 <= entry[0] < 1 << 63
+        and isinstance(entry[1], str)
     ]
 
 
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"
-"""Phase of a run whose training may continue, as when a framework validates after it trained: this time is not its."""
+"""Phase between trainings, as when a framework validates after training: this time does not count for the run."""
 SHOWN_FOR = 60.0
 """Seconds for which a run that has ended stays in every view."""
 NEWS_FOR = 600.0
-"""The same of one that ended badly; and for which it is news that a run ran out of memory."""
+"""The same for a run that ended badly; also for how long an out-of-memory error is news."""
 
 
 class RunFacts(NamedTuple):
-    """The facts that a training states of itself; a default is "not told". A float is a number, a str a text."""
+    """Facts that a training reports about itself; a default means "not reported"."""
 
     batch: float = 0.0
-    """Samples of a step, of this rank; in frames the mean of a pass whose last batch is short."""
+    """Samples per step of this rank; in frames the mean of a pass whose last batch is smaller."""
     mean_batch: float = 0.0
-    """The same over a whole pass, where its last batch is short; 0 where it is `batch`."""
+    """The mean over a whole pass if its last batch is smaller; 0 if it equals `batch`."""
     begun: float = 0.0
-    """Seconds of CLOCK_MONOTONIC when the run began, as the head of its board has it; 0 where this is unknown."""
+    """Seconds of CLOCK_MONOTONIC when the run began, as in the header of its board; 0 if unknown."""
     planned_steps: float = 0.0
-    """Steps that the training is to make in all."""
+    """Planned steps in total."""
     cpu_seconds: float = 0.0
-    """CPU time of the process and of those that it started, while the run lasted; told at its end."""
+    """CPU time of the process and its children during the run; reported at its end."""
     job: str = ""
-    """Number of the Slurm job that it runs in, by its own environment."""
+    """Slurm job id from its environment."""
     folded: float = 0.0
-    """Epochs that have no row of their own: so many ended so quickly that they are in that of the one before."""
+    """Epochs without a row of their own: they ended so quickly that they are part of the one before."""
     claimed: float = 0.0
-    """GPUs that it claims and does not have: the driver lists no process of its user there. Told by the sampler."""
+    """GPUs that it claims but does not have, as the driver lists no process of its user there. Set by the sampler."""
 
-    def settled(self) -> "RunFacts":
-        """The facts as frames have them."""
+    def for_frames(self) -> "RunFacts":
+        """Return the facts as they are in frames."""
         return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0)
 
 
 class Fact(NamedTuple):
-    """Bounds of a fact, and where it goes."""
+    """Limits of a fact, and where it is stored."""
 
     name: str
     most: int = LARGEST
-    """The largest number; of a text, its length."""
+    """The largest number, or the longest text."""
     column: str = ""
-    """Of the ledger's table `rank`; empty: it is not kept."""
+    """Column in the ledger's table `rank`; empty if it is not stored."""
     key: str = ""
-    """In JSON; empty: it is not shown."""
+    """Key in JSON; empty if it is not shown."""
 
-    def bounded(self, value: object) -> Any:
-        """A value that anybody may have written, within bounds; the default for one of another kind."""
+    def validate(self, value: object) -> Any:
+        """Return an untrusted value within the limits; the default if it has another type."""
         default = RunFacts._field_defaults[self.name]
         if isinstance(default, str):
             return clean(value, self.most) if isinstance(value, str) else default
@@ -209,27 +209,27 @@ RUN_FACTS: tuple[Fact, ...] = (
 )
 
 
-def read_facts(found: Mapping[str, Any]) -> RunFacts:
-    """The facts in a JSON object or a row by their names; what is not there was not told."""
-    return RunFacts(**{fact.name: fact.bounded(found.get(fact.name)) for fact in RUN_FACTS})
+def read_facts(values: Mapping[str, Any]) -> RunFacts:
+    """Return the facts in a JSON object or a row by their names; missing ones are not reported."""
+    return RunFacts(**{fact.name: fact.validate(values.get(fact.name)) for fact in RUN_FACTS})
 
 
-def facts_of_row(cells: Mapping[str, Any]) -> RunFacts:
-    """The facts in a row of the ledger's table `rank`."""
-    return RunFacts(**{fact.name: fact.bounded(cells.get(fact.column)) for fact in RUN_FACTS if fact.column})
+def facts_from_row(cells: Mapping[str, Any]) -> RunFacts:
+    """Return the facts in a row of the ledger's table `rank`."""
+    return RunFacts(**{fact.name: fact.validate(cells.get(fact.column)) for fact in RUN_FACTS if fact.column})
 
 
-def row_of_facts(facts: RunFacts) -> dict[str, Any]:
-    """Their columns in the ledger's table `rank`; None for what was not told."""
+def facts_to_row(facts: RunFacts) -> dict[str, Any]:
+    """Return the facts by column of the ledger's table `rank`; None if not reported."""
     return {fact.column: getattr(facts, fact.name) or None for fact in RUN_FACTS if fact.column}
 
 
-def facts_as_json(facts: RunFacts) -> dict[str, Any]:
-    """Their keys in JSON; None for what was not told, whole numbers without a dot."""
-    return {fact.key: _plain(getattr(facts, fact.name)) for fact in RUN_FACTS if fact.key}
+def facts_to_json(facts: RunFacts) -> dict[str, Any]:
+    """Return the facts by JSON key; None if not reported, whole numbers without a decimal point."""
+    return {fact.key: _json_value(getattr(facts, fact.name)) for fact in RUN_FACTS if fact.key}
 
 
-def _plain(value: float | str) -> float | str | None:
+def _json_value(value: float | str) -> float | str | None:
     if isinstance(value, str):
         return value or None
     return None if not value else int(value) if math.isfinite(value) and value == int(value) else value

@@ -1,6 +1,6 @@
-"""Numbers into text: the only place where a value in base units meets a person.
+"""Converts numbers to text: the only place where values in base units become readable.
 
-A missing value (NaN) is "–", and so is a measured one that is infinite: no sensor gives that.
+A missing value (NaN) is "–", and so is an infinite measurement, which no sensor returns.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
 AT_MOST, AT_LEAST = "≤", "≥"
-"""Before a value of which only a limit is known."""
+"""Prefix of a value of which only a limit is known."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float, unit: Unit) -> str:
-    """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1.98 GHz`."""
+    """Format a measured value with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1.98 GHz`."""
     return signed(_WRITERS[unit](value)) if math.isfinite(value) else MISSING
 
 
 def signed(text: str) -> str:
-    """`text`, which begins with a number, with a minus sign where Python writes a hyphen: `−0.5`."""
+    """Replace the hyphen at the beginning of a formatted number by a minus sign: `−0.5`."""
     return f"−{text[1:]}" if text.startswith("-") else text
 
 
@@ -38,14 +38,14 @@ def _odd(value: float) -> str:
 
 
 def metric(value: float, of: Metric) -> str:
-    """A value of `of` as people read it; a counter's rate per second."""
+    """Format a value of the metric `of`; for a counter, its rate per second."""
     if of.kind is Kind.COUNTER:
         return rate(value, of.unit)
     return number(value, of.unit)
 
 
 def rate(value: float, unit: Unit) -> str:
-    """`value` units per second: joules become watts, seconds a share, bytes `12 MiB/s`."""
+    """Format `value` units per second: joules become watts, seconds a ratio, bytes `12 MiB/s`."""
     if not math.isfinite(value):
         return MISSING
     if unit is Unit.JOULES:
@@ -56,17 +56,17 @@ def rate(value: float, unit: Unit) -> str:
 
 
 def percent(value: float) -> str:
-    """A ratio without a space, for narrow columns: `97%`."""
+    """Format a ratio without a space, for narrow columns: `97%`."""
     return f"{value * 100:.0f}%" if math.isfinite(value) else MISSING
 
 
 def performance_state(value: float) -> str:
-    """A performance state as drivers write it: `P0` is the fastest."""
+    """Format a performance state as drivers do: `P0` is the fastest."""
     return f"P{value:.0f}" if is_known(value) else MISSING
 
 
 def bytes_binary(value: float) -> str:
-    """`812 MiB`, `72.0 GiB`: three digits, binary steps."""
+    """Format bytes with three digits and binary units: `812 MiB`, `72.0 GiB`."""
     if not math.isfinite(value):
         return MISSING
     step = 0
@@ -77,22 +77,22 @@ def bytes_binary(value: float) -> str:
 
 
 def whole(value: float) -> str:
-    """A bare rounded number, where the heading or a neighbor names the unit: `612`."""
+    """Format a rounded number without a unit, which the heading or a neighbor has: `612`."""
     return f"{value:.0f}" if math.isfinite(value) else MISSING
 
 
 def gibibytes(value: float) -> str:
-    """Bytes as bare GiB with one decimal, where the heading names the unit: `72.0`."""
+    """Format bytes as GiB with one decimal, without the unit, which the heading has: `72.0`."""
     return f"{value / 2**30:.1f}" if math.isfinite(value) else MISSING
 
 
 def counted(number: int, what: str) -> str:
-    """`1 run`, `3,000 processes`."""
+    """Format a number with a noun: `1 run`, `3,000 processes`."""
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def of_total(used: float, total: float) -> str:
-    """Bytes of bytes in one unit, that of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
+    """Format bytes of bytes in the unit of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
     if not math.isfinite(total):
         return bytes_binary(used)
     unit = bytes_binary(total).rpartition(" ")[2]
@@ -101,7 +101,7 @@ def of_total(used: float, total: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`8.0 s`, `12 s`, `3:20`, `1:02:03`, `3 d 4 h`."""
+    """Format a duration: `8.0 s`, `12 s`, `3:20`, `1:02:03`, `3 d 4 h`."""
     if odd := _odd(seconds):
         return odd
     whole = round(seconds)
@@ -115,19 +115,19 @@ def duration(seconds: float) -> str:
 
 
 def brief(seconds: float) -> str:
-    """As `duration`, with thousandths for what takes less than a second: `420 ms`, `8.0 s`."""
+    """Format a duration like `duration`, but below a second in whole milliseconds: `420 ms`, `8.0 s`."""
     return f"{seconds * 1000:.0f} ms" if 0 < seconds < 0.9995 else duration(seconds)
 
 
 def span(seconds: float) -> str:
-    """A duration that may be a small part of a second: `12 ms`, else as `duration`."""
+    """Format a duration like `brief`, but below 10 ms with a decimal: `1.2 ms`, `12 ms`, `8.0 s`."""
     if 0 < seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
     return duration(seconds)
 
 
 def words(seconds: float) -> str:
-    """A duration in words, for sentences: `42 s`, `42 min`, `2 h`, `2 h 50 min`, `3 d 4 h`."""
+    """Format a duration for sentences: `42 s`, `42 min`, `2 h`, `2 h 50 min`, `3 d 4 h`."""
     if odd := _odd(seconds):
         return odd
     minutes = int(seconds // 60)
@@ -141,7 +141,7 @@ def words(seconds: float) -> str:
 
 
 def short(seconds: float) -> str:
-    """A duration for a column of a table: `42 s`, `19 m`, `1 h 01 m`, `2 d 04 h`."""
+    """Format a duration for a table column: `42 s`, `19 m`, `1 h 01 m`, `2 d 04 h`."""
     if odd := _odd(seconds):
         return odd
     if seconds < 60:
@@ -155,9 +155,9 @@ def short(seconds: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """A time that people add up, such as that of GPUs: `67.9 h`, `1,204.5 h`; below an hour `42 min`, `42 s`.
+    """Format a time that is summed, such as GPU hours: `67.9 h`, `1,204.5 h`; below an hour `42 min`, `42 s`.
 
-    To the nearest, not cut as `words` are: a total below a column agrees with its rows.
+    Rounded, not truncated as in `words`, so that a total agrees with its rows.
     """
     if odd := _odd(seconds):
         return odd
@@ -168,7 +168,7 @@ def hours(seconds: float) -> str:
 
 
 def money(value: float, currency: str) -> str:
-    """An amount of money: `1,204.50 EUR`, `0.0042 EUR` where it is less than a cent."""
+    """Format an amount of money: `1,204.50 EUR`; `0.0042 EUR` if it is less than a cent."""
     if odd := _odd(value):
         return odd
     digits = 2 if value == 0 or abs(value) >= 0.0095 else 4
@@ -176,7 +176,7 @@ def money(value: float, currency: str) -> str:
 
 
 def grams(value: float) -> str:
-    """A mass: `12 g`, `2.7 kg`, `1,204 kg`."""
+    """Format a mass: `12 g`, `2.7 kg`, `1,204 kg`."""
     if odd := _odd(value):
         return odd
     if value < 999.5:
@@ -185,22 +185,22 @@ def grams(value: float) -> str:
 
 
 def count(number: int | None) -> str:
-    """A whole number with its thousands set apart: `1,000,000`; `–` where it is not known."""
+    """Format an integer with thousands separators: `1,000,000`; `–` if unknown."""
     return MISSING if number is None else f"{number:,}"
 
 
 def about(text: str, *, is_final: bool) -> str:
-    """A value in words, behind `≈` where it may still change."""
+    """Prefix a formatted value with `≈` if it may still change."""
     return text if is_final or text == MISSING else f"≈{text}"
 
 
 def limited(value: float, unit: Unit, sign: str) -> str:
-    """A value that is only known to be no more (`≤`) or no less (`≥`): `≤5.0 GiB`; without a sign as `number`."""
+    """Format a value that is at most (`≤`) or at least (`≥`) this: `≤5.0 GiB`; without a sign like `number`."""
     return f"{sign}{number(value, unit)}" if is_known(value) else MISSING
 
 
 def ago(seconds: float) -> str:
-    """A mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`, from two days on `-3d`, `-3d12h`."""
+    """Format a mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`; from two days on `-3d`, `-3d12h`."""
     if odd := _odd(seconds):
         return odd
     whole = round(seconds)
@@ -216,25 +216,25 @@ def ago(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time of day, as the viewer's time zone has it: `14:03:20`."""
+    """Format a time of day in the viewer's time zone: `14:03:20`."""
     try:
         return _odd(seconds) or strftime("%H:%M:%S", localtime(seconds))
     except (OverflowError, OSError, ValueError):
-        return MISSING  # no day that this machine's calendar has
+        return MISSING  # outside the range of this machine's calendar
 
 
 def epoch(number: int, planned: int, base: int) -> str:
-    """An epoch by the training's own number, and its place in the plan where the two differ.
+    """Format an epoch by the training's own number, with its place in the plan if the two differ.
 
-    Of 90 epochs counted from 0 the eighth is `7 (8/90)`, counted from 1 it is `8/90`: so a training that ends is
-    always at its last, whatever it counts from. `planned` of 0 is unknown; a run beyond its plan has none any more.
+    The eighth of 90 epochs is `7 (8/90)` counted from 0, and `8/90` counted from 1: a training that ends is always at
+    its last epoch. `planned` is 0 if unknown; a run beyond its plan has none.
     """
     place = epoch_place(number, planned, base)
     return place if place.partition("/")[0] == str(number) or number < 0 else f"{number} ({place})"
 
 
 def epoch_place(number: int, planned: int, base: int) -> str:
-    """The place of an epoch in the plan, for a narrow column: `8/90`; its own number without a plan."""
+    """Format the place of an epoch in the plan for a narrow column: `8/90`; its own number without a plan."""
     if number < 0:
         return MISSING
     place = number - base + 1
@@ -242,18 +242,18 @@ def epoch_place(number: int, planned: int, base: int) -> str:
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `7 (8/90)` if the last of the plan has room like that, so that one form stays for all of it; or `8/90`."""
+    """Return `7 (8/90)` if the last epoch of the plan fits in this form, so that all have the same; or `8/90`."""
     last = epoch(base + planned - 1 if planned else number, planned, base)
     return epoch(number, planned, base) if len(last) <= cells else epoch_place(number, planned, base)
 
 
 def without_plan(place: str, cells: int) -> str:
-    """A place in a plan in so many cells: `8/90`, or `8` where the plan has no room: cut off, it would be another."""
+    """Return a place in a plan that fits: `8/90`, or `8` without room for the plan, which must not be truncated."""
     return place if len(place) <= cells else place.partition("/")[0]
 
 
 def moment(seconds: float) -> str:
-    """A day and a time of day, as the viewer's time zone has them: `2026-01-31 14:03:20`."""
+    """Format a date and time in the viewer's time zone: `2026-01-31 14:03:20`."""
     try:
         return _odd(seconds) or strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
     except (OverflowError, OSError, ValueError):
@@ -261,7 +261,7 @@ def moment(seconds: float) -> str:
 
 
 def age(seconds: float, now: float) -> str:
-    """Return the age of the time `seconds`, or its day if that is longer ago: `12 min ago`, `5 h ago`, `2026-01-31`."""
+    """Format how long ago the time `seconds` is, or its date if it is older: `12 min ago`, `5 h ago`, `2026-01-31`."""
     past = now - seconds
     if not -60 <= past < 86400:
         return moment(seconds).partition(" ")[0]
@@ -271,17 +271,17 @@ def age(seconds: float, now: float) -> str:
 
 
 def change_of_value(ratio: float) -> str:
-    """A change of a logged value: beyond twice what was before, as near zero, its size says nothing."""
+    """Format the change of a logged value; beyond +100 %, as near zero, its size means nothing: `>+100 %`."""
     return f">{change(1.0)}" if ratio > 1 else change(ratio)
 
 
 def change(ratio: float) -> str:
-    """A difference as a share of what it differs from, with its sign: `+12 %`, `−0.4 %`."""
+    """Format a relative difference with its sign: `+12 %`, `−0.4 %`."""
     return _odd(ratio) or f"{_signed(ratio)} %"
 
 
 def points(ratio: float) -> str:
-    """A difference of two ratios: `+12 points`, of percent."""
+    """Format the difference of two ratios in percentage points: `+12 points`."""
     return _odd(ratio) or f"{_signed(ratio)} points"
 
 
@@ -291,32 +291,32 @@ def _signed(ratio: float) -> str:
 
 
 def figures(value: float) -> str:
-    """A bare number of three digits or more, where the heading names the unit: `0.53`, `12.1`, `12110`."""
+    """Format a number with at least three digits, without the unit, which the heading has: `0.53`, `12.1`, `12110`."""
     return _odd(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
 
 
 def pace(value: float, decimals: int) -> str:
-    """Steps or samples per second in a column of so many decimals: `4.00`, `11.52`; nothing for an unknown one."""
+    """Format steps or samples per second with `decimals`: `4.00`, `11.52`; empty if unknown."""
     return _odd(value) or f"{value:.{decimals}f}" if is_known(value) else ""
 
 
 def pace_decimals(paces: Iterable[float]) -> int:
-    """Return the decimals of steps per second in a column, so that their points stand below each other."""
+    """Return the decimals for a column of steps per second, so that the decimal points are aligned."""
     largest = max((pace for pace in paces if math.isfinite(pace)), default=0.0)
     return next((decimals for least, decimals in _PACES if largest >= least), 4)
 
 
 _PACES = ((1000.0, 0), (100.0, 1), (1.0, 2), (0.1, 3))
-"""Decimals that give the largest pace of a column three digits or more."""
+"""Decimals for which the largest value of a column has at least three digits."""
 
 
 def load(value: float) -> str:
-    """A mean of the tasks that run or wait, as other tools write it: `15.24`."""
+    """Format a load average like other tools: `15.24`."""
     return _odd(value) or f"{value:.2f}"
 
 
 def plain(value: float) -> str:
-    """A number that the user logged, such as a loss: 4 significant digits, or whole; diverged: `nan` or `∞`."""
+    """Format a logged number, such as a loss: 4 significant digits, or an integer; diverged: `nan` or `∞`."""
     if not is_known(value):
         return "nan"
     if odd := _odd(value):
@@ -327,19 +327,19 @@ def plain(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """A number that the user logged, in a column of runs that log each something else: `1.000` below `0.9864`."""
+    """Format a logged number for a column of runs that log different things: `1.000` below `0.9864`."""
     if math.isfinite(value) and 1e-3 <= abs(value) < 1e4:
         return signed(f"{value:#.4g}".removesuffix("."))
     return plain(value)
 
 
 _LOGGED = 8
-"""Letters of a logged number in a column, at most."""
+"""Maximum characters of a logged number in a column."""
 
 
 def plains(values: Sequence[float]) -> list[str]:
-    """The logged numbers of one column with equal decimals, so that their points stand below each other."""
-    # In place for usual ones: a run of thousands of epochs has as many, and most of the time went into calls.
+    """Format the logged numbers of a column with equal decimals, so that the decimal points are aligned."""
+    # Inline for usual values: a run of thousands of epochs has as many, and the calls took most of the time.
     texts = [f"{value:.4g}" if 1e-3 <= value < 9999.5 else plain(value) for value in values]
     if any("e" in text for text in texts):
         return texts
@@ -350,23 +350,23 @@ def plains(values: Sequence[float]) -> list[str]:
 
 
 def energies(values: Sequence[float]) -> list[str]:
-    """The energies of one column in one unit, which suits the largest: `24.70 Wh` above `0.85 Wh`."""
+    """Format the energies of a column in one unit that suits the largest: `24.70 Wh` above `0.85 Wh`."""
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     return [energy_beside(value, largest) for value in values]
 
 
 def energy_beside(value: float, largest: float) -> str:
-    """An energy in the unit of a column that suits the `largest` of it; what is too little for it: `<0.01 Wh`."""
+    """Format an energy in the unit that suits the `largest` of its column; `<0.01 Wh` if it is too small for that."""
     size, unit, digits = _energy_unit(largest)
     is_less = 0 < value < size * 10**-digits / 2
     return _odd(value) or f"{'<' * is_less}{10**-digits if is_less else value / size:,.{digits}f} {unit}"
 
 
 def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
-    """The energies of rows as `energies`, and behind them those of their sums and the like in the same column.
+    """Format the energies of rows like `energies`, followed by those of their sums in the same column.
 
-    A row stays as it is while its sum grows: in kWh, epochs of a long run would all be 0.063. A sum that is too large
-    for the unit of the rows has its own.
+    The unit of a row must not change while the sum grows: in kWh, all epochs of a long run would be 0.063. A sum that
+    is too large for the unit of the rows has its own.
     """
     largest = max((value for value in rows if math.isfinite(value)), default=math.nan)
     if not math.isfinite(largest):
@@ -382,7 +382,7 @@ def _joules(value: float) -> str:
 
 
 def _energy_unit(value: float) -> tuple[float, str, int]:
-    """(joules, name, digits in a column) of the unit for an energy."""
+    """Return joules, name and column digits of the unit that suits an energy."""
     if value >= 3.6e6:
         return 3.6e6, "kWh", 3 if value < 3.6e7 else 2 if value < 3.6e8 else 1
     if value >= 3.6e3:

@@ -1,6 +1,6 @@
-"""Makers of GPUs: the one table of their words, outside of the sources that read them.
+"""Vendors of GPUs: the table of their names, prefixes, commands and bits, outside of the sources.
 
-A training imports it, so it imports nothing.
+Trainings import it, so it imports nothing.
 """
 
 from collections.abc import Mapping
@@ -8,40 +8,40 @@ from typing import NamedTuple
 
 
 class Vendor(NamedTuple):
-    """A maker, as users and its driver name things. Empty where it has none, or gpumon reads none of it yet."""
+    """A vendor, with the names that its driver and its users use; empty if it has none, or gpumon does not read it."""
 
     name: str
-    """As the names of its cards begin."""
+    """Prefix of its cards' names."""
     whole: tuple[str, ...]
-    """Beginnings of the identifiers of a whole GPU."""
+    """Prefixes of the UUIDs of whole GPUs."""
     parts: tuple[str, ...] = ()
-    """Beginnings of the identifiers of a part of one, which has no board of its own."""
+    """Prefixes of the UUIDs of parts of a GPU."""
     visible: tuple[str, ...] = ()
-    """Environment variables that give a process its devices; the first that is set counts."""
+    """Environment variables with the devices of a process; the first one that is set counts."""
     numbers: str = ""
-    """The one of them whose numbers count as the driver does."""
+    """The one of them whose numbers are the driver's indices."""
     order: tuple[str, str] = ("", "")
-    """The environment variable that says how they count, and its value where that is by bus, as the driver does."""
+    """The environment variable with the order of the numbers, and its value for the driver's order, by bus."""
     runtime: str = ""
     """The programming interface."""
     listing: str = ""
-    """The command that lists identifiers."""
+    """Command that lists UUIDs."""
     reset: str = ""
-    """The command that resets a GPU. In commands `{gpu}` stands for the GPU, before what is done to it: one that is
-    cut, wrapped or pasted in part acts on no other GPU."""
+    """Command that resets a GPU. In commands `{gpu}` stands for the GPU, before what is done to it, so that a command
+    that is cut, wrapped or partly pasted affects no other GPU."""
     links: str = ""
-    """The command that lists the links of a GPU."""
+    """Command that lists the links of a GPU."""
     instances: str = ""
-    """The command that lists the profiles by which a GPU can be divided."""
+    """Command that lists the profiles for dividing a GPU."""
     undivide: str = ""
-    """The command that ends the division of a GPU."""
+    """Command that ends the division of a GPU."""
     looked_for: str = ""
     to_do: tuple[str, ...] = ()
-    """Where no GPU of it is found: by what it was looked for, and what its owner can do."""
+    """If no GPU is found: how they were searched, and what the user can do."""
     clock_events: tuple[tuple[int, str, str], ...] = ()
-    """Bits of `gpu.event_reasons`, each with its words, and short ones for a column."""
+    """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
-    """Numbers of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then.
+    """Values of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then.
     `{reset}` and `{restart}` stand for the clauses of `gpumon.model.remedies`."""
 
 
@@ -88,63 +88,63 @@ AMD = Vendor(
     runtime="ROCm",
     listing="rocm-smi --showuniqueid",
 )
-"""ROCR_VISIBLE_DEVICES may list identifiers: ROCm documentation, "GPU isolation techniques". Numbers in it, and in
-HIP_VISIBLE_DEVICES, do not count as the driver does on some machines."""
+"""ROCR_VISIBLE_DEVICES may list UUIDs: ROCm documentation, "GPU isolation techniques". Numbers in it, and in
+HIP_VISIBLE_DEVICES, are not the driver's indices on some machines."""
 
 VENDORS = (NVIDIA, AMD)
 SHORT_CLOCK_EVENTS = {word: short for vendor in VENDORS for _, word, short in vendor.clock_events}
-"""Short words for a narrow column, by those of every view."""
+"""Short names for a narrow column, by the full names."""
 WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.whole))
 PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.parts))
 IDENTIFIERS = WHOLE + PARTS
-"""Beginnings of all identifiers of devices."""
+"""Prefixes of all UUIDs."""
 _SHORT = 12
-"""Characters of an identifier that tell it from others."""
+"""Characters of a UUID that distinguish it."""
 
 
-def maker(model: str, uuid: str = "") -> Vendor | None:
-    """The maker of a card: by the name of its model, else by its identifier; None for an unknown one."""
-    named = next((vendor for vendor in VENDORS if model.startswith(f"{vendor.name} ")), None)
-    return named or next((vendor for vendor in VENDORS if uuid.startswith(vendor.whole + vendor.parts)), None)
+def find_vendor(model: str, uuid: str = "") -> Vendor | None:
+    """Return the vendor of a card by the name of its model, else by its UUID; None if unknown."""
+    by_name = next((vendor for vendor in VENDORS if model.startswith(f"{vendor.name} ")), None)
+    return by_name or next((vendor for vendor in VENDORS if uuid.startswith(vendor.whole + vendor.parts)), None)
 
 
 def is_part(uuid: str) -> bool:
-    """Whether a UUID is that of a part of a GPU, such as a MIG instance."""
+    """Return whether a UUID is that of a part of a GPU, such as a MIG instance."""
     return uuid.startswith(PARTS)
 
 
-def numbered(uuid: str, number: int) -> str:
-    """The device of which only UUID and number are known: `GPU 0`, or `GPU 0 MIG-6770756d` of an instance of it."""
+def gpu_label(uuid: str, number: int) -> str:
+    """Return the label of a device by UUID and index: `GPU 0`, or `GPU 0 MIG-6770756d` for an instance of it."""
     return f"GPU {number} {uuid[:_SHORT]}" if is_part(uuid) else f"GPU {number}"
 
 
 def short_name(model: str) -> str:
-    """The name of a model without its maker: `H100 80GB HBM3`."""
-    vendor = maker(model)
+    """Return the name of a model without its vendor: `H100 80GB HBM3`."""
+    vendor = find_vendor(model)
     return model.removeprefix(f"{vendor.name} ") if vendor else model
 
 
 def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
-    """The bits of `gpu.event_reasons` in words; those that have no name as numbers."""
-    found = [word for bit, word, _ in vendor.clock_events if mask & bit]
+    """Return the names of the bits of `gpu.event_reasons`; those without a name as one number."""
+    names = [name for bit, name, _ in vendor.clock_events if mask & bit]
     rest = mask & ~sum(bit for bit, _, _ in vendor.clock_events)
-    return (*found, f"0x{rest:x}") if rest else tuple(found)
+    return (*names, f"0x{rest:x}") if rest else tuple(names)
 
 
-def required(vendor: Vendor | None, action: float) -> str:
-    """Return the words for a number of `gpu.recovery_action`: `nothing` for 0; empty where it has none."""
+def recovery_text(vendor: Vendor | None, action: float) -> str:
+    """Return the name of a value of `gpu.recovery_action`: `nothing` for 0; empty if unknown."""
     if action == 0:
         return "nothing"
     return next((what for number, what, _, _ in vendor.recoveries if number == action), "") if vendor else ""
 
 
-def bare(uuid: str) -> str:
-    """An identifier without what it begins with."""
+def without_prefix(uuid: str) -> str:
+    """Return a UUID without its vendor's prefix."""
     prefix = next((prefix for prefix in IDENTIFIERS if uuid.startswith(prefix)), "")
     return uuid.removeprefix(prefix)
 
 
 def visible_devices(env: Mapping[str, str]) -> str:
-    """The devices that the environment gives a process, as it writes them; empty where it says nothing."""
+    """Return the devices that the environment assigns to a process, as written there; empty if it does not."""
     names = (name for vendor in VENDORS for name in vendor.visible)
     return next((env[name] for name in names if env.get(name)), "")

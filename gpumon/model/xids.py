@@ -1,8 +1,8 @@
-"""The one table of XID errors, by which NVIDIA's driver reports faults: meaning, severity, and what to do.
+"""The table of XID errors, by which NVIDIA's driver reports faults: meaning, severity, and what to do.
 
 The source is NVIDIA's "Xid Catalog" (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026-09): its
-description, trigger conditions and immediate action of each code, in our words. An error whose action concerns the
-card is a warning or critical; one of an application's own making is neither.
+description, trigger conditions and immediate action per code, in our words. An error whose action concerns the card is
+a warning or critical; one that an application caused is neither.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ class Xid(NamedTuple):
     meaning: str
     """One clause."""
     severity: str
-    """`info`: no fault of the card; `warning`: it should be reset, or looked at, when it is free; `critical`: now."""
+    """`info`: no fault of the card; `warning`: reset or check it when it is free; `critical`: do so now."""
     action: str
-    """A sentence; empty where nothing is to do."""
+    """A sentence; empty if there is nothing to do."""
 
     @property
     def text(self) -> str:
-        """Code and meaning, for people."""
+        """Code and meaning as text."""
         return f"XID error {self.code}: {self.meaning}"
 
     @property
     def is_of_card(self) -> bool:
-        """Whether somebody must do something about the card or its machine."""
+        """Whether the card or its machine needs attention."""
         return self.severity != "info"
 
 
@@ -134,13 +134,13 @@ _RANK = {"info": 0, "warning": 1, "critical": 2}
 
 
 def xid_of(code: int) -> Xid:
-    """Return the row of a code; of one that the table does not have, a row that says so."""
-    found = _BY_CODE.get(code)
-    return found or Xid(code, "an error that gpumon has no words for", "warning", _CATALOG)
+    """Return the row of a code; an unknown code gets a row that says so."""
+    xid = _BY_CODE.get(code)
+    return xid or Xid(code, "an error that gpumon has no description of", "warning", _CATALOG)
 
 
 def worse(code: int, other: int) -> int:
-    """Return the one of two codes of a card that is to be answered first, the first of two equal ones; 0 is none."""
+    """Return the more severe of two codes, the first if they are equal; 0 means none."""
     if not code or not other:
         return code or other
     return other if _RANK[xid_of(other).severity] > _RANK[xid_of(code).severity] else code

@@ -17,7 +17,7 @@ from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
-from gpumon.model.run import RUN_FACTS, facts_as_json
+from gpumon.model.run import RUN_FACTS, facts_to_json
 from gpumon.reports import charges
 from gpumon.reports.run_tables import about_json
 from gpumon.storage.ledger import aggregate
@@ -182,7 +182,7 @@ def rank_of(rank: RankRow) -> dict[str, Any]:
         "steps": rank.steps or None, "wait": known(rank.wait), "lost_events": rank.lost_events,
         "peak": known(rank.peak), "retries": known(rank.retries), "ooms": known(rank.ooms),
         "package_energy": known(rank.package_energy), "package_unknown": rank.package_unknown or None,
-        "metrics": metrics_of(rank.metrics), **facts_as_json(rank.facts),
+        "metrics": metrics_of(rank.metrics), **facts_to_json(rank.facts),
         "gpus": [device_of(device) for device in rank.devices],
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process, pod_parts
-from gpumon.model.run import facts_as_json
+from gpumon.model.run import facts_to_json
 from gpumon.model.vendors import NVIDIA
 
 SCHEMA = 1
@@ -175,7 +175,7 @@ def _run(run: Run, far: Progress) -> dict[str, Any]:
         "epoch": _counted(run.epoch),
         "epochs": run.epochs or None,
         "base": run.base,
-        **facts_as_json(run.facts),
+        **facts_to_json(run.facts),
         "first_epoch": _counted(run.first_epoch) if run.epoch >= 0 else None,
         "step": run.step,
         "phase": run.phase or None,

@@ -9,7 +9,7 @@ from gpumon.common.config import Prices
 from gpumon.cost import WHOLE, Charge, HourlyCharges, price_hours, sum_charges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon.model.vendors import numbered
+from gpumon.model.vendors import gpu_label
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.not_kept import NOT_YET
@@ -102,7 +102,7 @@ def unknown_work(rest: Account) -> str:
 
 def device_name(device: KnownDevice) -> str:
     """Name of a GPU as people call it; its UUID where its number is not known."""
-    return numbered(device.uuid, device.number) if device.number >= 0 else device.uuid
+    return gpu_label(device.uuid, device.number) if device.number >= 0 else device.uuid
 
 
 def seen(group: AccountGroup | None) -> AccountGroup | None:
@@ -358,7 +358,7 @@ def _row(label: str, account: Account, seconds: float) -> Sequence[str]:
 def _label(group: AccountGroup, by: str) -> str:
     device = group.device
     if device is not None:
-        return f"{numbered(device.uuid, device.number)}  {device.name}" if device.number >= 0 else device.uuid
+        return f"{gpu_label(device.uuid, device.number)}  {device.name}" if device.number >= 0 else device.uuid
     if by == "user":
         return ""
     text = units.moment(group.begin)

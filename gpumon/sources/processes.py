@@ -164,21 +164,21 @@ class ProcessTable:
     def _open(self, pid: int) -> _TrackedProcess | None:
         path, fd = f"{self._proc}/{pid}", -1
         try:
-            directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            process_dir = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:  # no such process
             return None
         try:
-            fd = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+            fd = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process_dir)
             raw = os.pread(fd, 2048, 0)
-            if self._has_own_pids and not _has_gpu_open(directory):
+            if self._has_own_pids and not _has_gpu_open(process_dir):
                 raise ProcessLookupError
-            cgroup = _read_cgroup(directory)
+            cgroup = _read_cgroup(process_dir)
         except OSError:  # it ended meanwhile, or is another process
             if fd >= 0:
                 os.close(fd)
             return None
         finally:
-            os.close(directory)
+            os.close(process_dir)
         if cgroup.pod:
             cgroup = _with_pod_name(cgroup, self._pods)
         stat = parse_stat(raw)
@@ -237,10 +237,10 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _read_cgroup(directory: int) -> CgroupInfo:
+def _read_cgroup(process_dir: int) -> CgroupInfo:
     """Read the cgroup of a process from its directory; empty if it cannot be read."""
     try:
-        fd = os.open("cgroup", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        fd = os.open("cgroup", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process_dir)
     except OSError:
         return CgroupInfo()
     try:
@@ -258,9 +258,9 @@ def _with_pod_name(cgroup: CgroupInfo, pods: PodNames) -> CgroupInfo:
     return cgroup._replace(pod=f"{cgroup.pod} {name}") if name else cgroup
 
 
-def _has_gpu_open(directory: int) -> bool:
+def _has_gpu_open(process_dir: int) -> bool:
     """Return whether a process has opened a GPU device. Raises OSError if its descriptors are not visible."""
-    descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process_dir)
     try:
         for name in os.listdir(descriptors):
             with suppress(OSError):  # closed meanwhile

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gpumon.common.errors import BoardError
 from gpumon.common.procfs import boot_id, start_time
 from gpumon.common.text import clean
-from gpumon.model.run import NOTHING_TOLD, PAUSED, ROOM, About, encode_about
+from gpumon.model.run import NO_METADATA, PAUSED, ROOM, About, encode_about
 from gpumon.tracking import lifetime, wire
 from gpumon.tracking.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
 from gpumon.tracking.values import RowEnd, metric_rank
@@ -230,7 +230,7 @@ class Board:
         now: Callable[[], int] = time.time_ns,
     ) -> None:
         self.description = description
-        self.about = NOTHING_TOLD
+        self.about = NO_METADATA
         self.path = ""
         self.steps = 0
         """Steps since the run began; written with the next state or event, as `wait_ns` is."""

@@ -18,7 +18,7 @@ from gpumon.common.numbers import NAN
 from gpumon.common.procfs import start_time
 from gpumon.model.epoch import EpochFold
 from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
-from gpumon.model.run import LARGEST, NOTHING_TOLD, decode_about
+from gpumon.model.run import LARGEST, NO_METADATA, decode_about
 from gpumon.tracking import wire
 from gpumon.tracking.board_directory import is_running, lock_holder, name_uid, process_by_namespace, read_process
 from gpumon.tracking.description import Description, decode
@@ -79,7 +79,7 @@ class Watched:
         self._about_version = 0
         self.text_bytes = 0
         """Bytes of descriptions and particulars that were read so far."""
-        self.about = NOTHING_TOLD
+        self.about = NO_METADATA
         self._description = Description(name="", id="")
         self._pid = 0
         self._asked_namespace = False
@@ -291,7 +291,7 @@ class Watched:
             epochs=said.epochs,
             first_epoch=said.first_epoch,
             base=said.base,
-            facts=said.facts.settled()._replace(begun=self.header.monotonic_ns / SECOND),
+            facts=said.facts.for_frames()._replace(begun=self.header.monotonic_ns / SECOND),
             gpus=said.devices,
             started=_seconds(self.header.time_ns),
             state=ended,

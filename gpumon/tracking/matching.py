@@ -19,7 +19,7 @@ from gpumon.model.epoch import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX, PROCESSES
 from gpumon.model.process import Process
-from gpumon.model.vendors import NVIDIA, maker
+from gpumon.model.vendors import NVIDIA, find_vendor
 from gpumon.tracking.context import visible_uuids
 from gpumon.tracking.description import ID_LENGTH
 from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
@@ -45,7 +45,7 @@ def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
     """Feed `boundaries` to `fold` and return what is in force after each."""
     found = []
     for boundary in boundaries:
-        fold.take(boundary)
+        fold.add(boundary)
         began = fold.begin.time_ns / 1e9 if fold.begin is not None and fold.current >= 0 else NAN
         over = boundary.mark is Mark.RUN_END
         found.append(
@@ -332,7 +332,7 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
 
 
 def _is_numbered(device: Device) -> bool:
-    return device.uuid.startswith(NVIDIA.whole) and maker(device.name, device.uuid) is NVIDIA
+    return device.uuid.startswith(NVIDIA.whole) and find_vendor(device.name, device.uuid) is NVIDIA
 
 
 def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpumon.model.run import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, Parameter, bounded_text, tags_of
+from gpumon.model.run import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, Parameter, bounded_text, unique_tags
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, is_notebook
 from gpumon.tracking.git import DirtyCheck, commit_of, repository_of
@@ -187,8 +187,8 @@ class Telling:
         fresh = [_safe_line(text) for text in texts]
 
         def with_tags(about: About) -> About:
-            tags = tags_of((*about.tags, *fresh))
-            if not set(tags_of(fresh)) <= set(tags):
+            tags = unique_tags((*about.tags, *fresh))
+            if not set(unique_tags(fresh)) <= set(tags):
                 warn_once("tags", f"a run has at most {len(tags)} tags")
             return about._replace(tags=tags)
 

@@ -19,7 +19,7 @@ from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places, tag_dirs
 from gpumon.common.procfs import start_time
 from gpumon.model.frame import ENDED_BADLY, Boundary, Run, RunState
-from gpumon.model.run import NEWS_FOR, NOTHING_TOLD, SHOWN_FOR, About
+from gpumon.model.run import NEWS_FOR, NO_METADATA, SHOWN_FOR, About
 from gpumon.tracking.board_directory import (
     FOR_DESCRIPTIONS,
     Budget,
@@ -166,7 +166,7 @@ class TagReader:
             claims={key: board.claim for key, (_, board) in self._runs.items()},
             withdrawn=withdrawn,
             memory={key: board.memory for key, (_, board) in self._runs.items()},
-            about={key: board.about for key, (_, board) in self._runs.items() if board.about is not NOTHING_TOLD},
+            about={key: board.about for key, (_, board) in self._runs.items() if board.about is not NO_METADATA},
             unread=unread,
         )
 

@@ -55,7 +55,7 @@ from zlib import crc32
 
 from gpumon.common.errors import BoardError
 from gpumon.model.run import ROOM
-from gpumon.model.vendors import bare
+from gpumon.model.vendors import without_prefix
 
 MAGIC = b"GPUMTAG\x01"
 VERSION = 1
@@ -215,7 +215,7 @@ def pack_tail(metrics: Metrics) -> bytes:
 def device_mark(uuid: str) -> int:
     """Return the number that stands for a device's UUID."""
     # torch names a MIG instance with the prefix of a whole GPU in some versions.
-    return crc32(bare(uuid).encode("utf-8", "replace")) if uuid else 0
+    return crc32(without_prefix(uuid).encode("utf-8", "replace")) if uuid else 0
 
 
 def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> bytes:

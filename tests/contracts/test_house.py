@@ -143,7 +143,7 @@ OPENED = {
 
 def opens_to_read(source: Source) -> Iterator[str]:
     """Calls that open a file to read without `open_regular`: a FIFO in its place would be waited for."""
-    kernel = ("proc", "devnull", "/dev/", "O_PATH", "O_DIRECTORY", "dir_fd=home", "dir_fd=opened")
+    kernel = ("proc", "devnull", "/dev/", "O_PATH", "O_DIRECTORY", "dir_fd=home", "dir_fd=process_dir", "dir_fd=opened")
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call):
             continue

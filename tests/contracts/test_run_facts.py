@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.model.frame import Run
 from gpumon.model.origin import Driver, Origin
-from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_of_row, read_facts, row_of_facts
+from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_from_row, facts_to_row, read_facts
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import Directory, unpack
 from gpumon.storage.ledger.tables import TABLES
@@ -52,7 +52,7 @@ def test_a_kept_fact_has_a_column_of_the_ledger_and_comes_back(fact: Fact) -> No
         ledger.executescript(TABLES)
         columns = {row[1] for row in ledger.execute("PRAGMA table_info(rank)")}
     assert not fact.column or fact.column in columns
-    kept = facts_of_row(row_of_facts(told()))
+    kept = facts_from_row(facts_to_row(told()))
     assert getattr(kept, fact.name) == getattr(told() if fact.column else RunFacts(), fact.name)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.model.frame import Mark, RunState, waited_between
+from gpumon.model.frame import Mark, RunState, wait_between
 from tests.conftest import ROOT
 from tests.programs import PATIENCE
 from tests.trainings import Told, need, told, train
@@ -201,7 +201,7 @@ def test_the_wait_for_data_is_measured_at_each_fetch_whatever_callbacks_there_ar
 
 def test_the_wait_of_a_validation_is_its_own(cases: Cases) -> None:
     begin, end = (b for b in cases["waits"].boundaries[2:] if b.mark is Mark.PHASE and b.epoch == 1)
-    assert math.isnan(waited_between(begin.wait, end.wait)) == (cases.backend == "tensorflow")
+    assert math.isnan(wait_between(begin.wait, end.wait)) == (cases.backend == "tensorflow")
 
 
 def test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands(cases: Cases) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.model.frame import Mark, RunState, waited_between
+from gpumon.model.frame import Mark, RunState, wait_between
 from tests.nvml import Stub
 from tests.programs import daemon, environment
 from tests.trainings import need
@@ -88,7 +88,7 @@ def test_the_wait_for_data_is_measured_at_each_fetch(cases: TaggedCases) -> None
     one, seen = cases["ignite"], cases.seen["ignite"]
     assert seen["slept"] <= one.run.wait * 1e9 + 1
     begin, end = (b for b in one.boundaries if b.mark is Mark.PHASE and b.epoch == 1)
-    assert waited_between(begin.wait, end.wait) >= 0.02, "of the validation too"
+    assert wait_between(begin.wait, end.wait) >= 0.02, "of the validation too"
 
 
 def test_what_the_loader_and_the_trainer_plan_is_told(cases: TaggedCases) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run
-from gpumon.model.run import NOTHING_TOLD, PAUSED, Parameter
+from gpumon.model.run import NO_METADATA, PAUSED, Parameter
 from gpumon.tracking.reader import TagReader
 from tests.conftest import ROOT, cannot
 from tests.programs import environment
@@ -103,7 +103,7 @@ def told(live_dir: Path) -> list[Told]:
     poll = reader.poll()
     reader.close()
     found = [
-        Told(run, [b for b in poll.boundaries if b.run == run.key], poll.about.get(run.key, NOTHING_TOLD).config)
+        Told(run, [b for b in poll.boundaries if b.run == run.key], poll.about.get(run.key, NO_METADATA).config)
         for run in poll.runs
     ]
     return sorted(found, key=lambda one: (one.run.rank, one.boundaries[0].monotonic_ns))

@@ -16,7 +16,7 @@ from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.device import MADE_UP, Device
+from gpumon.model.device import REPLAY_PREFIX, Device
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.process import Process
@@ -635,7 +635,7 @@ def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:
 
 def test_of_a_log_no_id_and_no_limit_is_copied_that_it_does_not_tell() -> None:
     one = sample(2, utilization=0.5, power=153.0)
-    one = one._replace(device=one.device._replace(uuid=f"{MADE_UP}2"))
+    one = one._replace(device=one.device._replace(uuid=f"{REPLAY_PREFIX}2"))
     status = GpuStatus(one, GpuState.BUSY, None, False, (), (), None)
     parts = gpu_text(status, None, "busy").split("\t")
     assert (parts[2], parts[6]) == ("–", "153 W")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,16 +142,16 @@ class OneReading(FakeSource):
     def read(self) -> list[Reading]:
         (reading,) = super().read()
         both = [process(4711, user=MY_NAME), process(4712, user=MY_NAME)]
-        return [reading._replace(samples=[sample(0)], processes=both)]
+        return [replace(reading, samples=[sample(0)], processes=both)]
 
 
 def test_ticks_have_the_job_of_the_cgroup_of_the_allocation_or_of_the_board(clock: FakeClock, gpustat: Path) -> None:
     sampler = Sampler(OneReading(clock), clock, allocations=allocations(clock, gpustat))
     training = run(pid=4711, user=MY_NAME, facts=RunFacts(job="9"))
-    found = sampler._with_runs([process(4711), process(4712)], [training], [sample(0)])
+    found = sampler._tag_processes([process(4711), process(4712)], [training], [sample(0)])
     assert [one.job for one in found] == ["9", ""]
     (gpustat / "0").write_text(f"42 {ME}\n")
     (tick,) = sampler.ticks()
     assert jobs(tick.samples) == [f"42 {ME}"]
-    found = sampler._with_runs([process(4711, user=MY_NAME), process(4712, job="5")], [training], tick.samples)
+    found = sampler._tag_processes([process(4711, user=MY_NAME), process(4712, job="5")], [training], tick.samples)
     assert [one.job for one in found] == ["42", "5"]

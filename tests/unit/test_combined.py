@@ -130,7 +130,7 @@ def test_one_that_hangs_is_stale_and_silences_no_other(makers: tuple[Maker, Make
     source = combined(makers, clock)
     assert {state for _, state in states(source)} == {OK}
     green.may_answer.clear()
-    clock.hanging = [source._members[1].worker._answered]
+    clock.hanging = [source._members[1].worker._done]
     for reads in (2, 3):
         assert states(source) == [("red-0", OK), ("red-1", OK), ("green-0", STALE), ("green-1", STALE)]
         assert red.reads == reads
@@ -187,7 +187,7 @@ def test_closing_lets_go_of_all_but_one_that_hangs(makers: tuple[Maker, Maker]) 
     source = combined(makers, clock)
     source.read()
     makers[1].may_answer.clear()
-    clock.hanging = [source._members[1].worker._answered]
+    clock.hanging = [source._members[1].worker._done]
     source.read()
     source.close()
     assert [one.is_closed for one in makers] == [True, False]

@@ -145,6 +145,6 @@ def test_power_that_changes_at_a_border_between_ticks_of_five_seconds_is_not_tak
 def test_a_counter_that_starts_over_is_believed_once_it_goes_on() -> None:
     readings, found = EnergyReadings(second=1.0), list[EnergyGrowth]()
     for second in range(20):
-        found += readings.take(second, used(second) if second < 10 else 300.0 * (second - 10), 700.0)
+        found += readings.add(second, used(second) if second < 10 else 300.0 * (second - 10), 700.0)
     assert sum(one.joules for one in found if one.joules == one.joules) == pytest.approx(300.0 * 18)
     assert [one.end for one in found if one.joules != one.joules] == [0, 10]

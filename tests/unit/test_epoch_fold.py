@@ -170,7 +170,7 @@ def test_an_epoch_whose_end_is_lost_is_not_finished_for_any() -> None:
     assert by_ledger(found) == by_views(found)
     assert by_run_command(found) == (1, 1.0)
     fold = EpochFold()
-    ends = [change.closed for boundary in found if (change := fold.take(boundary)) and change.closed]
+    ends = [change.closed for boundary in found if (change := fold.add(boundary)) and change.closed]
     assert ends == [EpochEnd.LOST, EpochEnd.FINISHED]
 
 
@@ -192,6 +192,6 @@ def test_an_epoch_that_another_follows_directly_is_finished() -> None:
     training = Training()
     training.begin(0)
     training.begin(1)
-    changes = [fold.take(boundary) for boundary in training.found]
+    changes = [fold.add(boundary) for boundary in training.found]
     assert [change.closed for change in changes if change] == [None, None, EpochEnd.FINISHED]
     assert by_ledger(training.found) == by_views(training.found)

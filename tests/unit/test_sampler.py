@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import isnan
 from threading import Event
@@ -259,7 +260,7 @@ def test_a_device_that_was_read_after_a_run_had_ended_is_not_that_runs(clock: Fa
             now = reading.monotonic_ns
             first, second = builders.sample(0, utilization=0.5), builders.sample(1, utilization=0.5)
             samples = [first._replace(monotonic_ns=now), second._replace(monotonic_ns=now + 2 * SECOND)]
-            return [reading._replace(samples=samples)]
+            return [replace(reading, samples=samples)]
 
     class EndingTags(FakeTags):
         """The run ends while the source is still reading."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.model.frame import Mark, waited_between
+from gpumon.model.frame import Mark, wait_between
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
@@ -38,7 +38,7 @@ def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: ActiveR
     poll = reader.poll()
     begin, end = (found for found in poll.boundaries if found.mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END))
     assert math.isnan(poll.runs[0].wait)
-    assert math.isnan(waited_between(begin.wait, end.wait))
+    assert math.isnan(wait_between(begin.wait, end.wait))
 
 
 def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: ActiveRun, reader: TagReader) -> None:
@@ -52,9 +52,9 @@ def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: ActiveRu
     waits = {found.phase or found.mark.name: found.wait for found in reversed(poll.boundaries)}
     begin = next(found.wait for found in poll.boundaries if found.mark is Mark.EPOCH_BEGIN)
     validate, test, end = (waits[name] for name in ("validate", "test", "EPOCH_END"))
-    assert waited_between(begin, validate) > 0
-    assert math.isnan(waited_between(validate, test))
-    assert waited_between(test, end) > 0
+    assert wait_between(begin, validate) > 0
+    assert math.isnan(wait_between(validate, test))
+    assert wait_between(test, end) > 0
     assert poll.runs[0].wait == end
 
 
@@ -67,4 +67,4 @@ def test_a_wait_that_cannot_be_told_is_not_known_from_then_on(run: ActiveRun, re
     run.end_epoch()
     poll = reader.poll()
     assert math.isnan(poll.runs[0].wait)
-    assert math.isnan(waited_between(0.0, poll.boundaries[-1].wait))
+    assert math.isnan(wait_between(0.0, poll.boundaries[-1].wait))

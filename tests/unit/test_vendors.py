@@ -14,11 +14,11 @@ from gpumon.model.vendors import (
     NVIDIA,
     VENDORS,
     Vendor,
-    bare,
-    maker,
-    required,
+    find_vendor,
+    recovery_text,
     short_name,
     visible_devices,
+    without_prefix,
 )
 from gpumon.tracking.context import find_devices
 from gpumon.tracking.matching import Claim, devices_of
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_maker_is_known_by_the_model_else_by_the_identifier(model: str, uuid: str, vendor: Vendor | None) -> None:
-    assert maker(model, uuid) is vendor
+    assert find_vendor(model, uuid) is vendor
 
 
 def test_a_short_name_leaves_the_maker_out() -> None:
@@ -48,7 +48,7 @@ def test_a_short_name_leaves_the_maker_out() -> None:
 
 
 def test_an_identifier_without_its_beginning_is_the_same_for_a_gpu_and_a_part() -> None:
-    assert {bare(prefix + "1234") for prefix in IDENTIFIERS} == {"1234"}
+    assert {without_prefix(prefix + "1234") for prefix in IDENTIFIERS} == {"1234"}
 
 
 def test_devices_come_from_the_first_variable_that_is_set() -> None:
@@ -85,6 +85,12 @@ def test_what_all_makers_share_has_the_words_of_none() -> None:
 
 
 def test_what_a_driver_requires_is_told_in_words_where_its_number_has_some() -> None:
-    assert required(NVIDIA, 0) == required(None, 0) == "nothing"
-    assert required(NVIDIA, 1) == "a reset of the GPU"
-    assert required(NVIDIA, 5) == required(AMD, 1) == required(None, 1) == required(NVIDIA, float("nan")) == ""
+    assert recovery_text(NVIDIA, 0) == recovery_text(None, 0) == "nothing"
+    assert recovery_text(NVIDIA, 1) == "a reset of the GPU"
+    assert (
+        recovery_text(NVIDIA, 5)
+        == recovery_text(AMD, 1)
+        == recovery_text(None, 1)
+        == recovery_text(NVIDIA, float("nan"))
+        == ""
+    )

@@ -71,7 +71,7 @@ def test_what_takes_a_reset_in_the_catalog_is_one_and_says_so(code: int) -> None
 def test_an_unknown_code_is_told_as_unknown() -> None:
     found = xid_of(4711)
     assert (found.code, found.severity) == (4711, "warning")
-    assert "no words" in found.meaning
+    assert "no description" in found.meaning
 
 
 def test_of_two_errors_the_worse_counts_and_the_first_of_equals() -> None:

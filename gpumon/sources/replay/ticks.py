@@ -12,7 +12,7 @@ from statistics import median
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.common.text import clean
-from gpumon.model.device import MADE_UP, Device
+from gpumon.model.device import REPLAY_PREFIX, Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.origin import Driver
@@ -97,10 +97,10 @@ class LogDevices:
 
     def _add(self, row: Row, index: int) -> LogDevice:
         uuids = {device.device.uuid for device in self._devices}
-        uuid = clean(row.uuid) or f"{MADE_UP}{index}"
+        uuid = clean(row.uuid) or f"{REPLAY_PREFIX}{index}"
         while uuid in uuids:
             index += 1
-            uuid = f"{MADE_UP}{index}"
+            uuid = f"{REPLAY_PREFIX}{index}"
         device = LogDevice(uuid, index, row.model)
         self._devices.append(device)
         self._devices.sort(key=lambda device: device.device.index)

@@ -12,8 +12,8 @@ from gpumon.analysis.gpu_state import GpuState, is_late
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon.common.clock import SECOND
-from gpumon.model.energy import FOLLOWS, lacks
-from gpumon.model.events import CLOCK_SET, XID, EventSubject, Occurrence, unseen
+from gpumon.model.energy import FOLLOWS, is_newly_missing
+from gpumon.model.events import CLOCK_SET, XID, EventSubject, Occurrence, unseen_end
 from gpumon.model.frame import Run, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.origin import Driver
@@ -206,7 +206,7 @@ class DeviceWatch:
             self._counters[sample.device.uuid] = _Counters(counters, at)
             return None
         passed = at - last.read_ns
-        if passed <= 0 or (passed <= _FOLLOWS and lacks(last.values, counters)):
+        if passed <= 0 or (passed <= _FOLLOWS and is_newly_missing(last.values, counters)):
             return None  # a driver may give the same ones twice, or none for once
         before, last.values, last.read_ns = last.values, counters, at
         is_first, last.is_first = last.is_first, False
@@ -263,9 +263,9 @@ class DeviceWatch:
         self._counters.pop(uuid, None)
         for device, cause in [key for key in self._throttled if key[0] == uuid]:
             del self._throttled[device, cause]
-            yield unseen(last.time_ns, "throttling_began", EventSubject(uuid, cause=cause))
+            yield unseen_end(last.time_ns, "throttling_began", EventSubject(uuid, cause=cause))
         for user in self._idle.pop(uuid, ()):
-            yield unseen(last.time_ns, "idle_began", EventSubject(uuid, user))
+            yield unseen_end(last.time_ns, "idle_began", EventSubject(uuid, user))
 
     def _unseen(self, last: Tick) -> Iterator[Occurrence]:
         """Close all that was last seen in `last`."""

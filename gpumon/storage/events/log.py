@@ -12,7 +12,7 @@ from gpumon.analysis.holders import HeldDevice
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.model.events import BY_NAME, TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
+from gpumon.model.events import BY_NAME, TAKEN_BACK, EventSubject, Key, Occurrence, parse_details, unseen_end
 from gpumon.model.frame import Tick
 from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
 from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
@@ -166,7 +166,7 @@ def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: 
     for kind, device, user, run, cause, until in typed_rows(rows, str, str, str, str, str, int):
         of = EventSubject(device, user, run, cause)
         if (kind in _RUNS) is runs and (kind, of) not in known and kind in BY_NAME and BY_NAME[kind].unseen:
-            _insert(connection, unseen(until, kind, of), boot)
+            _insert(connection, unseen_end(until, kind, of), boot)
 
 
 def _goes_on(connection: sqlite3.Connection, event: Occurrence, batch: EventBatch, boot: str) -> bool:
@@ -187,9 +187,9 @@ def _goes_on(connection: sqlite3.Connection, event: Occurrence, batch: EventBatc
         f"SELECT time, boot, details FROM event WHERE time <= ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
         (batch.first_ns, kind, *of),
     ).fetchone()
-    if closed is None or begun is None or details_of(closed[1]).get("of") != kind or begun[1] != boot:
+    if closed is None or begun is None or parse_details(closed[1]).get("of") != kind or begun[1] != boot:
         return False
-    details = details_of(begun[2])
+    details = parse_details(begun[2])
     restarts = details.get("restarts")
     details["restarts"] = restarts + 1 if isinstance(restarts, int) else 1
     connection.execute(f"DELETE FROM event WHERE time = ? AND kind = ? AND {_SUBJECT}", (closed[0], closing, *of))
@@ -217,7 +217,7 @@ def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> Non
         begun = connection.execute(
             f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
         ).fetchone()
-        if begun is not None and details_of(begun[1]).get("restarts"):
+        if begun is not None and parse_details(begun[1]).get("restarts"):
             lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw the end of it alone
     details = _json({key: _bounded(value) for key, value in event.details.items()})
     connection.execute(

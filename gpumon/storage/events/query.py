@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.privacy import SHOWN, SOMEBODY, in_force
-from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, details_of
-from gpumon.model.vendors import is_part, numbered
+from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, parse_details
+from gpumon.model.vendors import gpu_label, is_part
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.read import reading
 from gpumon.storage.sqlite.cells import REAL, typed_rows
@@ -120,7 +120,7 @@ def _read(
             where += f" AND {column} = ?"
             chosen.append(value)
     devices = typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)
-    numbers = {uuid: numbered(uuid, number) for uuid, number in devices}
+    numbers = {uuid: gpu_label(uuid, number) for uuid, number in devices}
     found_rows = connection.execute(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
         f" WHERE {where} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
@@ -129,7 +129,7 @@ def _read(
     found = []
     for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
         known = BY_NAME.get(kind) or EventKind(kind, kind.replace("_", " "), "info", "")
-        plain = details_of(details)
+        plain = parse_details(details)
         if not is_named:
             plain = {
                 key: one if key in _OURS or isinstance(one, int | float) else SOMEBODY for key, one in plain.items()
@@ -140,7 +140,7 @@ def _read(
         found.append(
             LoggedEvent(
                 time_ns=time,
-                kind=known.told(plain),
+                kind=known.for_details(plain),
                 of=of,
                 device=numbers.get(of.device, of.device),
                 lasted=NAN if lasted is None else lasted,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.model.events import LEFT_OUT, EventSubject, Occurrence, taken_back
+from gpumon.model.events import LEFT_OUT, EventSubject, Occurrence, retraction
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.storage.processes.snapshot import MOST_AT_ONCE
 
@@ -156,7 +156,7 @@ class RunWatch:
             del processes[key]
             if not processes:
                 del self._open[process.of]
-                yield taken_back(tick.time_ns, "run_began", process.of)
+                yield retraction(tick.time_ns, "run_began", process.of)
 
     def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
         for process in processes.values():

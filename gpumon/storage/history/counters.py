@@ -76,7 +76,7 @@ class Counting:
         if self._energy >= 0:
             if not (is_near or self._waiting):
                 self._readings = EnergyReadings(second=1.0)
-            growth = self._readings.take(time, values[self._energy], limit)
+            growth = self._readings.add(time, values[self._energy], limit)
             if len(growth) > 1:
                 self._start_over(growth[1].begin, step, longest)
             elif not growth and values[self._energy] == values[self._energy]:
@@ -176,7 +176,7 @@ class Counting:
         self._base, self._begin = [column[-1] for column in growth.raw], second
         self._values, self._time = values, time
         if self._energy >= 0 and isfinite(values[self._energy]):
-            self._readings.believe(time, values[self._energy])
+            self._readings.accept(time, values[self._energy])
 
     def forget(self) -> None:
         """Take what comes as behind a gap."""

@@ -17,7 +17,7 @@ from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
 from gpumon.common.privacy import SHOWN, in_force
 from gpumon.common.text import clean
 from gpumon.model.frame import Mark, RunState
-from gpumon.model.run import facts_of_row
+from gpumon.model.run import facts_from_row
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import (
     DeviceRow,
@@ -297,7 +297,7 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
         retries=cells.real("retries"),
         ooms=cells.real("ooms"),
         devices=tuple(devices),
-        facts=facts_of_row(cells),
+        facts=facts_from_row(cells),
         seconds=cells.real("seconds"),
         metrics=metrics_of(cells.get("metrics") or "{}"),
         package_energy=cells.real("package_energy"),

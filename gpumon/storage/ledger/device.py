@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.energy import FOLLOWS, EnergyReadings, lacks
+from gpumon.model.energy import FOLLOWS, EnergyReadings, is_newly_missing
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.run import PAUSED
@@ -216,7 +216,7 @@ class DeviceUsage:
         Counters of throttling come with one call: where one is missing, all wait for the next reading, as energy does.
         """
         at, grown, uneven = b.counters_ns, dict[tuple[int, int], list[float]](), set[tuple[int, int]]()
-        for growth in self._energy.take(at, b.values[_ENERGY], b.values[_LIMIT]):
+        for growth in self._energy.add(at, b.values[_ENERGY], b.values[_LIMIT]):
             stretch = round(growth.begin), round(growth.end)
             grown[stretch] = [growth.joules, *_NOT_COUNTED]
             seconds = (growth.end - growth.begin) / SECOND
@@ -225,7 +225,7 @@ class DeviceUsage:
                 uneven.add(stretch)
         since, throttled = self._throttled
         now = [b.values[place] for place in COUNTERS[1:]]
-        if not throttled or (at > since and (at - since > _FOLLOWS or not lacks(throttled, now))):
+        if not throttled or (at > since and (at - since > _FOLLOWS or not is_newly_missing(throttled, now))):
             if throttled:
                 amounts = grown.setdefault((since, at), [NAN, *_NOT_COUNTED])
                 amounts[1:] = map(_grown, throttled, now)
@@ -334,7 +334,7 @@ def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
         monotonic, counters, at = found["last"]
         energy, *throttled = [NAN if value is None else value for value in counters]
         share._last = DeviceSample(monotonic, [NAN] * len(GPU_METRICS), 0, monotonic)
-        share._energy.believe(found["energy_at"], energy)
+        share._energy.accept(found["energy_at"], energy)
         share._throttled = at, throttled
     return share
 

@@ -10,7 +10,7 @@ from typing import Any
 from gpumon.common import numbers
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.frame import EVALUATION, TRAINING, Run, waited_between
+from gpumon.model.frame import EVALUATION, TRAINING, Run, wait_between
 from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.device import DeviceUsage
 from gpumon.storage.ledger.epoch import Epoch, Moment, Peak, PhaseTotals
@@ -47,7 +47,7 @@ def epoch_rows(
         "begun": epoch.begun_ns, "ended": epoch.ended_ns, "seconds": seconds,
         "steps": trained.steps if trained and trained.steps else steps,
         "trained": trained.seconds if trained and trained.steps else None,
-        "wait": column_of(waited_between(epoch.begin.wait, until.wait)),
+        "wait": column_of(wait_between(epoch.begin.wait, until.wait)),
         "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,
         **peak_columns(peaks, ""),
         "metrics": numbers_json(metrics),

@@ -12,7 +12,7 @@ from gpumon.common.rapl import PackageReading
 from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Frame, Run, RunState, Sample, Tick
 from gpumon.model.metrics import GPU_INDEX
-from gpumon.model.run import NOTHING_TOLD, row_of_facts
+from gpumon.model.run import NO_METADATA, facts_to_row
 from gpumon.storage.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.storage.ledger.epoch import Moment
 from gpumon.storage.ledger.epoch_rows import (
@@ -173,8 +173,8 @@ class RankRecorder:
         self._alive_at = 0
         self._is_presumed = False
         """Whether it has ended, and how is not known yet."""
-        self._about = NOTHING_TOLD
-        self._about_written = NOTHING_TOLD
+        self._about = NO_METADATA
+        self._about_written = NO_METADATA
 
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
@@ -296,7 +296,7 @@ class RankRecorder:
             "package_energy": column_of(self.package.energy(lasted)),
             "package_unknown": self.package.reason(lasted) or None,
             "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
-            "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **row_of_facts(run.facts),
+            "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **facts_to_row(run.facts),
         })  # fmt: skip
         if self._about is not self._about_written:
             yield from about_rows(self.id, run.rank, self._about)

@@ -21,7 +21,7 @@ from gpumon.common.privacy import SHOWN, in_force
 from gpumon.common.text import clean, cut
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
-from gpumon.model.run import facts_of_row
+from gpumon.model.run import facts_from_row
 from gpumon.storage.ledger import decode
 from gpumon.storage.ledger.combine import totals
 from gpumon.storage.ledger.decode import (
@@ -325,7 +325,7 @@ class Ledger:
     def _folded(self, run_id: str) -> int:
         """Epochs that are in the rows of others."""
         rows = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
-        return max((int(facts_of_row(row).folded) for row in rows), default=0)
+        return max((int(facts_from_row(row).folded) for row in rows), default=0)
 
     def about(self, run_id: str) -> Particulars:
         """Parameters, program, notes and tags of a run."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.model.frame import EVALUATION, TRAINING, waited_between
+from gpumon.model.frame import EVALUATION, TRAINING, wait_between
 from gpumon.model.steps import mark_size, row_size
 from gpumon.storage.ledger.epoch import Moment
 
@@ -49,7 +49,7 @@ class StepStretch:
         """Its columns in the ledger, as far as it has come `until` where it is open."""
         end = self.end or until
         seconds = max(0, end.monotonic_ns - self.begin.monotonic_ns) / SECOND
-        wait = waited_between(self.begin.wait, end.wait)
+        wait = wait_between(self.begin.wait, end.wait)
         trained = max(0.0, seconds - self.aside)
         return {
             "first_step": self.begin.step, "steps": max(0, end.step - self.begin.step - self.aside_steps),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.epoch import EpochEnd, EpochFold
-from gpumon.model.frame import Boundary, Mark, waited_between
+from gpumon.model.frame import Boundary, Mark, wait_between
 from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.epoch import Epoch, Moment, Peak, PeakCounter, PhaseTotals, epoch_of, peak_counter_of
 from gpumon.storage.ledger.schema import OTHER
@@ -73,7 +73,7 @@ class EpochTimeline:
 
     def take(self, boundary: Boundary) -> bool:
         """The next boundary; one that was taken before is left out. True when an epoch or the run begins or ends."""
-        change = self._fold.take(boundary)
+        change = self._fold.add(boundary)
         if change is None:
             return False
         at = Moment(max(boundary.monotonic_ns, self.last.monotonic_ns), boundary.step, boundary.wait)
@@ -317,4 +317,4 @@ def _start(span: PhaseStart) -> int:
 
 def _between(begin: Moment, end: Moment) -> PhaseTotals:
     seconds = max(0, end.monotonic_ns - begin.monotonic_ns) / SECOND
-    return PhaseTotals(seconds, 1, max(0, end.step - begin.step), waited_between(begin.wait, end.wait))
+    return PhaseTotals(seconds, 1, max(0, end.step - begin.step), wait_between(begin.wait, end.wait))

@@ -58,7 +58,7 @@ class EnergyMeter(Generic[Part]):
         grown = energy_between(readings.energy, energy, (stamp_ns - readings.at) / SECOND, limit)
         if not grown > 0.0:
             return NAN
-        readings.believe(stamp_ns, energy)
+        readings.accept(stamp_ns, energy)
         self.at_ns = end_ns
         return grown
 
@@ -85,7 +85,7 @@ class EnergyMeter(Generic[Part]):
         `limit`: the enforced power limit, W. Where no reading comes for longer than readings may lie apart, power tells
         the energy.
         """
-        for growth in self._readings.take(stamp_ns, energy, limit):
+        for growth in self._readings.add(stamp_ns, energy, limit):
             at_ns = min(round(growth.end), now_ns)
             if is_known(growth.joules) and growth.end - growth.begin <= follows_ns:
                 self._book_grown(at_ns, growth.joules)

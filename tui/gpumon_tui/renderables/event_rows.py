@@ -94,7 +94,7 @@ def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[Lo
         key = event.kind, event.of
         goes_on = event.kind in LASTING and lasting.get(key, event.time_ns + 1) <= event.time_ns
         if not goes_on and all(abs(time - event.time_ns) > SAME for time in times.get(key, ())):
-            kind = BY_NAME[event.kind].told(event.details)
+            kind = BY_NAME[event.kind].for_details(event.details)
             found.append(LoggedEvent(event.time_ns, kind, event.of, event.of.device, event.lasted, 0, event.details))
     return sorted(found, key=lambda one: one.time_ns, reverse=True)
 

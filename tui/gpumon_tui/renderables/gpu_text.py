@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.model.device import MADE_UP
+from gpumon.model.device import REPLAY_PREFIX
 from gpumon.model.frame import Run
 from gpumon.model.metrics import BY_NAME
 from gpumon.model.vendors import short_name
@@ -22,7 +22,7 @@ def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
     held = holder(sample, run, status.processes, len(status.runs))
     watts = [units.whole(sample.value(name)) for name in ("gpu.power", "gpu.power_limit")]
     told = watts if is_known(sample.value("gpu.power_limit")) else watts[:1]
-    uuid = units.MISSING if device.uuid.startswith(MADE_UP) else device.uuid
+    uuid = units.MISSING if device.uuid.startswith(REPLAY_PREFIX) else device.uuid
     return "\t".join((
         device.label, short_name(device.name), uuid, units.percent(sample.value("gpu.utilization")),
         units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total")),

@@ -13,7 +13,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.live import earlier_frames
 from gpumon.live import Live, LiveState
-from gpumon.model.frame import Frame, nothing
+from gpumon.model.frame import Frame, empty_frame
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.reports.status_json import aged, document
 from gpumon_web.feed import Feed
@@ -45,7 +45,7 @@ class LiveStatus:
             origin, driver, hostname = self._about
             is_live = state.live and not (origin.ended or origin.unanswered)
             age = self._age(feed.frame, live, state) if Capability.NOW in origin.capabilities else NAN
-            frame = feed.frame or nothing(self._monotonic_ns(), time.time_ns())
+            frame = feed.frame or empty_frame(self._monotonic_ns(), time.time_ns())
             key = feed.boot, feed.newest, is_live, self._about
             if key != self._key:
                 before = earlier_frames(cast("Live", live), frame) if feed.frame else ()

@@ -8,7 +8,7 @@ from rich.segment import Segment
 
 from gpumon.model import units
 from gpumon.model.metrics import Metric
-from gpumon.model.vendors import maker, required
+from gpumon.model.vendors import find_vendor, recovery_text
 from gpumon_tui import palette
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, fit, width
@@ -84,7 +84,7 @@ class MetricChooser(Lines):
         """The value of now; of what the driver requires its words, where they have room."""
         value, sample = self.state.now(self.view.subject, metric.name), self.view.sample
         if metric.name == "gpu.recovery_action" and sample is not None:
-            words = required(maker(sample.device.name, sample.device.uuid), value)
+            words = recovery_text(find_vendor(sample.device.name, sample.device.uuid), value)
             if words and width(words) + width(metric.title) + 6 <= cells:
                 return words
         return units.metric(value, metric)
