@@ -25,7 +25,7 @@ from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.process import Process
 from gpumon.ring.reader import FIRST_READ, RingReader
-from gpumon.ring.takeover import plan
+from gpumon.ring.takeover import plan_layout
 from gpumon.ring.writer import RingWriter
 from tests import builders
 
@@ -106,7 +106,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
         opened.close()
     result = _result(found)
     result.budgets.append(Budget(f"file of {GPUS} GPUs", layout.size / 2**20, 12, " MiB"))
-    result.budgets.append(Budget("file of one GPU", plan(1, layout.frames).size / 2**20, 6, " MiB"))
+    result.budgets.append(Budget("file of one GPU", plan_layout(1, layout.frames).size / 2**20, 6, " MiB"))
     return result
 
 

@@ -301,7 +301,7 @@ class Live:
             return state._replace(text=f"{who} stopped {duration(heartbeat.age)} ago")
         if heartbeat.age > max(3 * interval, _STALE_AFTER):
             seen = f"last seen {clock(since)} ({duration(heartbeat.age)} ago)"
-            if not self._reader.is_writer_there():
+            if not self._reader.is_writer_alive():
                 return state._replace(text=f"the daemon is no longer running: {seen}")
             return state._replace(text=f"stale: {seen}", stale=True)
         if origin.ended:
@@ -401,7 +401,7 @@ def _liveliness(fd: int) -> int:
         heartbeat = reader.heartbeat()
         if _is_beating(heartbeat, reader.written_by.interval_ns / SECOND):
             return 2
-        return int(heartbeat.state == RUNNING and reader.is_writer_there())
+        return int(heartbeat.state == RUNNING and reader.is_writer_alive())
     except RingError:
         return 0
     finally:

@@ -178,7 +178,7 @@ class Recorder:
                 if self._renew(tick, SPARE_ROWS):
                     self.writer.append(tick)
                 else:
-                    self.writer.lost()
+                    self.writer.count_lost()
             if self._publishes:
                 self._publish(self.writer)
         self.followers.add(tick)
@@ -204,7 +204,7 @@ class Recorder:
             if writer.head == self._heartbeat_head:  # otherwise the new frame is the heartbeat
                 writer.heartbeat()
             self._heartbeat_head = writer.head
-            writer.tell_kept(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
+            writer.set_storage_problems(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
@@ -212,7 +212,7 @@ class Recorder:
             self._daemon_log.update(writer, self.sampler.refused)
         try:
             self._check_lock(self._lock)
-            if writer is not None and not (writer.is_at_path() and writer.intact()):
+            if writer is not None and not (writer.is_at_path() and writer.is_intact()):
                 # Removed, replaced, truncated or overwritten: the next tick creates a new file with what is readable.
                 self._previous, self.writer = writer, None
         except OSError as error:  # no permission, a failing disk or network: the directory may well be intact
@@ -432,7 +432,7 @@ class UsageCounters:
             return
         layout = writer.layout
         if layout is not self._layout:
-            self._layout, self._place = layout, SumPlace.of(layout)
+            self._layout, self._place = layout, SumPlace.from_layout(layout)
         fd, place = writer.fd, self._place
         if not place.room:
             return

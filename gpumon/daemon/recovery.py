@@ -14,7 +14,7 @@ from gpumon.common.errors import RingError
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Frame, Tick
 from gpumon.ring.reader import RingReader
-from gpumon.ring.takeover import tick_of
+from gpumon.ring.takeover import tick_from_frame
 from gpumon.storage.events.log import EventBatch, EventBook
 from gpumon.storage.usage.hours import AccountBook
 
@@ -87,7 +87,7 @@ def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
         return
     for frame in frames_since(path, at_ns - round(PAUSE * SECOND)):
         if frame.is_full:
-            yield tick_of(frame, directory)
+            yield tick_from_frame(frame, directory)
 
 
 def _monotonic_time_of(path: str, time_ns: int) -> int | None:

@@ -1,4 +1,4 @@
-"""A tick into the bytes of a slot, and the bytes of a slot into a frame."""
+"""Encodes ticks into the bytes of a slot, and decodes slots into frames: full ones, and those with values only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST = (NO_SHARE - 1) / SHARE
 
 
 def pack_process(process: Process, directory: Directory) -> bytes:
-    """Return the record of a process, whose texts are taken into the directory."""
+    """Return the record of a process, adding its texts to the directory."""
     string = directory.string
     return PROCESS.pack(
         process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), string(process.name),
@@ -56,16 +56,16 @@ def pack_process(process: Process, directory: Directory) -> bytes:
 
 
 def read_processes(raw: bytes, known: Known) -> tuple[Process, ...]:
-    """Return the processes in these whole records; those on devices that the directory does not know are left out."""
-    doubtful = is_doubtful(raw, _FLOATS, PROCESS.size)
-    strings, found = known.strings, []
+    """Decode whole records; processes on devices that the directory does not know are dropped."""
+    is_suspect = is_doubtful(raw, _FLOATS, PROCESS.size)
+    strings, processes = known.strings, []
     for pid, row, kind, name, user, run_id, container, pod, job, *rest in PROCESS.iter_unpack(raw):
         device, run = known.devices.get(row), known.runs.get(run_id)
         if device is None:
             continue
-        started, used, cpu, host = believable(rest[:4]) if doubtful else rest[:4]
+        started, used, cpu, host = believable(rest[:4]) if is_suspect else rest[:4]
         sm, memory, encoder, decoder = map(_ratio, rest[4:])
-        found.append(
+        processes.append(
             Process(
                 pid=pid,
                 uuid=device.uuid,
@@ -86,11 +86,11 @@ def read_processes(raw: bytes, known: Known) -> tuple[Process, ...]:
                 job=strings.get(job, ""),
             )
         )
-    return tuple(found)
+    return tuple(processes)
 
 
 def _share(ratio: float) -> int:
-    """Return a ratio as whole steps, to a hundredth of a percent."""
+    """Return a ratio as an integer in hundredths of a percent."""
     return round(ratio * SHARE) if 0 <= ratio <= _MOST else NO_SHARE
 
 
@@ -106,13 +106,12 @@ _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 def read_samples(
     rows: Sequence[tuple[int, ...]], grid: Sequence[float], names: tuple[str, ...], known: Known
 ) -> tuple[Sample, ...]:
-    """The samples of devices that a frame has, by index.
+    """Return the samples of the devices of a frame, in the order of `by_number`.
 
-    `rows` are records of `layout.ROW`; `grid` the values of each of the metrics `names`, row
-    by row.
+    `rows` are records of `layout.ROW`; `grid` has the values of each of the metrics `names`, by row.
     """
     order = _order(names, _GPU_NAMES)
-    count, found = len(rows), []
+    count, samples = len(rows), []
     for row, device in known.devices.items():
         if not 0 <= row < count:
             continue
@@ -121,22 +120,22 @@ def read_samples(
             continue
         values = grid[row::count] if order is None else _reorder(grid[row::count], order)
         run = known.runs.get(run_id)
-        known_state = Availability(state) if state in _AVAILABILITIES else Availability.FAILED
-        sample = Sample(device, known_state, values, run.key if run else "", age / 1000, *stamps)
-        found.append(sample._replace(unanswered=(tenths - 1) / 10) if tenths else sample)
-    found.sort(key=lambda sample: by_number(sample.device))
-    return tuple(found)
+        availability = Availability(state) if state in _AVAILABILITIES else Availability.FAILED
+        sample = Sample(device, availability, values, run.key if run else "", age / 1000, *stamps)
+        samples.append(sample._replace(unanswered=(tenths - 1) / 10) if tenths else sample)
+    samples.sort(key=lambda sample: by_number(sample.device))
+    return tuple(samples)
 
 
 def read_host(values: tuple[float, ...], names: tuple[str, ...]) -> tuple[float, ...]:
-    """The values of the host's metrics, stored in the order of `names`."""
+    """Return the values of the host's metrics, which are stored in the order of `names`."""
     order = _order(names, _HOST_NAMES)
     return values if order is None else _reorder(values, order)
 
 
 @lru_cache(maxsize=8)
 def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Where each metric of this version is in a slot of another order; None when nothing moved."""
+    """Return where a slot with another order has each metric of this version; None if the order is the same."""
     if stored == wanted:
         return None
     place = {name: i for i, name in enumerate(stored)}
@@ -148,26 +147,26 @@ def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ..
 
 
 class ValueForm(NamedTuple):
-    """Where the values of a layout are in their slots."""
+    """Where a slot of values has its values."""
 
     gpu: tuple[str, ...]
-    """Metrics of each row in the order of the slot: the narrow, then the wide ones."""
+    """Metrics of each row in the order of the slot: first the narrow ones, then the wide ones."""
     host: tuple[str, ...]
     single: struct.Struct
-    """All f4."""
+    """All f4 values."""
     double: struct.Struct
-    """All f8, behind them."""
+    """All f8 values, which follow them."""
     all: struct.Struct
     narrow: int
-    """Narrow metrics of a row."""
+    """Number of narrow metrics per row."""
     narrow_host: int
     order: tuple[int, ...]
-    """Of each value its place among those of a full frame, the host's behind those of the GPUs."""
+    """For each value, its index among those of a full frame: the GPUs', then the host's."""
 
 
 @lru_cache(maxsize=8)
 def value_form(layout: Layout) -> ValueForm:
-    """The form of a layout's slots of values."""
+    """Return the form of a layout's slots of values."""
     rows, wide = layout.rows, set(layout.wide)
     gpu = sorted(range(len(layout.gpu)), key=lambda place: layout.gpu[place] in wide)
     host = sorted(range(len(layout.host)), key=lambda place: layout.host[place] in wide)
@@ -192,7 +191,7 @@ def value_form(layout: Layout) -> ValueForm:
 
 
 class ValueEncoder:
-    """Packs the values of ticks into one private buffer that is used again and again."""
+    """Encodes the values of ticks into a private buffer that is reused."""
 
     def __init__(self, layout: Layout) -> None:
         self._form = value_form(layout)
@@ -200,21 +199,21 @@ class ValueEncoder:
         self._pick = itemgetter(*self._form.order)
         self.buffer = bytearray(layout.value_size)
         self.end = self._at + self._form.all.size
-        """Bytes used in all."""
+        """Bytes used in total."""
 
     def encode(self, states: bytes | bytearray, grid: Sequence[float], host: Sequence[float]) -> None:
-        """Fill the buffer behind the slot's header: rows, metrics of all rows and of the host."""
+        """Fill the buffer after the slot's header: rows, metrics of all rows, and of the host."""
         form = self._form
         self.buffer[SLOT.size : self._at] = states
         values = self._pick([*grid, *host])
         try:
             form.all.pack_into(self.buffer, self._at, *values)
-        except OverflowError:  # no f4 holds it, and no metric comes near it
+        except OverflowError:  # beyond f4, and implausible for any metric
             form.all.pack_into(self.buffer, self._at, *believable(values))
 
 
 def value_column(layout: Layout, metric: str) -> tuple[int, struct.Struct]:
-    """Where in a slot of values a GPU metric stands, and what it is. Raises ValueError for an unknown one."""
+    """Return the offset and format of a GPU metric in a slot of values. Raises ValueError if it is unknown."""
     form = value_form(layout)
     place, rows = form.gpu.index(metric), layout.rows
     if place < form.narrow:
@@ -223,7 +222,7 @@ def value_column(layout: Layout, metric: str) -> tuple[int, struct.Struct]:
 
 
 class ValueParts:
-    """The parts of one whole slot of values; `raw` has passed its CRC, but may be a stranger's all the same."""
+    """The parts of a whole slot of values. `raw` has passed its CRC, but is still untrusted."""
 
     __slots__ = ("_boundaries", "_known", "_layout", "_raw", "_runs")
 
@@ -271,7 +270,7 @@ class ValueParts:
 def decode_values(
     raw: bytes, layout: Layout, known: Known, runs: tuple[Run, ...], boundaries: tuple[Boundary, ...]
 ) -> Frame:
-    """The frame in a slot of values that `layout.frame_number` has accepted."""
+    """Decode a slot of values that `layout.frame_number` has accepted."""
     head = slot_head(raw)
     return Frame(
         number=head.number,
@@ -287,51 +286,51 @@ def decode_values(
 
 
 _NANS = (NAN,) * RUN_METRICS
-_HELD = len(FrameworkMemory._fields)
+_MEMORY_FIELDS = len(FrameworkMemory._fields)
 _STAMPS = 1 << 63
-_LONG = 6000
-"""Seconds without an answer from which on their number is not kept."""
+_LONGEST_UNANSWERED = 6000
+"""Seconds from which on the time without an answer is not stored."""
 _RUN_STATES = frozenset(RunState)
 
 
 class Encoder:
-    """Packs ticks into one private buffer that is used again and again."""
+    """Encodes ticks into a private buffer that is reused."""
 
     def __init__(self, layout: Layout, directory: Directory) -> None:
         self._layout = layout
         self._directory = directory
         self._metrics = struct.Struct(f"<{len(layout.gpu) * layout.rows}d")
         self._host = struct.Struct(f"<{len(layout.host)}d")
-        # A layout works its places out anew each time it is asked.
+        # Kept, because a layout computes its offsets at each access.
         self._metrics_at, self._host_at, self._variable_at = layout.metrics_at, layout.host_at, layout.variable_at
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
         self._records: dict[int, tuple[Process, bytes]] = {}
-        """The last processes with their records, by identity: a source keeps those that it has not read anew."""
+        """The last processes with their records by identity: a source reuses the objects of unchanged processes."""
         self.buffer = bytearray(layout.slot_size)
         self.values = ValueEncoder(layout)
-        """Has the values alone of what was encoded last."""
+        """Encodes the values of the same tick."""
 
     def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
-        """Fill the buffer behind the slot's header.
+        """Fill the buffer after the slot's header.
 
-        Returns the bytes used in all, how many boundaries found room, and the counts for the
-        header: rows, processes, runs, boundaries, dropped processes; and the dropped runs.
+        Returns the bytes used in total, the number of boundaries that fit, the counts for the header (rows, processes,
+        runs, boundaries, dropped processes), and the dropped runs.
         """
         layout, directory, buffer = self._layout, self._directory, self.buffer
-        # Boundaries come only once: what comes again with each frame leaves them room.
-        kept = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
-        most_runs = (layout.slot_size - kept - self._variable_at) // RUN.size
+        # A boundary comes only once, while processes and runs come again with each frame: so it has reserved room.
+        reserved = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
+        most_runs = (layout.slot_size - reserved - self._variable_at) // RUN.size
         runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
-        placed = [(run_id, run) for run in runs if (run_id := directory.run(run))]
+        stored = [(run_id, run) for run in runs if (run_id := directory.run(run))]
         self._encode_rows(tick)
         self._host.pack_into(buffer, self._host_at, *tick.host)
         at = self._variable_at
-        room = max(0, layout.slot_size - kept - at - len(placed) * RUN.size) // PROCESS.size
+        room = max(0, layout.slot_size - reserved - at - len(stored) * RUN.size) // PROCESS.size
         packed, n_processes, dropped = self._encode_processes(tick.processes, room)
         dropped = min(dropped + tick.dropped, 0xFFFF)
         buffer[at : at + len(packed)] = packed
         at += len(packed)
-        for run_id, run in placed:
+        for run_id, run in stored:
             values = tuple(run.metrics.values())[:RUN_METRICS]
             RUN.pack_into(
                 buffer, at, run_id, run.state, len(values), run.epoch, run.step, directory.string(run.phase),
@@ -340,12 +339,12 @@ class Encoder:
             )  # fmt: skip
             at += RUN.size
         fit = min(len(boundaries), (layout.slot_size - at) // BOUNDARY.size)
-        by_key = {run.key: run for _, run in placed} if fit else {}
+        by_key = {run.key: run for _, run in stored} if fit else {}
         for event in boundaries[:fit]:
             buffer[at : at + BOUNDARY.size] = pack_boundary(event, directory, by_key.get(event.run))
             at += BOUNDARY.size
-        dropped_runs = len(tick.runs) - len(placed) + tick.unread
-        return at, fit, (layout.rows, n_processes, len(placed), fit, dropped), dropped_runs
+        dropped_runs = len(tick.runs) - len(stored) + tick.unread
+        return at, fit, (layout.rows, n_processes, len(stored), fit, dropped), dropped_runs
 
     def _encode_rows(self, tick: Tick) -> None:
         directory, rows = self._directory, self._layout.rows
@@ -360,8 +359,8 @@ class Encoder:
             age_ms = min(round(age * 1000), 0xFFFFFFFF) if age else 0
             if not (-_STAMPS <= gauges_ns < _STAMPS and -_STAMPS <= counters_ns < _STAMPS):
                 gauges_ns, counters_ns = _stamp(gauges_ns), _stamp(counters_ns)
-            # NaN is in no range. After hours tenths are no matter, and the age tells as well.
-            tenths = 1 + int(10 * unanswered) if 0 <= unanswered < _LONG else 0
+            # NaN is in no range. After hours, the tenths do not matter, and the age is as good.
+            tenths = 1 + int(10 * unanswered) if 0 <= unanswered < _LONGEST_UNANSWERED else 0
             pack(states, row * size, state, tenths, run_id, age_ms, gauges_ns, counters_ns)
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._metrics_at, *grid)
@@ -369,23 +368,23 @@ class Encoder:
             self.values.encode(states, grid, tick.host)
 
     def _encode_processes(self, processes: Sequence[Process], room: int) -> tuple[bytes, int, int]:
-        # The list is read every few seconds only; in between it is the same object.
-        kept = self._processes
-        if kept is not None and kept[0] is processes and kept[2] <= room:
-            return kept[1], kept[2], kept[3]
+        # The list is read only every few seconds; in between it is the same object.
+        last = self._processes
+        if last is not None and last[0] is processes and last[2] <= room:
+            return last[1], last[2], last[3]
         directory = self._directory
-        chosen = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
-        chosen = [process for process in chosen if directory.row_of(process.uuid) >= 0][:room]
+        largest = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
+        largest = [process for process in largest if directory.row_of(process.uuid) >= 0][:room]
         known = self._records
-        records = [known.get(id(process)) or (process, pack_process(process, directory)) for process in chosen]
+        records = [known.get(id(process)) or (process, pack_process(process, directory)) for process in largest]
         self._records = {id(record[0]): record for record in records}
         packed = b"".join([record for _, record in records])
-        self._processes = (processes, packed, len(chosen), min(len(processes) - len(chosen), 0xFFFF))
-        return packed, len(chosen), self._processes[3]
+        self._processes = (processes, packed, len(largest), min(len(processes) - len(largest), 0xFFFF))
+        return packed, len(largest), self._processes[3]
 
 
 class SlotParts:
-    """The parts of one whole slot; `raw` has passed its CRC, but may be a stranger's all the same."""
+    """The parts of a whole full slot. `raw` has passed its CRC, but is still untrusted."""
 
     __slots__ = ("_boundaries", "_known", "_layout", "_n", "_raw")
 
@@ -419,41 +418,40 @@ class SlotParts:
 
     def runs(self) -> tuple[Run, ...]:
         at = self._layout.variable_at + self._n[0] * PROCESS.size
-        found = []
+        runs = []
         for i in range(self._n[1]):
             run_id, state, logged, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
             run = self._known.runs.get(run_id)
             if run is None:
                 continue
-            epoch_started, updated, wait, *held = believable(values[: 3 + _HELD])
-            memory = FrameworkMemory(*held)
-            found.append(
+            epoch_started, updated, wait, *memory = believable(values[: 3 + _MEMORY_FIELDS])
+            runs.append(
                 run._replace(
                     state=RunState(state) if state in _RUN_STATES else RunState.DIED,
                     epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
-                    updated=updated, wait=wait, lost_events=lost,
-                    # The names are of now, and may be more than the frame had.
-                    metrics=dict(zip(run.metrics, values[3 + _HELD :][:logged], strict=False)), memory=memory,
+                    updated=updated, wait=wait, lost_events=lost, memory=FrameworkMemory(*memory),
+                    # The names are the current ones, which may be more than the frame had.
+                    metrics=dict(zip(run.metrics, values[3 + _MEMORY_FIELDS :][:logged], strict=False)),
                 )
             )  # fmt: skip
-        return tuple(found)
+        return tuple(runs)
 
     def boundaries(self) -> tuple[Boundary, ...]:
         at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size
-        places = range(at, at + self._n[2] * BOUNDARY.size, BOUNDARY.size)
+        offsets = range(at, at + self._n[2] * BOUNDARY.size, BOUNDARY.size)
         runs: dict[str, Mapping[str, float]] = {}
 
-        def logged(key: str) -> Mapping[str, float]:
+        def metrics_of(key: str) -> Mapping[str, float]:
             if not runs:
                 runs.update((run.key, run.metrics) for run in self.runs())
             return runs.get(key, {})
 
-        found = (read_boundary(self._raw, place, self._known, logged) for place in places)
-        return tuple(boundary for boundary in found if boundary is not None)
+        boundaries = (read_boundary(self._raw, offset, self._known, metrics_of) for offset in offsets)
+        return tuple(boundary for boundary in boundaries if boundary is not None)
 
 
 def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
-    """The frame in a slot that `layout.frame_number` has accepted."""
+    """Decode a full slot that `layout.frame_number` has accepted."""
     head = slot_head(raw)
     return Frame(
         number=head.number,
@@ -469,7 +467,7 @@ def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
 
 
 def _stamp(monotonic: int) -> int:
-    """A time that has room; a driver's stamp may be anything, and 0 says that it is not known."""
+    """Return a time that fits into 8 bytes; a driver's timestamp may be anything, and 0 means unknown."""
     return monotonic if -_STAMPS <= monotonic < _STAMPS else 0
 
 

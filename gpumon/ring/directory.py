@@ -1,7 +1,7 @@
-"""The names to which frames refer by a small number, as readers get them: devices by row, strings, runs.
+"""The directory of a ring: the devices by row, strings and runs to which frames refer by number.
 
-Ids are never used again within a file, so the newest directory explains every frame. JSON of a stranger is checked
-field by field. `directory_writer` keeps and stores it.
+Ids are never reused within a file, so the newest directory explains every frame. Untrusted JSON is checked field by
+field. `Known` is a directory as read, `Directory` builds and encodes it.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.run import RunFacts, read_facts
 from gpumon.ring.layout import BLOB, RUN_METRICS, believable
 
-_PARTS = 16
+_MOST_PARTS = 16
 _CAPABILITIES = frozenset(Capability.__members__)
 
 
 class Known(NamedTuple):
-    """A directory that was read and checked."""
+    """A directory that was read and validated."""
 
     version: int
     devices: Mapping[int, Device]
     strings: Mapping[int, str]
     runs: Mapping[int, Run]
-    """With the lasting facts only; the keys of `metrics` in their order."""
+    """With the static facts only; the keys of `metrics` are in order."""
     origin: Origin
     driver: Driver
     hostname: str
     next_ids: tuple[int, int]
     ledger: str = ""
-    """Why the daemon keeps no run just now, for people; empty when it does, or has none to keep."""
+    """Why the daemon keeps no runs now, as text; empty if it does, or has none to keep."""
     history: str = ""
-    """The same of its history."""
+    """Why it keeps no history; empty if it does."""
     gpumon: str = ""
-    """Version of gpumon that writes."""
+    """Version of gpumon that wrote it."""
 
 
-NOTHING = Known(
+EMPTY = Known(
     version=0, devices={}, strings={}, runs={}, origin=Origin(""), driver=Driver(), hostname="", next_ids=(1, 1)
 )
 
 
 def unpack(raw: bytes) -> Known | None:
-    """One stored copy of the directory, or None when it is not whole."""
+    """Decode a stored copy of the directory; None if it is not whole."""
     if len(raw) < BLOB.size:
         return None
     version, length, crc, _ = BLOB.unpack_from(raw)
@@ -68,27 +68,27 @@ def unpack(raw: bytes) -> Known | None:
         raise RingError("the directory of the ring file makes no sense: restart the daemon") from error
 
 
-def _parse(version: int, found: Any) -> Known:
+def _parse(version: int, document: Any) -> Known:
     devices = {
         int(row): Device(
             _text(device["uuid"]),
-            _whole(device["index"]),
+            _int(device["index"]),
             _text(device["name"]),
-            _missing(device["missing"], found["devices"]),
+            _missing(device["missing"], document["devices"]),
             _text(device["source"]),
             _text(device["parent"]),
-            _whole(device["instance"]),
+            _int(device["instance"]),
             _text(device.get("address", "")),
-            _whole(device.get("minor", -1)),
+            _int(device.get("minor", -1)),
             _text(device.get("job", "")),
         )
-        for row, device in found["devices"].items()
+        for row, device in document["devices"].items()
     }
-    strings = {int(number): _text(text) for number, text in found["strings"].items()}
-    runs = {int(number): _run(run) for number, run in found["runs"].items()}
-    origin = _origin(found["origin"])
-    driver = _driver(found["driver"])
-    first, second = found["next"]
+    strings = {int(number): _text(text) for number, text in document["strings"].items()}
+    runs = {int(number): _run(run) for number, run in document["runs"].items()}
+    origin = _origin(document["origin"])
+    driver = _driver(document["driver"])
+    next_string, next_run = document["next"]
     return Known(
         version=version,
         devices=devices,
@@ -96,55 +96,59 @@ def _parse(version: int, found: Any) -> Known:
         runs=runs,
         origin=origin,
         driver=driver,
-        hostname=_text(found["hostname"]),
-        next_ids=(int(first), int(second)),
-        ledger=_text(found["ledger"], 1024),
-        history=_text(found["history"], 1024),
-        gpumon=_text(found["gpumon"], 64),
+        hostname=_text(document["hostname"]),
+        next_ids=(int(next_string), int(next_run)),
+        ledger=_text(document["ledger"], 1024),
+        history=_text(document["history"], 1024),
+        gpumon=_text(document["gpumon"], 64),
     )
 
 
-def _missing(told: Any, devices: Mapping[str, Any]) -> dict[str, Availability]:
-    """Metrics that a device lacks: told, or the row of the device that lacks the same."""
-    found = devices[str(told)]["missing"] if isinstance(told, int) else told
-    return {_text(metric): Availability(why) for metric, why in found.items()}
+def _missing(value: Any, devices: Mapping[str, Any]) -> dict[str, Availability]:
+    """Return the metrics that a device lacks; `value` has them, or is the row of a device that lacks the same."""
+    missing = devices[str(value)]["missing"] if isinstance(value, int) else value
+    return {_text(metric): Availability(why) for metric, why in missing.items()}
 
 
-def _origin(told: Mapping[str, Any]) -> Origin:
-    source, label, problem = (_text(told[name], 1024) for name in ("source", "label", "problem"))
-    named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
-    given = list(told["parts"])[:_PARTS]
-    parts = tuple(SourceInfo(_origin({**part, "parts": ()}), _driver(part["driver"])) for part in given)
+def _origin(document: Mapping[str, Any]) -> Origin:
+    source, label, problem = (_text(document[name], 1024) for name in ("source", "label", "problem"))
+    capabilities = [
+        Capability[name] for text in document["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES
+    ]
+    parts = tuple(
+        SourceInfo(_origin({**part, "parts": ()}), _driver(part["driver"]))
+        for part in list(document["parts"])[:_MOST_PARTS]
+    )
     return Origin(
         source,
         label,
         problem,
-        ended=told["ended"] is True,
-        capabilities=reduce(or_, named, Capability(0)),
+        ended=document["ended"] is True,
+        capabilities=reduce(or_, capabilities, Capability(0)),
         parts=parts,
-        notice=_text(told["notice"], 1024),
-        unanswered=believable((float(told["unanswered"]),))[0],
-        speed=_speed(told["speed"]),
+        notice=_text(document["notice"], 1024),
+        unanswered=believable((float(document["unanswered"]),))[0],
+        speed=_speed(document["speed"]),
     )
 
 
-def _speed(told: Any) -> float:
-    value = float(told)
+def _speed(value: Any) -> float:
+    value = float(value)
     return value if math.isfinite(value) and value > 0 else 1.0
 
 
-def _driver(told: Mapping[str, Any]) -> Driver:
-    return Driver(_text(told["version"]), _text(told["runtime"]))
+def _driver(document: Mapping[str, Any]) -> Driver:
+    return Driver(_text(document["version"]), _text(document["runtime"]))
 
 
 def _run(run: Mapping[str, Any]) -> Run:
     names: Sequence[str] = run["metrics"]
     return Run(
-        key=_text(run["key"]), id=_text(run["id"]), name=_text(run["name"]), pid=_whole(run["pid"]),
-        user=_text(run["user"]), rank=_whole(run["rank"]), local_rank=_whole(run["local_rank"]),
-        world_size=_whole(run["world_size"]),
-        framework=_text(run["framework"]), epochs=_whole(run["epochs"]), first_epoch=_whole(run["first_epoch"]),
-        base=_whole(run["base"]), facts=read_facts(run),
+        key=_text(run["key"]), id=_text(run["id"]), name=_text(run["name"]), pid=_int(run["pid"]),
+        user=_text(run["user"]), rank=_int(run["rank"]), local_rank=_int(run["local_rank"]),
+        world_size=_int(run["world_size"]),
+        framework=_text(run["framework"]), epochs=_int(run["epochs"]), first_epoch=_int(run["first_epoch"]),
+        base=_int(run["base"]), facts=read_facts(run),
         gpus=tuple(_text(uuid) for uuid in run["gpus"]),
         started=NAN if run["started"] is None else believable((float(run["started"]),))[0],
         metrics={_text(name): NAN for name in names[:RUN_METRICS]},
@@ -157,41 +161,41 @@ def _text(value: Any, limit: int = 256) -> str:
     return clean(value, limit)
 
 
-def _whole(value: Any) -> int:
+def _int(value: Any) -> int:
     number = int(value)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError("beyond 64 bits")
     return number
 
 
-# Beyond so much, what no frame of now refers to is forgotten.
+# Above these limits, what no current frame refers to is evicted.
 _STRING_BYTES = 64 * 1024
 _RUN_BYTES = 64 * 1024
 _KEEP_RUNS = 64
-# Beyond so much nothing is taken in: users choose their names, and `sizes.DIR_CAPACITY` is to hold them all.
+# Above these limits nothing is added: users choose their names, and `takeover.DIR_CAPACITY` must hold all of it.
 _MOST_STRING_BYTES = 120 * 1024
 _MOST_RUN_BYTES = 88 * 1024
-_TEXT = 96
-_GPUS = 16
+_LONGEST_TEXT = 96
+_MOST_GPUS = 16
 _ID_ROOM = 16
-"""Bytes of an id and what stands around it."""
+"""Bytes of an id and its punctuation."""
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
     "first_epoch", "base", "gpus", "started",
 )  # fmt: skip
-"""Fields of a `Run` that are the same in many frames."""
+"""Fields of a `Run` that rarely change."""
 
-_UNTOLD = {name: Device._field_defaults[name] for name in ("address", "minor", "job")}
-"""Facts of a device that readers do not need, and which cost room for nothing where they are not known."""
+_OPTIONAL = {name: Device._field_defaults[name] for name in ("address", "minor", "job")}
+"""Facts of a device that readers do not require, with their defaults, which are not stored."""
 
 
 class RowsExhausted(RingError):
-    """More devices than rows: a new generation is needed."""
+    """There are more devices than rows: a new file is needed."""
 
 
 class Directory:
-    """The names of one ring file."""
+    """Assigns rows and ids to the devices, strings and runs of one ring file, and encodes them."""
 
     def __init__(self, rows: int) -> None:
         self.devices: list[Device | None] = [None] * rows
@@ -212,7 +216,7 @@ class Directory:
         self._next_run = 1
 
     def row(self, device: Device) -> int:
-        """The row of a device for the life of this file. Raises RowsExhausted."""
+        """Return the row of a device, which it keeps for the life of the file. Raises RowsExhausted."""
         row = self._rows.get(device.uuid)
         if row is None:
             row = len(self._rows)
@@ -226,39 +230,39 @@ class Directory:
         return row
 
     def rows(self, samples: Sequence[Sample]) -> Sequence[int]:
-        """The rows of the devices of a tick, which mostly are those of the tick before. Raises RowsExhausted."""
+        """Return the rows of the devices of a tick, usually those of the last tick. Raises RowsExhausted."""
         devices = [sample.device for sample in samples]
-        if devices != self._last:  # lists of the same objects are equal without a look at them
+        if devices != self._last:  # fast, because lists of identical objects are compared by identity
             self._last_rows = [self.row(device) for device in devices]
             self._last = devices
         return self._last_rows
 
     def has_rows_of(self, known: Known) -> bool:
-        """Whether every device has the row that it has there."""
+        """Return whether every device has the same row as in `known`."""
         return all(row in known.devices and known.devices[row].uuid == uuid for uuid, row in self._rows.items())
 
     def row_of(self, uuid: str) -> int:
-        """The row of a known device; -1 for an unknown one."""
+        """Return the row of a device; -1 if it is unknown."""
         return self._rows.get(uuid, -1)
 
     def string(self, text: str) -> int:
-        """The id of a text; 0 is the empty one, and one without room."""
+        """Return the id of a text; 0 if it is empty or there is no room."""
         if not text:
             return 0
-        text = text[:_TEXT]
-        found = self._strings.get(text)
-        if found is None:
+        text = text[:_LONGEST_TEXT]
+        string_id = self._strings.get(text)
+        if string_id is None:
             size = _string_size(text)
             if self._string_bytes + size > _MOST_STRING_BYTES:
                 return 0
-            found = self._strings[text] = self._next_string
+            string_id = self._strings[text] = self._next_string
             self._next_string += 1
             self._string_bytes += size
             self.dirty = True
-        return found
+        return string_id
 
     def run(self, run: Run) -> int:
-        """The id of a run, whose lasting facts are stored when they are new; 0 where there is no room for them."""
+        """Return the id of a run, storing its static facts if they are new; 0 if there is no room."""
         facts = _facts(run)
         known = self._runs.get(run.key)
         if known is not None and known[1] == facts:
@@ -274,31 +278,31 @@ class Directory:
         return number
 
     def run_id(self, key: str) -> int:
-        """The id of a known run; 0 for an unknown one or none."""
+        """Return the id of a known run; 0 for an unknown one or none."""
         return self._runs[key][0] if key in self._runs else 0
 
-    def tell(self, origin: Origin, driver: Driver, hostname: str) -> None:
-        """Store where the numbers come from."""
+    def set_origin(self, origin: Origin, driver: Driver, hostname: str) -> None:
+        """Store where the values come from."""
         if (origin, driver, hostname) != (self.origin, self.driver, self.hostname):
             self.origin, self.driver, self.hostname = origin, driver, hostname
             self.dirty = True
 
-    def tell_kept(self, ledger: str, history: str) -> None:
+    def set_storage_problems(self, ledger: str, history: str) -> None:
         """Store why no run is kept, and why no history."""
         if (ledger, history) != (self.ledger, self.history):
             self.ledger, self.history, self.dirty = ledger, history, True
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there is more of it than is worth keeping."""
+        """Whether entries should be evicted."""
         is_long = self._string_bytes > _STRING_BYTES or self._run_bytes > _RUN_BYTES
         return is_long or len(self._runs) > _KEEP_RUNS
 
-    def forget(self, strings: Iterable[str], runs: Iterable[str]) -> None:
-        """Drop what neither of these names, when there is too much of it."""
+    def evict(self, strings: Iterable[str], runs: Iterable[str]) -> None:
+        """Drop other strings and runs than these, if there are too many."""
         before = len(self._strings), len(self._runs)
         if self._string_bytes > _STRING_BYTES:
-            used = {text[:_TEXT] for text in strings}
+            used = {text[:_LONGEST_TEXT] for text in strings}
             self._strings = {text: number for text, number in self._strings.items() if text in used}
             self._string_bytes = sum(map(_string_size, self._strings))
         if self._run_bytes > _RUN_BYTES or len(self._runs) > _KEEP_RUNS:
@@ -308,13 +312,13 @@ class Directory:
         self.dirty = self.dirty or before != (len(self._strings), len(self._runs))
 
     def pack(self, version: int, capacity: int) -> bytes:
-        """The stored form. Raises RingError when it does not fit."""
+        """Return the encoded directory. Raises RingError if it does not fit."""
         body = json.dumps(
             {
-                "devices": _written_devices(self.devices),
+                "devices": _devices_to_json(self.devices),
                 "strings": {str(number): text for text, number in self._strings.items()},
-                "runs": {str(number): _told(facts) for number, facts in self._runs.values()},
-                "origin": _written(self.origin),
+                "runs": {str(number): _facts_to_json(facts) for number, facts in self._runs.values()},
+                "origin": _origin_to_json(self.origin),
                 "driver": self.driver._asdict(),
                 "hostname": self.hostname,
                 "ledger": self.ledger,
@@ -331,9 +335,9 @@ class Directory:
 
     @classmethod
     def resume(cls, rows: int, known: Known, kept: Collection[int]) -> Directory:
-        """Continue the directory of a predecessor, with its devices in the rows `kept`."""
+        """Continue the directory of a predecessor with the devices of the rows `kept`."""
         directory = cls(rows)
-        # Of the frames that it continues, and so from the first: a daemon may be killed before it has one of its own.
+        # Those of the frames that it continues, because a daemon may be killed before it has a frame of its own.
         directory.origin, directory.driver, directory.hostname = known.origin, known.driver, known.hostname
         for row, device in enumerate(device for row, device in sorted(known.devices.items()) if row in kept):
             directory.devices[row] = device
@@ -347,28 +351,28 @@ class Directory:
 
 
 def _facts(run: Run) -> tuple[Any, ...]:
-    """Facts that many frames share, within bounds; NaN as None, so that facts compare."""
+    """Return the static facts of a run, truncated; NaN as None, so that they can be compared."""
     bounded: list[Any] = []
     for field in _STATIC:
         value = getattr(run, field)
         if isinstance(value, str):
-            value = value[:_TEXT]
+            value = value[:_LONGEST_TEXT]
         elif isinstance(value, float):
             value = None if not is_known(value) else value
         elif isinstance(value, tuple):
-            value = value[:_GPUS]
+            value = value[:_MOST_GPUS]
         bounded.append(value)
-    return (*bounded, *run.facts, tuple(name[:_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
+    return (*bounded, *run.facts, tuple(name[:_LONGEST_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
 
 
-def _told(facts: tuple[Any, ...]) -> dict[str, Any]:
+def _facts_to_json(facts: tuple[Any, ...]) -> dict[str, Any]:
     named = zip((*_STATIC, *RunFacts._fields, "metrics"), facts, strict=True)
-    return {name: fact for name, fact in named if fact or name not in RunFacts._fields}  # others cost room for nothing
+    return {name: fact for name, fact in named if fact or name not in RunFacts._fields}  # defaults are not stored
 
 
 def _run_size(facts: tuple[Any, ...]) -> int:
-    """Bytes that a run takes, with its id."""
-    return _size(_told(facts)) + _ID_ROOM
+    """Return the bytes of a run with its id."""
+    return _size(_facts_to_json(facts)) + _ID_ROOM
 
 
 def _string_size(text: str) -> int:
@@ -379,21 +383,20 @@ def _size(value: object) -> int:
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _written_devices(devices: Iterable[Device | None]) -> dict[str, Any]:
-    """The stored form of devices by row. What one lacks is written once: dozens of MIG instances lack the same."""
+def _devices_to_json(devices: Iterable[Device | None]) -> dict[str, Any]:
+    """Return devices by row. Equal `missing` is stored once, because dozens of MIG instances lack the same metrics."""
     rows: dict[frozenset[tuple[str, int]], int] = {}
-    written = {}
+    document = {}
     for row, device in enumerate(devices):
         if device is not None:
             first = rows.setdefault(frozenset(device.missing.items()), row)
             missing = first if first != row else {name: int(why) for name, why in device.missing.items()}
-            told = {name: fact for name, fact in device._asdict().items() if fact != _UNTOLD.get(name)}
-            written[str(row)] = {**told, "missing": missing}
-    return written
+            facts = {name: fact for name, fact in device._asdict().items() if fact != _OPTIONAL.get(name)}
+            document[str(row)] = {**facts, "missing": missing}
+    return document
 
 
-def _written(origin: Origin) -> dict[str, Any]:
-    """The stored form of an origin."""
+def _origin_to_json(origin: Origin) -> dict[str, Any]:
     capabilities = [capability.name.lower() for capability in origin.capabilities if capability.name]
-    parts = [{**_written(part.origin), "driver": part.driver._asdict()} for part in origin.parts]
+    parts = [{**_origin_to_json(part.origin), "driver": part.driver._asdict()} for part in origin.parts]
     return {**origin._asdict(), "capabilities": capabilities, "parts": parts}

@@ -1,7 +1,7 @@
-"""Events in runs, for frames of which only the values are kept: boundaries, and runs that began or ended.
+"""Events of frames of which only the values are kept: boundaries, and runs that began or ended.
 
-An event is one slot of 96 bytes that proves itself: `EVENT`, then the record of its kind. Events have numbers of their
-own, from 1, and name the frame with which they became known. They are written behind a frame, before it is the newest.
+An event is a slot of 96 bytes with its own CRC: `EVENT`, then the record of its kind. Events have numbers of their own,
+from 1, and refer to the frame with which they became known. They are written before that frame becomes the newest.
 """
 
 import os
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from gpumon.ring.directory import Directory
 
 EVENT = struct.Struct("<IBxxxQQ")
-"""CRC32 of what follows it, kind, number, frame"""
+"""CRC32 of the rest, kind, number, frame"""
 RUN_CHANGE = struct.Struct("<IBxxxiIqIddd")
 """run id, state, epoch, phase, step, lost, epoch_started, updated, wait as in `Run`"""
 _CRC_FROM = 4
 _BOUNDARY, _RUN = 1, 2
 _LAST = 1 << 64
 _REMEMBERED = 256
-"""Runs whose state is remembered, in addition to the current ones."""
+"""Runs whose state is kept, in addition to the current ones."""
 _STATES = frozenset(RunState)
-Logged = Callable[[str], Mapping[str, float]]
-"""The metrics of a run in the same slot, by its key; none where it is not there."""
+MetricsOf = Callable[[str], Mapping[str, float]]
+"""Returns the metrics of a run in the same slot by its key; empty if it is not there."""
 
 
 class Events(NamedTuple):
     """Events that became known with one frame."""
 
     runs: tuple[Run, ...] = ()
-    """Those that were new, or whose state was."""
+    """Runs that were new, or whose state was."""
     boundaries: tuple[Boundary, ...] = ()
 
 
 class EventWriter:
-    """The writer's side."""
+    """Writes events to a ring file."""
 
     def __init__(self, fd: int, layout: Layout, directory: "Directory") -> None:
         self._fd = fd
@@ -52,7 +52,7 @@ class EventWriter:
         self._states: dict[str, RunState] = {}
 
     def write(self, tick: Tick, boundaries: Sequence[Boundary], frame: int) -> None:
-        """Store the events of a frame. Raises OSError; then nothing of it counts."""
+        """Store the events of a frame. Raises OSError; then none of them is stored."""
         known = self._directory.run_id
         changed = [run for run in tick.runs if self._states.get(run.key) is not run.state and known(run.key)]
         if not changed and not boundaries:
@@ -67,17 +67,17 @@ class EventWriter:
             raw = EVENT.pack(0, kind, head, frame) + body.ljust(BOUNDARY.size, b"\0")
             os.pwrite(self._fd, crc32(raw[_CRC_FROM:]).to_bytes(4, "little") + raw[_CRC_FROM:], self._area.at(head))
         self._head = head
-        self.know(changed)
+        self.set_states(changed)
         if len(self._states) > len(tick.runs) + _REMEMBERED:
             self._states = {run.key: run.state for run in tick.runs}
 
     def copy(self, number: int, raw: bytes) -> None:
-        """Take over the event of a predecessor."""
+        """Copy an event from a predecessor."""
         os.pwrite(self._fd, raw, self._area.at(number))
         self._head = max(self._head, number)
 
-    def know(self, runs: Sequence[Run]) -> None:
-        """Remember the states of runs that need no new event."""
+    def set_states(self, runs: Sequence[Run]) -> None:
+        """Set the states of runs that need no new event."""
         self._states.update((run.key, run.state) for run in runs)
 
     def _run(self, run: Run) -> bytes:
@@ -87,26 +87,26 @@ class EventWriter:
         )  # fmt: skip
 
 
-def whole_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) -> list[tuple[int, bytes]]:
-    """Number and bytes of each event of frames `first` to `last` that is whole, in their order."""
-    area, found = layout.events, []
+def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) -> list[tuple[int, bytes]]:
+    """Return number and bytes of each whole event of frames `first` to `last`, in order."""
+    area, events = layout.events, []
     stored = os.pread(fd, area.end - area.begin, area.begin)
-    used = stored.rstrip(b"\0")  # slots that were never written take no time
+    used = stored.rstrip(b"\0")  # skip slots that were never written
     for slot, at in enumerate(range(0, min(len(used), len(stored) - EVENT_SIZE + 1), EVENT_SIZE)):
         raw = stored[at : at + EVENT_SIZE]
         crc, _, number, frame = EVENT.unpack_from(raw)
         is_wanted = number and first <= frame <= last and number % area.slots == slot
         if is_wanted and crc32(raw[_CRC_FROM:]) == crc:
-            found.append((number, raw))
-    newest = max(found, default=(0, b""))[0]
-    return sorted(event for event in found if event[0] > newest - area.slots)
+            events.append((number, raw))
+    newest = max(events, default=(0, b""))[0]
+    return sorted(event for event in events if event[0] > newest - area.slots)
 
 
 def read_events(fd: int, layout: Layout, known: Known, first: int = 0, last: int = _LAST) -> dict[int, Events]:
-    """Return the events that are kept of frames `first` to `last`, by frame."""
+    """Return the stored events of frames `first` to `last` by frame."""
     runs: dict[int, list[Run]] = {}
     boundaries: dict[int, list[Boundary]] = {}
-    for _, raw in whole_events(fd, layout, first, last):
+    for _, raw in read_raw_events(fd, layout, first, last):
         _, kind, _, frame = EVENT.unpack_from(raw)
         if kind == _BOUNDARY and (boundary := read_boundary(raw, EVENT.size, known)) is not None:
             boundaries.setdefault(frame, []).append(boundary)
@@ -119,26 +119,26 @@ def read_events(fd: int, layout: Layout, known: Known, first: int = 0, last: int
 
 
 def pack_boundary(event: Boundary, directory: "Directory", run: Run | None = None) -> bytes:
-    """A boundary as slots have it; `run` is in the same slot, and what it logged last stands there once for both."""
+    """Encode a boundary for a slot; if `run` is in the same slot, metrics that it still has are stored only once."""
     return BOUNDARY.pack(
-        directory.run_id(event.run), event.number, event.mark, _which(event, run) if run and event.metrics else 0,
+        directory.run_id(event.run), event.number, event.mark, _metric_bits(event, run) if run and event.metrics else 0,
         directory.string(event.phase), event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait,
         event.asked, event.free,
     )  # fmt: skip
 
 
-def _which(event: Boundary, run: Run) -> int:
-    """Bits of the metrics of a run that are still what was logged at a boundary; a NaN is like every other."""
-    logged, which = event.metrics, 0
-    for place, (name, value) in enumerate(islice(run.metrics.items(), RUN_METRICS)):
+def _metric_bits(event: Boundary, run: Run) -> int:
+    """Return a bit for each metric of a run that still has the value logged at a boundary; NaN equals NaN."""
+    logged, bits = event.metrics, 0
+    for i, (name, value) in enumerate(islice(run.metrics.items(), RUN_METRICS)):
         if name in logged and (logged[name] == value or not (is_known(logged[name]) or is_known(value))):
-            which |= 1 << place
-    return which
+            bits |= 1 << i
+    return bits
 
 
-def read_boundary(raw: bytes, at: int, known: Known, logged: Logged | None = None) -> Boundary | None:
-    """A boundary of a slot; None where its run or its mark is unknown. `logged` has the metrics of runs in the slot."""
-    run_id, number, mark, which, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
+def read_boundary(raw: bytes, at: int, known: Known, metrics_of: MetricsOf | None = None) -> Boundary | None:
+    """Decode a boundary of a slot; None if its run or its mark is unknown."""
+    run_id, number, mark, bits, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
     run = known.runs.get(run_id)
     if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.STEPS:
         return None
@@ -155,8 +155,8 @@ def read_boundary(raw: bytes, at: int, known: Known, logged: Logged | None = Non
         wait=wait,
         asked=asked,
         free=free,
-        metrics={name: value for place, (name, value) in enumerate(logged(run.key).items()) if which >> place & 1}
-        if which and logged is not None
+        metrics={name: value for i, (name, value) in enumerate(metrics_of(run.key).items()) if bits >> i & 1}
+        if bits and metrics_of is not None
         else {},
     )
 

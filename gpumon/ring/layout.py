@@ -1,28 +1,28 @@
 """The bytes of a ring file.
 
-Everything is little-endian, and every offset is fixed for the life of the file. One process writes
-an inode, with one `pwrite` a record; readers use `pread` and judge only their private copy: a
-record is whole (its CRC says so) or it does not exist, on any CPU and under any crash.
+Everything is little-endian, and every offset is fixed for the life of the file. One process writes an inode, with one
+`pwrite` per record. Readers use `pread` and check only their private copy: a record is whole (its CRC proves it) or it
+does not exist, on any CPU and after any crash.
 
     0       superblock, immutable: `SUPERBLOCK`, then its CRC32
-    256     hot words, one 24-byte write each tick: `HOT`
+    256     hot words, one 24-byte write per tick: `HOT`
     4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names], "wide": [those that are f8 in
             slots of values], "values": slots of values, "events": slots of events, "sums": bytes}
     dir_off directory, two copies of `dir_capacity` bytes, the newer one in copy `version & 1`:
             `BLOB` (version, length, CRC32, 0) and JSON (devices by row, strings, runs, origin)
-    header_size, then areas of slots; the record with a number lies in slot `number % slots` of its area:
+    header_size, then areas of slots; the record with a number is in slot `number % slots` of its area:
             full    `n_slots` times: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
-            values  `SLOT`, rows[R], f4 metrics and host, f8 metrics and host: see `values`
+            values  `SLOT`, rows[R], f4 metrics and host, f8 metrics and host: see `codec.ValueForm`
             events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
-    sums_at sums of the daemon's own ticks, two copies of `sums` bytes: see `sums`
+    sums_at sums over the daemon's own ticks, two copies of `sums` bytes: see `sums`
 
-The newest frames are in both of the first areas. Older ones have only their values and their events: so an hour
-of them takes little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1.
-Strings are never in a slot, only their ids. In full frames all values are f8, so that byte counts stay exact; in
-slots of values gauges are f4, while counters and bit masks are f8.
+The newest frames are in both of the first areas. Older ones have only values and events, so that an hour of them takes
+little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. Strings are never in a
+slot, only their ids. In full frames all values are f8, so that byte counts are exact; in slots of values gauges are f4,
+counters and bit masks f8.
 
-A reader knows one layout (`MAJOR`): a view refuses the ring of another version, and a new daemon begins a new one.
-The metrics of a file are in its schema, so a version with one more reads the frames of one with fewer.
+A reader knows one layout (`MAJOR`): a view rejects the ring of another version, and a new daemon begins a new one. The
+metrics of a file are in its schema, so a version with more metrics reads the frames of one with fewer.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from zlib import crc32
 from gpumon.common.errors import RingError
 from gpumon.common.numbers import LARGEST, NAN
 
-# The two highest bytes of a float64 are its sign, its exponent and four bits more: 44 00 for LARGEST, 7F F8 for NaN.
-# So a few passes in C show that nothing is wrong, which is nearly always the case.
+# The two highest bytes of a float64 are its sign, its exponent and four more bits: 44 00 for LARGEST, 7F F8 for NaN.
+# A few passes in C over them show that nothing is wrong, which is nearly always the case.
 _EXPONENT = bytes(high & 0x7F > 0x43 and high != 0x7F for high in range(256))
 _HIGHEST = bytes(high == 0x7F for high in range(256))
 _NOT_NAN = bytes(second != 0xF8 for second in range(256))
 
 
 def believable(values: Iterable[float]) -> tuple[float, ...]:
-    """The values, NaN in place of what is infinite or beyond reason."""
-    least, most, missing = -LARGEST, LARGEST, NAN  # locals, and a list first: it is done for each process
+    """Return the values, with NaN for those that are infinite or implausibly large."""
+    least, most, missing = -LARGEST, LARGEST, NAN  # locals, and a list first, because it runs for each process
     return tuple([value if least < value < most else missing for value in values])
 
 
 def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: int = 8) -> bool:
-    """Whether a little-endian float64 at one of `offsets` in a record of `stride` bytes might not be believable."""
+    """Return whether a little-endian float64 at one of `offsets` in records of `stride` bytes may be implausible."""
     highest = b"".join([raw[at + 7 :: stride] for at in offsets])
     second = b"".join([raw[at + 6 :: stride] for at in offsets])
     if highest.translate(_EXPONENT).find(1) >= 0:
@@ -65,7 +65,7 @@ _NOT_NAN_SINGLE = bytes(second != 0xC0 for second in range(256))
 
 
 def is_doubtful_single(raw: bytes | bytearray) -> bool:
-    """Whether one of little-endian float32 values might not be believable."""
+    """Return whether one of little-endian float32 values may be implausible."""
     highest = raw[3::4]
     if highest.translate(_EXPONENT_SINGLE).find(1) >= 0:
         return True
@@ -77,7 +77,7 @@ MAGIC = b"GPUMRNG\x01"
 MAJOR = 1
 """The layout that is written, and the only one that is read."""
 MINOR = 0
-"""Additions that a reader of the same layout may ignore."""
+"""Additions that a reader of the same layout can ignore."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """The fields of `Head`."""
@@ -88,28 +88,27 @@ SCHEMA_OFFSET = 4096
 BLOB = struct.Struct("<IIII")
 
 RUNNING, STOPPED = 1, 2
-"""States of a writer; 0 until its first frame. A file that was replaced needs no mark: it has no name left (st_nlink
-is 0)."""
+"""States of a writer; 0 until its first frame. A replaced file needs no mark: it has no name any more (st_nlink is 0).
+"""
 
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """The fields of `SlotHead`."""
 CRC_FROM = 16
 _BEYOND = 1 << 62
-"""No frame has this number or time (ns), nor a later one."""
+"""Limit of frame numbers and times (ns)."""
 ROW = struct.Struct("<BxHIIqq")
-"""A device: availability, for how long it is unanswered (tenths of a second and 1; 0 is not known), run id or 0,
-age ms, when the gauges and the counters were true (monotonic ns, 0 where it is not known)"""
+"""A device: availability, time without an answer (tenths of a second plus 1; 0 if unknown), run id or 0, age in ms,
+time of the gauges and of the counters (monotonic ns, 0 if unknown)"""
 PROCESS = struct.Struct("<IHBxIIIIII4d4H")
 """pid, row, kind, name, user, run id, container, pod, job; started, memory_used, cpu, host memory; share of SM,
-memory, encoder and decoder, of which 10000 are the whole and `NO_SHARE` is not known"""
+memory, encoder and decoder in units of 1/10000, `NO_SHARE` if unknown"""
 SHARE, NO_SHARE = 10_000, 0xFFFF
 RUN = struct.Struct("<IBBxxiqI3d9d8dI")
-"""run id, state, how many metrics it has logged, epoch, step, phase; epoch_started, updated, wait, framework memory as
-in `Run`; metrics; lost"""
+"""run id, state, number of logged metrics, epoch, step, phase; epoch_started, updated, wait, framework memory as in
+`Run`; metrics; lost"""
 BOUNDARY = struct.Struct("<IQBBxxIiqqq3d")
-"""run id, number, mark, which metrics of the run in this frame are those of the boundary (a bit for each, from the
-lowest on; 0 where there are no runs), phase, epoch, step, monotonic ns, time ns, wait, asked,
-free"""
+"""run id, number, mark, a bit for each metric of the run in this frame that the boundary has, from the lowest on (0
+without runs), phase, epoch, step, monotonic ns, time ns, wait, asked, free"""
 
 EVENT_SIZE = 24 + BOUNDARY.size
 
@@ -117,9 +116,9 @@ KINDS = ("compute", "graphics")
 RUN_METRICS = 8
 
 BOUNDARY_ROOM = 32
-"""Boundaries for which a full slot has room."""
+"""Boundaries for which a full slot has reserved room."""
 
-# What a reader believes of a stranger's file before it allocates anything.
+# Limits that a reader checks in an untrusted file before it allocates anything.
 _MAX_SLOT = 1 << 20
 _MAX_SLOTS = 1 << 20
 _MAX_EVENTS = 1 << 16
@@ -129,32 +128,32 @@ MAX_SCHEMA = 1 << 16
 
 
 class Area(NamedTuple):
-    """Slots of one size, one after the other."""
+    """Consecutive slots of one size."""
 
     begin: int
     slot_size: int
     slots: int
     least: int = 0
-    """Bytes that each record has at least."""
+    """Minimum bytes of a record."""
 
     @property
     def end(self) -> int:
         return self.begin + self.slot_size * self.slots
 
     def at(self, number: int) -> int:
-        """Offset of the slot of a record, by its number."""
+        """Return the offset of the slot of a record by its number."""
         return self.begin + number % self.slots * self.slot_size
 
     def range(self, first: int, last: int) -> Iterator[int]:
-        """Where the slots of records `first` to `last` - 1 begin; at most as many as there are slots."""
+        """Iterate over the offsets of records `first` to `last` - 1; at most as many as there are slots."""
         begin, step = self.at(first), self.slot_size
         end = begin + (last - first) * step
-        over = max(0, end - self.end)  # that many bytes lie at the front
+        over = max(0, end - self.end)  # bytes that wrap around to the front
         return chain(range(begin, end - over, step), range(self.begin, self.begin + over, step))
 
 
 class Layout(NamedTuple):
-    """Sizes and offsets of one ring file."""
+    """Sizes and offsets of a ring file."""
 
     rows: int
     gpu: tuple[str, ...]
@@ -170,11 +169,11 @@ class Layout(NamedTuple):
     n_values: int = 0
     n_events: int = 0
     sums: int = 0
-    """Bytes of a copy of the sums."""
+    """Bytes of one copy of the sums."""
 
     @property
     def metrics_at(self) -> int:
-        """Offset of the metrics block in a slot of either kind."""
+        """Offset of the metrics in a slot of either kind."""
         return SLOT.size + ROW.size * self.rows
 
     @property
@@ -205,7 +204,7 @@ class Layout(NamedTuple):
 
     @property
     def values(self) -> Area:
-        """Frames with their values alone."""
+        """Frames with their values only."""
         return Area(self.full.end, self.value_size, self.n_values, self.values_end)
 
     @property
@@ -220,12 +219,12 @@ class Layout(NamedTuple):
 
     @property
     def frames(self) -> int:
-        """Frames kept, with or without their other parts."""
+        """Number of frames that are kept, full or not."""
         return max(self.n_slots, self.n_values)
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """Bytes of the file."""
         return self.sums_at + 2 * self.sums
 
     @property
@@ -234,7 +233,7 @@ class Layout(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The superblock as it lies in the file."""
+    """The superblock as stored in the file."""
 
     magic: bytes
     major: int
@@ -255,11 +254,11 @@ class Head(NamedTuple):
     interval_us: int
     created_ns: int
     realtime_offset_ns: int
-    """Realtime less monotonic clock."""
+    """Realtime minus monotonic clock."""
 
 
 class SlotHead(NamedTuple):
-    """The beginning of a slot as it lies in the file."""
+    """The header of a slot as stored in the file."""
 
     sequence: int
     """Twice the number."""
@@ -267,7 +266,7 @@ class SlotHead(NamedTuple):
     length: int
     number: int
     monotonic_ns: int
-    """Signed: what a simulation shows of the last minutes can lie before the machine's start."""
+    """Signed: the past of a simulation may be before the machine's boot."""
     time_ns: int
     directory_version: int
     rows: int
@@ -282,12 +281,12 @@ class SlotHead(NamedTuple):
 
 
 def slot_head(raw: bytes) -> SlotHead:
-    """The beginning of a slot. Raises struct.error where `raw` is shorter."""
+    """Return the header of a slot. Raises struct.error if `raw` is too short."""
     return SlotHead._make(SLOT.unpack_from(raw))
 
 
 class Superblock(NamedTuple):
-    """Writer of a ring, and time of writing."""
+    """Who wrote a ring, and when."""
 
     generation: int
     boot_id: bytes
@@ -297,23 +296,23 @@ class Superblock(NamedTuple):
     """ns"""
     created_ns: int
     started: int
-    """When the writing process began: clock ticks after boot; with the pid this names it for ever."""
+    """Start of the writing process in clock ticks after boot; with the pid it identifies the process."""
 
 
-def pack_superblock(layout: Layout, who: Superblock, offset: int) -> bytes:
-    """The first bytes of the file, with their CRC."""
+def pack_superblock(layout: Layout, writer: Superblock, offset: int) -> bytes:
+    """Return the first bytes of the file with their CRC."""
     raw = SUPERBLOCK.pack(
         MAGIC, MAJOR, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
-        layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, who.started, SCHEMA_OFFSET,
-        len(layout.schema), layout.schema_crc, min(who.interval_ns // 1000, 0xFFFFFFFF), who.created_ns, offset,
+        layout.dir_capacity, writer.generation, writer.boot_id, writer.pid, writer.uid, writer.started, SCHEMA_OFFSET,
+        len(layout.schema), layout.schema_crc, min(writer.interval_ns // 1000, 0xFFFFFFFF), writer.created_ns, offset,
     )  # fmt: skip
     return raw + crc32(raw).to_bytes(4, "little")
 
 
 def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
-    """Layout and writer of a ring, from its first 4096 bytes and what follows them.
+    """Return layout and writer of a ring from its first 4096 bytes and the schema that follows.
 
-    Raises RingError for anything that is not a whole ring of a version that can be read.
+    Raises RingError if this is not a complete ring of a readable version.
     """
     if len(raw) < SUPERBLOCK.size + 4:
         raise RingError("the ring file is cut short: restart the daemon")
@@ -323,8 +322,8 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
         raise RingError("the head of the ring file is damaged: restart the daemon")
     if head.major != MAJOR:
-        to_do = "use the same version of gpumon as the daemon"
-        raise RingError(f"the ring has layout {head.major}, this gpumon reads layout {MAJOR}: {to_do}")
+        remedy = "use the same version of gpumon as the daemon"
+        raise RingError(f"the ring has layout {head.major}, this gpumon reads layout {MAJOR}: {remedy}")
     sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
     if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):
         raise RingError("the sizes in the ring file make no sense: restart the daemon")
@@ -332,21 +331,21 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     schema = schema[at : at + head.schema_length]
     if at < 0 or crc32(schema) != head.schema_crc:
         raise RingError("the schema of the ring file is damaged: restart the daemon")
-    found = _parse_schema(schema)
+    parsed = _parse_schema(schema)
     layout = Layout(
-        rows=found.rows,
-        gpu=found.gpu,
-        host=found.host,
+        rows=parsed.rows,
+        gpu=parsed.gpu,
+        host=parsed.host,
         n_slots=head.n_slots,
         slot_size=head.slot_size,
         header_size=head.header_size,
         dir_offset=head.dir_offset,
         dir_capacity=head.dir_capacity,
         schema=schema,
-        wide=found.wide,
-        n_values=found.values,
-        n_events=found.events,
-        sums=found.sums,
+        wide=parsed.wide,
+        n_values=parsed.values,
+        n_events=parsed.events,
+        sums=parsed.sums,
     )
     if layout.variable_at > head.slot_size or (layout.n_values and layout.value_size > _MAX_SLOT):
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
@@ -373,9 +372,9 @@ class _Schema(NamedTuple):
 
 def _parse_schema(schema: bytes) -> _Schema:
     try:
-        found = json.loads(schema)
-        rows, gpu, host = found["rows"], found["gpu"], found["host"]
-        wide, values, events, sums = found["wide"], found["values"], found["events"], found["sums"]
+        document = json.loads(schema)
+        rows, gpu, host = document["rows"], document["gpu"], document["host"]
+        wide, values, events, sums = document["wide"], document["values"], document["events"], document["sums"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RingError("the schema of the ring file cannot be read: restart the daemon") from error
     are_lists = all(isinstance(names, list) for names in (gpu, host, wide))
@@ -390,10 +389,7 @@ def _parse_schema(schema: bytes) -> _Schema:
 
 
 def frame_number(raw: bytes, least: int = SLOT.size) -> int:
-    """The number of the one whole frame of `least` bytes or more that `raw` holds, else 0.
-
-    Looks only at this private copy.
-    """
+    """Return the number of the whole frame of at least `least` bytes in `raw`, a private copy; 0 if it is not whole."""
     if len(raw) < SLOT.size:
         return 0
     seq, crc, length, number, monotonic, time = struct.unpack_from("<QIIQqq", raw)

@@ -1,10 +1,9 @@
-"""One writer for a directory.
+"""The lock that gives a directory a single writer.
 
-The lock is a file of its own, mode 0600, because a read-only descriptor is enough to take an
-exclusive `flock`. A daemon that was killed while a driver call hung keeps its lock for ever (its
-thread cannot die), so a newcomer takes over from an owner that is gone, a zombie, or silent: it
-renames a fresh file over the old one. The owner looks at the path each tick and stops when it no
-longer names its own inode.
+The lock is a file of its own with mode 0600, because a read-only descriptor is enough for an exclusive `flock`. A
+daemon that was killed while a driver call hung keeps its lock forever (its thread cannot die). So a new daemon takes
+over from an owner that is gone, a zombie or silent: it renames a new file over the old one. The owner checks the path
+at each tick, and stops when it is another inode.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from gpumon.common.procfs import is_alive, start_time
 
 
 def open_fresh(path: str) -> tuple[int, str]:
-    """Return a new, empty file next to `path`, and its name. Raises GpumonError where no file can lie there."""
+    """Create an empty file next to `path`, and return it with its name. Raises GpumonError if the name is blocked."""
     name = f"{path}.{os.getpid()}"
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-        os.unlink(name)  # of a namesake that is dead, or of another namespace: then that one tries again
+        os.unlink(name)  # of a dead process with our pid, or one in another namespace, which then tries again
     try:
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), name
     except FileExistsError:
@@ -32,49 +31,49 @@ def open_fresh(path: str) -> tuple[int, str]:
 
 
 def remove_left_over(path: str) -> None:
-    """Remove what others left of replacing `path`. Only for who holds the lock of its directory."""
+    """Remove files that others left while replacing `path`. Only for the holder of the directory's lock."""
     directory, final = os.path.split(path)
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             base, _, pid = entry.name.rpartition(".")
             if base == final and pid.isascii() and pid.isdigit() and entry.is_file(follow_symlinks=False):
-                with suppress(OSError):  # gone meanwhile, or not ours to remove: then it is in no one's way
+                with suppress(OSError):  # already gone, or not ours to remove
                     os.unlink(entry.path)
 
 
 _RECORD = 64
 _COMMAND = " command"
-"""Ends the record of a process that samples for a command."""
+"""Suffix of the record of a process that samples for a command."""
 NO_INODE = -1
-"""Of a path at which there is nothing."""
+"""There is no file at a path."""
 SILENT_AFTER = 30.0
-"""Seconds without a heartbeat after which a living owner counts as hung."""
+"""Seconds without a heartbeat after which a living owner is assumed to hang."""
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock, as it wrote itself down."""
+    """The process that holds a lock, from the record that it wrote."""
 
     pid: int
-    """0 where nothing readable is written."""
+    """0 if the record is unreadable."""
     started: int
-    """Clock ticks after boot; with the pid it names a process for ever."""
+    """Clock ticks after boot; with the pid it identifies a process."""
     uid: int
     """Owner of the file."""
     for_command: bool = False
-    """Whether it samples for a command that it runs, and ends with that."""
+    """Whether it samples for a command that it runs, and ends with it."""
 
 
 def holder_of(path: str) -> Holder | None:
-    """Return the process that holds the lock at `path`; None where none does, or there is no such file.
+    """Return the process that holds the lock at `path`; None if it is not held, or does not exist.
 
-    Raises OSError where the file cannot be read, such as another user's.
+    Raises OSError if the file cannot be read, for example another user's.
     """
     try:
         fd = open_regular(path)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given up at once: a daemon that starts now tries again
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: a daemon that starts now tries again
     except BlockingIOError:
         pid, started, for_command = _owner(fd)
         return Holder(pid, started, os.fstat(fd).st_uid, for_command)
@@ -84,15 +83,15 @@ def holder_of(path: str) -> Holder | None:
 
 
 class WriterLock:
-    """The right to write a directory, held until `release` or the end of the process."""
+    """The exclusive right to write to a directory, until `release` or the end of the process."""
 
     def __init__(
         self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0, *, for_command: bool = False
     ) -> None:
         """Take the lock.
 
-        `heartbeat_age` returns the seconds since the present owner's last heartbeat; `for_command`: as of `Holder`.
-        Raises AlreadyRunning when a living daemon holds it, GpumonError when it cannot be had.
+        `heartbeat_age` returns the seconds since the current owner's last heartbeat; `for_command` as in `Holder`.
+        Raises AlreadyRunning if a living daemon holds it, GpumonError if it cannot be taken.
         """
         self._path = path
         for _ in range(5):
@@ -112,7 +111,7 @@ class WriterLock:
                     f"cannot lock {path}: {error.strerror or error}; pass a --dir on a local disk"
                 ) from None
             try:
-                # Between our open and our lock the path may have been given to another file.
+                # Another file may have been renamed to the path between our open and our lock.
                 if inode_at(path) == os.fstat(fd).st_ino:
                     record = f"{os.getpid()} {start_time()}{_COMMAND if for_command else ''}"
                     os.pwrite(fd, record.encode().ljust(_RECORD, b"\0"), 0)
@@ -127,15 +126,15 @@ class WriterLock:
         raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
-        """Whether no other process has taken over. Raises OSError where that cannot be seen."""
+        """Return whether no other process has taken over. Raises OSError if this cannot be seen."""
         return inode_at(self._path) == self._own_inode
 
     def is_removed(self) -> bool:
-        """Whether the lock has lost its name: it was removed, and no other was made. Raises OSError as `is_mine`."""
+        """Return whether the lock file was removed without a replacement. Raises OSError if this cannot be seen."""
         return inode_at(self._path) == NO_INODE
 
     def release(self) -> None:
-        """Give the lock up; the file stays, as an empty one means nothing."""
+        """Release the lock. The file stays; without a lock it means nothing."""
         os.close(self._fd)
 
 
@@ -160,12 +159,12 @@ def _owner(fd: int) -> tuple[int, int, bool]:
 def _replace(path: str) -> None:
     fd, fresh = open_fresh(path)
     os.close(fd)
-    with suppress(FileNotFoundError):  # another newcomer has the lock, and cleaned up
+    with suppress(FileNotFoundError):  # another new daemon has the lock, and removed our file
         os.rename(fresh, path)
 
 
 def inode_at(path: str) -> int:
-    """Return the inode at a path, NO_INODE where there is nothing. Raises OSError where that cannot be seen."""
+    """Return the inode at a path, NO_INODE if there is none. Raises OSError if this cannot be seen."""
     try:
         return os.stat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
-"""The reading end of a ring: the standard library only, and no byte of the file is believed.
+"""The reading end of a ring: the standard library only, and no byte of the file is trusted.
 
-A reader never locks, never writes, never maps. It carries a cursor (the number of the newest frame
-it has seen); the ring knows nothing of its readers.
+A reader never locks, writes or maps the file. It keeps the number of the newest frame that it has seen; the ring does
+not know its readers.
 """
 
 import os
@@ -15,7 +15,7 @@ from gpumon.common.paths import open_regular
 from gpumon.common.procfs import boot_id, is_alive
 from gpumon.model.frame import Boundary, Frame
 from gpumon.ring.codec import decode, decode_values, value_column
-from gpumon.ring.directory import NOTHING, Known, unpack
+from gpumon.ring.directory import EMPTY, Known, unpack
 from gpumon.ring.events import Events, read_events
 from gpumon.ring.layout import (
     BLOB,
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from gpumon.ring.sums import Sums
 
 _TIMES = slice(16, 40)
-"""Number, monotonic ns and time ns of a frame in its slot, each in 8 bytes."""
+"""Bytes of a slot with number, monotonic ns and time ns of its frame, 8 bytes each."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
-"""Bytes of superblock and schema that are read at first: nearly always all of them."""
+"""Bytes of superblock and schema that are read first: nearly always all of them."""
 FIRST_READ = 8192
-"""Bytes of a slot that are read at first: nearly always all that it has."""
+"""Bytes of a slot that are read first: nearly always all that are used."""
 _LAPPED = 2
-"""Frames so close to being overwritten that a reader without a CRC leaves them out."""
+"""Oldest frames that a reader without a CRC drops, because they may be overwritten at any time."""
 
 
 class Heartbeat(NamedTuple):
@@ -56,14 +56,14 @@ class Heartbeat(NamedTuple):
     head: int
     state: int
     age: float
-    """Seconds since its last heartbeat; infinite when it belongs to another boot."""
+    """Seconds since its last heartbeat; infinite if it was in another boot."""
 
 
 class RingReader:
-    """Reads the ring behind a descriptor, which it owns."""
+    """Reads the ring behind a descriptor that it owns."""
 
     def __init__(self, fd: int) -> None:
-        """Raises RingError when it is not a ring that this version reads; `fd` is closed then."""
+        """Raises RingError, and closes `fd`, if it is no ring that this version reads."""
         self.fd = fd
         try:
             head = os.pread(fd, _HEAD_READ, 0)
@@ -75,35 +75,35 @@ class RingReader:
             os.close(fd)
             raise
         self._full, self._values = self.layout.full, self.layout.values
-        self._known = NOTHING
+        self._known = EMPTY
         self._unnamed = os.fstat(fd).st_nlink == 0
 
     @classmethod
     def open(cls, path: str) -> "RingReader":
-        """Raises OSError when there is no such file, RingError when it is no ring."""
+        """Raises OSError if there is no such file, RingError if it is no ring."""
         return cls(open_regular(path))
 
     def close(self) -> None:
         os.close(self.fd)
 
     def heartbeat(self) -> Heartbeat:
-        """Whether a writer owns this file. Raises RingError when it was emptied."""
+        """Return the last sign of life of the writer. Raises RingError if the file was emptied."""
         head, heartbeat, state, _ = self._hot()
         if self.written_by.boot_id != boot_id():
             return Heartbeat(head, STOPPED, float("inf"))
         age = max(0.0, (time.monotonic_ns() - heartbeat) / 1e9)
         return Heartbeat(head, state if state in (RUNNING, STOPPED) else STOPPED, age)
 
-    def is_writer_there(self) -> bool:
-        """Whether the process that writes this file still runs, as far as this process can see."""
+    def is_writer_alive(self) -> bool:
+        """Return whether the writing process still runs, as far as it is visible here."""
         return is_alive(self.written_by.pid, self.written_by.started)
 
     def is_replaced(self) -> bool:
-        """Whether the file has lost its name: a new generation lies at its path. Never so in memory."""
+        """Return whether the file has lost its name, because a new one is at its path. Never for a ring in memory."""
         return not self._unnamed and os.fstat(self.fd).st_nlink == 0
 
     def newest(self) -> Frame | None:
-        """The newest frame, None before the first. Raises RingError when the file is damaged."""
+        """Return the newest frame; None before the first. Raises RingError if the file is damaged."""
         for _ in range(3):
             head = self._hot()[0]
             if head == 0:
@@ -115,50 +115,50 @@ class RingReader:
         return None if raw is None else self.decode(raw)
 
     def since(self, number: int, most: int = 1 << 30) -> list[Frame]:
-        """Frames after `number` that are still there, oldest first; the newest `most` of them.
+        """Return the frames after `number` that still exist, oldest first; the newest `most` of them.
 
-        All but the last `FULL_FRAMES` of them have their values alone: `Frame.is_full`.
+        All but the last `FULL_FRAMES` have only values and events: see `Frame.is_full`.
         """
         head = self._hot()[0]
-        # A head from a damaged file may be any number; the slots decide what is true.
+        # A damaged file may have any number here; the slots prove which frames exist.
         first = max(number + 1, head - self.layout.frames + 1, head - most + 1, 1)
         return self.frames(range(first, head + 1))
 
     def frames(self, numbers: Sequence[int]) -> list[Frame]:
-        """Return those of some frames that are there, in the same order."""
-        found = []
+        """Return the frames with these numbers that exist, in the same order."""
+        frames = []
         full_since = numbers[-1] - self.layout.n_slots if numbers else 0
-        happened: Mapping[int, Events] | None = None
+        events: Mapping[int, Events] | None = None
         for number in numbers:
             raw = self.raw(number) if number > full_since else None
             if raw is not None:
-                found.append(self.decode(raw))
+                frames.append(self.decode(raw))
                 continue
             raw = self.raw_values(number)
             if raw is None:
                 continue
             if slot_head(raw).directory_version > self._known.version:
                 self.directory()
-            if happened is None:
-                happened = self.events(number, numbers[-1])
-            known = happened.get(number, Events())
-            found.append(decode_values(raw, self.layout, self._known, known.runs, known.boundaries))
-        return found
+            if events is None:
+                events = self.events(number, numbers[-1])
+            own = events.get(number, Events())
+            frames.append(decode_values(raw, self.layout, self._known, own.runs, own.boundaries))
+        return frames
 
     def events(self, first: int, last: int) -> Mapping[int, Events]:
-        """Return the events of frames `first` to `last`, by frame, as far as they are kept."""
+        """Return the stored events of frames `first` to `last` by frame."""
         return read_events(self.fd, self.layout, self.directory(), first, last)
 
     def boundaries(self) -> list[Boundary]:
-        """Return every boundary that is kept, in the order of the frames with which they became known."""
-        found = read_events(self.fd, self.layout, self.directory())
-        return [boundary for frame in sorted(found) for boundary in found[frame].boundaries]
+        """Return all stored boundaries in the order of the frames with which they became known."""
+        events = read_events(self.fd, self.layout, self.directory())
+        return [boundary for frame in sorted(events) for boundary in events[frame].boundaries]
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
-        """Times (ns since 1970) and values by row of one GPU metric in the newest `frames` frames.
+        """Return times (ns since 1970) and values by row of one GPU metric in the newest `frames` frames.
 
-        Reads only the bytes it needs, without their CRC: a frame counts when its number is the one
-        wanted and it cannot have been overwritten meanwhile. The newest frame is checked in full.
+        Reads only the necessary bytes, without checking the CRC: a frame counts if it has the expected number and
+        cannot have been overwritten meanwhile. The newest frame is checked completely.
         """
         area, (at, column) = self._column(metric)
         end = at + column.size
@@ -169,7 +169,7 @@ class RingReader:
         for offset in area.range(first, head):
             raw = pread(fd, end, offset)
             if len(raw) < end:
-                break  # the file was cut
+                break  # the file was truncated
             heads += raw[_TIMES]
             columns += raw[at:]
         else:
@@ -180,7 +180,7 @@ class RingReader:
         numbers, times = words[::3], list(words[2::3])
         values = list(column.iter_unpack(columns))
         if (is_doubtful_single if column.format.endswith("f") else is_doubtful)(columns):
-            values = [believable(found) for found in values]
+            values = [believable(row) for row in values]
         oldest = self._hot()[0] - area.slots + _LAPPED
         if first >= oldest and numbers == tuple(range(first, first + len(numbers))):
             return times, values
@@ -188,13 +188,13 @@ class RingReader:
         return [times[i] for i in kept], [values[i] for i in kept]
 
     def sums(self) -> "Sums | None":
-        """The newest sums of the daemon's ticks; None where it keeps none."""
-        from gpumon.ring.sums import read_sums  # of no use to who shows frames
+        """Return the newest sums over the daemon's ticks; None if it keeps none."""
+        from gpumon.ring.sums import read_sums  # views do not need it
 
         return read_sums(self.fd, self.layout)
 
     def directory(self) -> Known:
-        """The newest whole directory. Raises RingError when it makes no sense."""
+        """Return the newest whole directory. Raises RingError if it is invalid."""
         version = self._hot()[3]
         if version != self._known.version or version == 0:
             layout = self.layout
@@ -207,21 +207,21 @@ class RingReader:
         return self._known
 
     def raw(self, number: int) -> bytes | None:
-        """The bytes of one whole full frame."""
+        """Return the bytes of a full frame; None if it is not whole."""
         return self._whole(self._full, number)
 
     def raw_values(self, number: int) -> bytes | None:
-        """The bytes of the values of one frame, when they are whole."""
+        """Return the bytes of the values of a frame; None if they are not whole."""
         return self._whole(self._values, number) if self._values.slots else None
 
     def decode(self, raw: bytes) -> Frame:
-        """A frame from bytes that `raw` gave."""
+        """Decode the bytes that `raw` returned."""
         if slot_head(raw).directory_version > self._known.version:
             self.directory()
         return decode(raw, self.layout, self._known)
 
     def whole_slots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and bytes of each slot that is whole, in no order; a frame may have one of either kind."""
+        """Yield number and bytes of each whole slot in no order; a frame may have one of either kind."""
         for area in (self._full, self._values):
             for slot in range(area.slots):
                 raw = os.pread(self.fd, area.slot_size, area.at(slot))
@@ -239,7 +239,7 @@ class RingReader:
         return raw if frame_number(raw, area.least) == number else None
 
     def _column(self, metric: str) -> tuple[Area, tuple[int, struct.Struct]]:
-        """Where the values of a GPU metric are: the area, the offset in its slots, and what they are."""
+        """Return where a GPU metric is: the area, and offset and format in its slots."""
         layout = self.layout
         if layout.n_values:
             return self._values, value_column(layout, metric)

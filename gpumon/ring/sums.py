@@ -1,8 +1,8 @@
-"""Sums that a daemon keeps of its own ticks, at the end of a ring's file.
+"""Sums over the daemon's own ticks, at the end of a ring file.
 
-Two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object that names the tables
-(columns, and the key of each row), and their f8 values, row by row. The CRC32 covers all behind it: a record is whole
-or it does not exist, and the copy before is then there. The names change seldom, and are packed only when they do.
+Two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object with the names of the
+tables (columns, and the key of each row), and their f8 values by row. The CRC32 covers all that follows it: a record is
+whole or it does not exist, and then the copy before is valid. The names rarely change, and are encoded only then.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from zlib import crc32
 from gpumon.ring.layout import Layout, round_up
 
 HEAD = struct.Struct("<IIQqqqII")
-"""CRC32 of what follows it, length in all, number, monotonic ns, time ns, ns since 1970 since when it is summed, rows
-that had no room, length of the names"""
+"""CRC32 of the rest, total length, number, monotonic ns, time ns, begin of the sums in ns since 1970, dropped rows,
+length of the names"""
 _CRC_FROM = 4
 _MOST_TABLES, _MOST_COLUMNS, _MOST_KEYS = 8, 64, 4
 _TRIES = 3
@@ -44,17 +44,17 @@ class Sums(NamedTuple):
     number: int
     """Counts the records of a file."""
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC: of the newest tick in them."""
+    """CLOCK_MONOTONIC of the newest tick in ns."""
     time_ns: int
     since_ns: int
-    """ns since 1970: when they were 0."""
+    """ns since 1970 at which the sums were 0."""
     dropped: int
-    """Rows that had no room."""
+    """Rows for which there was no room."""
     tables: Mapping[str, SumTable]
 
 
 class SumNames:
-    """The names of the rows that a record has, packed."""
+    """The encoded names of the rows of a record."""
 
     def __init__(self, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequence[str]]]]) -> None:
         """`tables`: columns and keys of each."""
@@ -65,13 +65,13 @@ class SumNames:
 
     @property
     def size(self) -> int:
-        """Bytes of a record with these names."""
+        """Bytes of a record with these names and their values."""
         values = sum(len(columns) * len(keys) for columns, keys in self.tables.values())
         return HEAD.size + len(self.raw) + 8 * values
 
 
 class SumTimes(NamedTuple):
-    """Times of a record, and rows without room."""
+    """Times of a record, and its dropped rows."""
 
     monotonic_ns: int
     time_ns: int
@@ -80,71 +80,71 @@ class SumTimes(NamedTuple):
 
 
 class SumPlace(NamedTuple):
-    """The part of a ring's file that has its sums. A layout works its places out anew each time it is asked."""
+    """Where a ring file has its sums. Kept, because a layout computes its offsets at each access."""
 
     at: int
     room: int
     """Bytes of each copy."""
 
     @classmethod
-    def of(cls, layout: Layout) -> SumPlace:
+    def from_layout(cls, layout: Layout) -> SumPlace:
         return cls(layout.sums_at, layout.sums)
 
-    def of_copy(self, number: int) -> int:
-        """Offset of the copy that a record has."""
+    def offset(self, number: int) -> int:
+        """Return the offset of the copy with this number."""
         return self.at + (number & 1) * self.room
 
 
 def write_sums(
     fd: int, place: SumPlace, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
 ) -> None:
-    """Write a record; `rows` in the order of `names`. Raises OSError, also where it has no room."""
+    """Write a record; `rows` in the order of `names`. Raises OSError, also if there is no room."""
     values = list(chain.from_iterable(rows))
     packed = pack(f"{len(values)}d", *values)
     length = HEAD.size + len(names.raw) + len(packed)
-    if length > place.room:  # whatever lies behind is the other copy
+    if length > place.room:  # the other copy follows
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     head = HEAD.pack(0, length, number, *times, len(names.raw))
     _store(fd, place, number, b"".join((head[_CRC_FROM:], names.raw, packed)))
 
 
 def read_sums(fd: int, layout: Layout) -> Sums | None:
-    """Return the newest whole record; None where there is none."""
+    """Return the newest whole record; None if there is none."""
     raw = _newest(fd, layout)
     return None if raw is None else _unpack(raw)
 
 
-def hand_over(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
-    """Copy the newest whole record into a file that replaces the old one, where it has room for it."""
+def copy_sums(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
+    """Copy the newest whole record to a file that replaces the old one, if it has room."""
     raw = _newest(old_fd, old)
     if raw is not None and len(raw) <= layout.sums:
-        _store(fd, SumPlace.of(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
+        _store(fd, SumPlace.from_layout(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
 
 
 def _store(fd: int, place: SumPlace, number: int, body: bytes) -> None:
-    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, place.of_copy(number))
+    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, place.offset(number))
 
 
 def _newest(fd: int, layout: Layout) -> bytes | None:
     if layout.sums < HEAD.size:
         return None
-    place = SumPlace.of(layout)
-    for _ in range(_TRIES):  # a writer that is at work now has written the other copy before
-        heads = [os.pread(fd, HEAD.size, place.of_copy(copy)) for copy in (0, 1)]
-        found = [(HEAD.unpack(head)[2], HEAD.unpack(head)[1]) for head in heads if len(head) == HEAD.size]
-        for number, length in sorted(found, reverse=True):
+    place = SumPlace.from_layout(layout)
+    for _ in range(_TRIES):  # while the writer writes one copy, the other one is whole
+        heads = [os.pread(fd, HEAD.size, place.offset(copy)) for copy in (0, 1)]
+        copies = [(HEAD.unpack(head)[2], HEAD.unpack(head)[1]) for head in heads if len(head) == HEAD.size]
+        for number, length in sorted(copies, reverse=True):
             if number <= 0 or not HEAD.size <= length <= layout.sums:
                 continue
-            raw = os.pread(fd, length, place.of_copy(number))
+            raw = os.pread(fd, length, place.offset(number))
             if len(raw) == length and crc32(memoryview(raw)[_CRC_FROM:]) == HEAD.unpack_from(raw)[0]:
                 return raw
     return None
 
 
 def _unpack(raw: bytes) -> Sums | None:
-    """Return what a record says; None where it makes no sense."""
-    _, _, number, monotonic_ns, time_ns, since_ns, dropped, named = HEAD.unpack_from(raw)
-    at = HEAD.size + named
+    """Decode a record; None if it is invalid."""
+    _, _, number, monotonic_ns, time_ns, since_ns, dropped, names_length = HEAD.unpack_from(raw)
+    at = HEAD.size + names_length
     if at > len(raw) or (len(raw) - at) % 8:
         return None
     values = array("d", raw[at:])
@@ -169,9 +169,9 @@ def _unpack(raw: bytes) -> Sums | None:
 
 
 def is_sum(value: float) -> bool:
-    """Return whether a number can be a sum."""
+    """Return whether a number is a valid sum."""
     return isfinite(value) and value >= 0
 
 
-def _are_text(found: Iterable[object]) -> bool:
-    return all(isinstance(one, str) for one in found)
+def _are_text(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)

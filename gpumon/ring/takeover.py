@@ -1,4 +1,4 @@
-"""The file that a ring replaces: what of it the new one takes over."""
+"""Takes over frames from the ring file that a new one replaces, and plans the layout of the new one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpumon.ring.reader import RingReader
 
 
 class Predecessor:
-    """Remains of a predecessor: frames that are whole, and explained by its directory."""
+    """The usable frames of the old file: those that are whole, and explained by its directory."""
 
     def __init__(self, reader: RingReader) -> None:
         self.reader = reader
@@ -43,39 +43,39 @@ class Predecessor:
         for number, raw in reader.whole_slots():
             if slot_head(raw).directory_version <= self.known.version:
                 numbers.add(number)
-                found = raw[SLOT.size : reader.layout.metrics_at : ROW.size]
-                states[found] = max(number, states.get(found, 0))  # nearly all have the same ones
+                row_states = raw[SLOT.size : reader.layout.metrics_at : ROW.size]
+                states[row_states] = max(number, states.get(row_states, 0))  # nearly all frames have the same
         since = max(numbers, default=0) - reader.layout.frames
         self.numbers = sorted(number for number in numbers if number > since)
         self._rows: dict[int, int] = {}
-        """Rows that have a device in one of them, and the newest of those."""
-        for found, number in states.items():
-            for row, state in enumerate(found):
+        """Rows with a device in one of the frames, and the newest of those frames."""
+        for row_states, number in states.items():
+            for row, state in enumerate(row_states):
                 if state and number > since and row in self.known.devices:
                     self._rows[row] = max(number, self._rows.get(row, 0))
 
-    def leave_out(self, uuids: Collection[str], most: int) -> None:
-        """Leave out devices that are not among `uuids`, those first that are gone longest, until `most` are left."""
+    def drop_devices(self, uuids: Collection[str], most: int) -> None:
+        """Drop devices that are not among `uuids`, those that are gone longest first, until `most` are left."""
         gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
         gone.sort(key=self._rows.__getitem__)
-        for row in gone[: max(0, self.devices_with(uuids) - most)]:
+        for row in gone[: max(0, self.count_devices(uuids) - most)]:
             del self._rows[row]
 
-    def devices_with(self, uuids: Collection[str]) -> int:
-        """Count the devices in its frames and among `uuids`."""
+    def count_devices(self, uuids: Collection[str]) -> int:
+        """Return the number of devices in its frames and among `uuids`."""
         return len({self.known.devices[row].uuid for row in self._rows} | set(uuids))
 
-    def places(self, directory: Directory) -> Mapping[int, int]:
-        """Where `directory` has the devices of each row."""
+    def row_map(self, directory: Directory) -> Mapping[int, int]:
+        """Return the row in `directory` for each of its rows."""
         return {row: directory.row_of(self.known.devices[row].uuid) for row in self._rows}
 
     def directory(self, rows: int) -> Directory:
-        """Its directory to continue, without devices that no frame has any more."""
+        """Return its directory to continue, without devices that no frame has any more."""
         return Directory.resume(rows, self.known, self._rows)
 
 
-def tick_of(frame: Frame, known: Known) -> Tick:
-    """Return a stored frame as a tick again, for a file with other metrics or areas."""
+def tick_from_frame(frame: Frame, known: Known) -> Tick:
+    """Convert a stored frame back to a tick, for a file with other metrics or areas."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * 1e9),
@@ -95,7 +95,7 @@ def tick_of(frame: Frame, known: Known) -> Tick:
 
 
 def open_predecessor(path: str, source: str, former: int | None) -> RingReader | None:
-    """Return the ring behind `former`, else at `path`, when its frames can be kept."""
+    """Return the ring behind the descriptor `former`, or else at `path`, if its frames can be taken over."""
     try:
         reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
     except (OSError, RingError):
@@ -104,38 +104,33 @@ def open_predecessor(path: str, source: str, former: int | None) -> RingReader |
         if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
             return reader
     except RingError:
-        pass  # nothing explains its frames: they are worth nothing
+        pass  # nothing explains its frames, so they are useless
     reader.close()
     return None
 
 
 DIR_CAPACITY = 256 * 1024
-# Room in a full slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
-# the next frame when there is none.
+# Room in a full slot after the fixed part. Boundaries use what processes and runs leave free, and wait for the next
+# frame if there is none.
 PROCESS_ROOM = 256
 RUN_ROOM = 48
 FULL_FRAMES = 120
-"""Frames kept with processes and runs: two minutes at one a second."""
+"""Frames with processes and runs: two minutes at one per second."""
 EVENTS = 2048
-"""Events kept, whatever the time between them."""
+"""Events that are kept."""
 
 SUMS_ROOM = 64 * 1024
-"""Bytes of a copy of the sums: those of `MOST_ROWS` devices, and of some hundred users on them."""
+"""Bytes of one copy of the sums: enough for `MOST_ROWS` devices and some hundred users on them."""
 
 
 MOST_ROWS = 128
-"""Rows beyond which devices that are gone keep none: 8 GPUs of 7 MIG instances each, and as many that were before."""
+"""Rows beyond which former devices get none: 8 GPUs with 7 MIG instances each, and as many former ones."""
 SPARE_ROWS = 7
-"""Rows for devices that come one after another, once one has come that found none: a GPU has 7 MIG instances."""
+"""Extra rows after a device found none, because more may follow: a GPU has up to 7 MIG instances."""
 
 
-def rows_for(devices: int) -> int:
-    """Rows for so many devices; one that is plugged in later gets a new file."""
-    return max(1, devices)
-
-
-def plan(rows: int, frames: int) -> Layout:
-    """The layout this version writes, for so many frames; without areas of its own for the values of a few."""
+def plan_layout(rows: int, frames: int) -> Layout:
+    """Return the layout of this version for a number of frames; few frames need no separate area for values."""
     gpu = tuple(metric.name for metric in GPU_METRICS)
     host = tuple(metric.name for metric in HOST_METRICS)
     wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
@@ -167,12 +162,12 @@ def plan(rows: int, frames: int) -> Layout:
 
 _ROW_OF_PROCESS = struct.Struct("<H")
 _ROW_AT = 4
-"""Where a process's record has the row of its device."""
-_NOWHERE = 0xFFFF
+"""Offset of the device's row in the record of a process."""
+_NO_ROW = 0xFFFF
 
 
 class _ValueGrid(NamedTuple):
-    """Values of all rows, metric by metric: where they are in the old slot, and in the new one."""
+    """Values of all rows, metric by metric, with their offsets in the old slot and in the new one."""
 
     code: Literal["f", "d"]
     metrics: int
@@ -181,7 +176,7 @@ class _ValueGrid(NamedTuple):
 
 
 class _KeptBytes(NamedTuple):
-    """Bytes that stay as they are."""
+    """Bytes that are copied unchanged."""
 
     begin: int
     end: int
@@ -189,7 +184,7 @@ class _KeptBytes(NamedTuple):
 
 
 class Widening:
-    """From one layout to another that differs in its rows alone; `rows`: where each row that is kept goes."""
+    """Converts slots to a layout that differs only in its rows; `rows` maps old rows to new ones."""
 
     def __init__(self, old: Layout, new: Layout, rows: Mapping[int, int]) -> None:
         self._old, self._new = old, new
@@ -216,13 +211,13 @@ class Widening:
         self._nothing = rowless + struct.pack(f"<{nans}d", *[float("nan")] * nans)
 
     def slot(self, raw: bytes) -> bytes:
-        """Return a whole slot of values as the new layout has it."""
+        """Convert a whole slot of values."""
         whole = bytearray(self._no_values)
         self._move(raw, whole, *self._of_values)
         return self._headed(whole, slot_head(raw))
 
     def full_slot(self, raw: bytes) -> bytes | None:
-        """Return a whole slot of a full frame as the new layout has it; None where it has no room there."""
+        """Convert a whole full slot; None if it does not fit."""
         head, old = slot_head(raw), self._old
         rest = bytearray(raw[old.variable_at : head.length + CRC_FROM])
         if self._new.variable_at + len(rest) > self._new.slot_size:
@@ -233,7 +228,7 @@ class Widening:
             rows, size = dict(self._rows), PROCESS.size
             for at in range(_ROW_AT, min(head.processes * size, len(rest)), size):
                 (row,) = _ROW_OF_PROCESS.unpack_from(rest, at)
-                _ROW_OF_PROCESS.pack_into(rest, at, rows.get(row, _NOWHERE))
+                _ROW_OF_PROCESS.pack_into(rest, at, rows.get(row, _NO_ROW))
         return self._headed(whole + rest, head)
 
     def _move(self, raw: bytes, whole: bytearray, grids: list[_ValueGrid], spans: list[_KeptBytes]) -> None:
@@ -244,10 +239,10 @@ class Widening:
             whole[SLOT.size + to * record : SLOT.size + (to + 1) * record] = raw[at : at + record]
         for code, metrics, old_at, new_at in grids:
             width = struct.calcsize(code)
-            mine = before[old_at : old_at + width * metrics * old].cast(code)
-            its = after[new_at : new_at + width * metrics * new].cast(code)
+            source = before[old_at : old_at + width * metrics * old].cast(code)
+            target = after[new_at : new_at + width * metrics * new].cast(code)
             for row, to in self._rows:
-                its[to::new] = mine[row::old]
+                target[to::new] = source[row::old]
         for begin, end, new_at in spans:
             whole[new_at : new_at + end - begin] = raw[begin:end]
 
@@ -258,6 +253,6 @@ class Widening:
 
 
 def can_widen(old: Layout, new: Layout) -> bool:
-    """Whether the slots of two layouts differ in their rows alone."""
-    same = (old.gpu, old.host, old.wide) == (new.gpu, new.host, new.wide)
-    return same and old.n_values > 0 and new.n_values > 0
+    """Return whether the slots of two layouts differ only in their rows."""
+    has_same_metrics = (old.gpu, old.host, old.wide) == (new.gpu, new.host, new.wide)
+    return has_same_metrics and old.n_values > 0 and new.n_values > 0

@@ -1,8 +1,7 @@
 """The writing end of a ring.
 
-An inode has one writer for its life. A restart, more devices than rows, or a new version means a
-new file: frames of the old one are taken over, and it is renamed over the old path. A ring is
-never truncated and never repaired in place.
+An inode has one writer for its life. A restart, more devices than rows, or a new version need a new file: frames of the
+old one are taken over, and it is renamed over the old path. A ring is never truncated and never repaired in place.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from gpumon.common.procfs import boot_id, start_time
 from gpumon.model.frame import Boundary, Frame, Tick
 from gpumon.ring.codec import Encoder
 from gpumon.ring.directory import Directory
-from gpumon.ring.events import EventWriter, read_events, whole_events
+from gpumon.ring.events import EventWriter, read_events, read_raw_events
 from gpumon.ring.layout import (
     CRC_FROM,
     HOT,
@@ -36,14 +35,22 @@ from gpumon.ring.layout import (
 )
 from gpumon.ring.lock import open_fresh, remove_left_over
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sums import hand_over
-from gpumon.ring.takeover import MOST_ROWS, Predecessor, Widening, can_widen, open_predecessor, plan, rows_for, tick_of
+from gpumon.ring.sums import copy_sums
+from gpumon.ring.takeover import (
+    MOST_ROWS,
+    Predecessor,
+    Widening,
+    can_widen,
+    open_predecessor,
+    plan_layout,
+    tick_from_frame,
+)
 
 FRAME_LADDER = (3600, 1800, 900, 300)
-"""Frames kept; when the file system has no room for one, the next is tried."""
+"""Frames to keep; if the file system has no room, the next smaller number is tried."""
 _BACKLOG = 8192
-_AT_ONCE = 64
-"""Frames of a file with other metrics that are in memory together: not an hour of them."""
+_BATCH = 64
+"""Frames of a file with other metrics that are in memory at once; an hour of them would be too much."""
 _U32 = 0xFFFFFFFF
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -51,7 +58,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 class RingWriter:
     """Appends ticks to a ring file.
 
-    `lost_writes` counts frames that could not be written (no space, I/O error): the daemon continues.
+    `lost_writes` counts frames that could not be written (no space, I/O error); the daemon continues.
     """
 
     def __init__(
@@ -60,7 +67,7 @@ class RingWriter:
         self.fd = fd
         self.path = path
         self._unpublished = ""
-        """Name of the file while readers are not to find it; empty once it has its own."""
+        """Temporary name of the file while readers must not find it; empty once it has its own."""
         self.layout = layout
         self.lost_writes = 0
         self.is_failing = False
@@ -69,12 +76,12 @@ class RingWriter:
         self._directory = directory or Directory(layout.rows)
         self._version = 0
         self._encoder = Encoder(layout, self._directory)
-        # A layout works its places out anew each time it is asked.
+        # Kept, because a layout computes its offsets at each access.
         self._full, self._values, self._size = layout.full, layout.values, layout.size
         self._events = EventWriter(fd, layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
-        who = Superblock(
+        writer = Superblock(
             generation=now,
             boot_id=boot_id(),
             pid=os.getpid(),
@@ -83,9 +90,9 @@ class RingWriter:
             created_ns=now,
             started=start_time(),
         )
-        self._front = pack_superblock(layout, who, now - time.monotonic_ns())
+        self._front = pack_superblock(layout, writer, now - time.monotonic_ns())
         self._stored = b""
-        """The directory as it was written last."""
+        """The directory as last written."""
         os.pwrite(fd, self._front, 0)
         os.pwrite(fd, layout.schema, SCHEMA_OFFSET)
 
@@ -103,13 +110,13 @@ class RingWriter:
         mode: int = 0o644,
         publish: bool = True,
     ) -> RingWriter:
-        """Put a new ring at `path`, with rows for `devices`, and for `spare` more.
+        """Create a ring at `path` with rows for `devices`, and `spare` more.
 
-        `uuids`: of those devices, where they are known. Without `publish` the file has its name from `publish()` on.
+        `uuids`: those of the devices, if known. Without `publish` the file has its name only after `publish()`.
 
-        The frames of the one that was there are kept when it came from the source `continues`, in
-        this boot; `former` is a descriptor of it, where it has lost its name. `interval` in ns.
-        The caller holds the lock of its directory. Raises NoRoom when not even the smallest fits.
+        The frames of the old ring are kept if it came from the source `continues` in this boot; `former` is a
+        descriptor of it if it has lost its name. `interval` in ns. The caller must hold the lock of the directory.
+        Raises NoRoom if not even the smallest ring fits.
         """
         remove_left_over(path)
         old = open_predecessor(path, continues, former) if continues else None
@@ -140,15 +147,15 @@ class RingWriter:
         cls, devices: int, interval: int, frames: int = FRAME_LADDER[0], *,
         former: int | None = None, uuids: Collection[str] = (), spare: int = 0,
     ) -> RingWriter:  # fmt: skip
-        """A ring of this process alone, in memory that goes with it. Read it through `fd`.
+        """Create a ring in memory for this process alone, to be read through `fd`.
 
-        The frames of the private ring behind the descriptor `former` are kept; the rest as in `create`.
+        The frames of the private ring behind the descriptor `former` are kept; the other arguments as in `create`.
         """
         past = Predecessor(RingReader(os.dup(former))) if former is not None else None
         rows = _rows(devices, past, uuids) + spare
-        layout = plan(rows, frames)
+        layout = plan_layout(rows, frames)
         fd = os.memfd_create("gpumon-ring", os.MFD_CLOEXEC)
-        os.ftruncate(fd, layout.size)  # sparse: pages come as frames do
+        os.ftruncate(fd, layout.size)  # sparse: pages are allocated as frames are written
         writer = cls(fd, layout, None, interval, past.directory(rows) if past else None)
         if past is not None:
             writer._take_over(past)
@@ -159,39 +166,39 @@ class RingWriter:
     def append(self, tick: Tick) -> int:
         """Store a tick as the next frame and return its number.
 
-        Raises RowsExhausted, before anything is written, when a device finds no row.
+        Raises RowsExhausted, before anything is written, if a device has no row.
         """
         directory = self._directory
         directory.rows(tick.samples)
-        directory.tell(tick.origin, tick.driver, tick.hostname)
+        directory.set_origin(tick.origin, tick.driver, tick.hostname)
         self._boundaries.extend(tick.boundaries)
         waiting = list(self._boundaries) if self._boundaries else []
         number = self.head + 1
         try:
             for _ in range(self._write(tick, number, waiting)):
                 self._boundaries.popleft()
-        except OSError:  # full, read-only, failing, or a network's that has lost the file: not known before it is back
-            self.lost()
+        except OSError:  # no space, read-only, I/O error, or a network file system that has lost the file
+            self.count_lost()
         return number
 
-    def lost(self) -> None:
+    def count_lost(self) -> None:
         """Count a frame that could not be stored."""
         self.lost_writes += 1
         self.is_failing = True
 
-    def tell_kept(self, ledger: str, history: str) -> None:
-        """Say with the next frame why no run is kept, and why no history; each is empty when all is well."""
-        self._directory.tell_kept(ledger[:1024], history[:1024])
+    def set_storage_problems(self, ledger: str, history: str) -> None:
+        """Publish with the next frame why no run is kept, and why no history; each is empty if all is well."""
+        self._directory.set_storage_problems(ledger[:1024], history[:1024])
 
     def heartbeat(self, state: int = RUNNING) -> None:
-        """Tell readers that the writer lives, without a new frame; one that cannot write is as good as silent."""
+        """Show readers that the writer lives, without a new frame. A writer that cannot write counts as silent."""
         if self.is_failing and state == RUNNING:
             return
         with suppress(OSError):  # then it is silent
             os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
-    def intact(self) -> bool:
-        """Whether what explains the frames is as it was written: the file may have been cut or overwritten."""
+    def is_intact(self) -> bool:
+        """Return whether header, schema and directory are as written: the file may have been cut or overwritten."""
         fd, schema, stored = self.fd, self.layout.schema, self._stored
         begin = os.pread(fd, SCHEMA_OFFSET + len(schema), 0)
         return (
@@ -202,26 +209,26 @@ class RingWriter:
         )
 
     def is_at_path(self) -> bool:
-        """Whether the path still leads to this very file: it may have been removed, or another put in its place.
+        """Return whether the path still leads to this file, which may have been removed or replaced.
 
-        Raises OSError where that cannot be seen.
+        Raises OSError if this cannot be seen.
         """
         assert self.path is not None
         try:
-            found = os.lstat(self.path)
+            status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         own = os.fstat(self.fd)
-        return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+        return (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino)
 
     def publish(self) -> None:
-        """Give the file its name, where readers find it."""
+        """Give the file its name, so that readers find it."""
         if self._unpublished and self.path is not None:
             os.rename(self._unpublished, self.path)
             self._unpublished = ""
 
     def close(self) -> None:
-        """Say that the writer stopped; the file stays for readers, unless it was never published."""
+        """Mark the writer as stopped. The file stays for readers, unless it was never published."""
         self.heartbeat(STOPPED)
         os.close(self.fd)
         if self._unpublished:
@@ -229,13 +236,13 @@ class RingWriter:
                 os.unlink(self._unpublished)
 
     def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary], is_full: bool = True) -> int:
-        """Write a frame; returns how many of `boundaries` it took."""
+        """Write a frame, and return how many of `boundaries` fit."""
         encoder, directory = self._encoder, self._directory
         end, sent, counts, dropped_runs = encoder.encode(tick, boundaries)
         if directory.is_crowded:
-            directory.forget(_strings_in(tick), [run.key for run in tick.runs])
+            directory.evict(_strings_in(tick), [run.key for run in tick.runs])
         self._store_directory()
-        # A full frame comes last: where it is whole, its values and its events are there too.
+        # The full frame is last: if it is whole, its values and events exist, too.
         if self._values.slots:
             values = encoder.values
             self._events.write(tick, boundaries[:sent], number)
@@ -248,7 +255,7 @@ class RingWriter:
         return sent
 
     def _store(self, area: Area, buffer: bytearray, end: int, tick: Tick, number: int, counts: tuple[int, ...]) -> None:
-        """Give what `buffer` has up to `end` its head, and write it. `counts` ends with the dropped runs."""
+        """Add the header to `buffer` up to `end`, and write it. `counts` ends with the dropped runs."""
         SLOT.pack_into(
             buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic_ns, tick.time_ns, self._version,
             *counts[:5], min(tick.interval_ns // 1000, _U32), min(tick.sample_duration_ns // 1000, _U32),
@@ -262,7 +269,7 @@ class RingWriter:
         directory, layout = self._directory, self.layout
         if not directory.dirty:
             return
-        # Into the copy that no frame refers to yet.
+        # Write the copy that no frame refers to yet.
         version = self._version + 1
         packed = directory.pack(version, layout.dir_capacity)
         os.pwrite(self.fd, packed, self._directory_at(version))
@@ -272,7 +279,7 @@ class RingWriter:
         return self.layout.dir_offset + (version & 1) * self.layout.dir_capacity
 
     def _take_over(self, past: Predecessor) -> None:
-        """Copy all that is whole: byte for byte where layout and rows agree."""
+        """Copy everything that is whole, byte by byte if layout and rows are the same."""
         old = past.reader
         self._version = past.known.version
         self._store_directory()
@@ -283,12 +290,12 @@ class RingWriter:
             self._widen(past, numbers)
         else:
             full_since = numbers[-1] - self.layout.n_slots if numbers else 0
-            for first in range(0, len(numbers), _AT_ONCE):
-                for frame in old.frames(numbers[first : first + _AT_ONCE]):
+            for first in range(0, len(numbers), _BATCH):
+                for frame in old.frames(numbers[first : first + _BATCH]):
                     is_full = frame.is_full and frame.number > full_since
                     self._write(self._tick(frame, past), frame.number, frame.boundaries, is_full)
         self.head = numbers[-1] if numbers else 0
-        hand_over(old.fd, old.layout, self.fd, self.layout)
+        copy_sums(old.fd, old.layout, self.fd, self.layout)
 
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
         self._copy_events(old)
@@ -298,15 +305,15 @@ class RingWriter:
                     os.pwrite(self.fd, slot, area.at(number))
 
     def _copy_events(self, old: RingReader) -> None:
-        for number, raw in whole_events(old.fd, old.layout):
+        for number, raw in read_raw_events(old.fd, old.layout):
             self._events.copy(number, raw)
-        for happened in read_events(old.fd, old.layout, old.directory()).values():
-            self._events.know(happened.runs)
+        for events in read_events(old.fd, old.layout, old.directory()).values():
+            self._events.set_states(events.runs)
 
     def _widen(self, past: Predecessor, numbers: Sequence[int]) -> None:
-        """Copy into other rows, as bytes."""
+        """Copy slots to other rows without decoding them."""
         old, directory = past.reader, self._directory
-        widening = Widening(old.layout, self.layout, past.places(directory))
+        widening = Widening(old.layout, self.layout, past.row_map(directory))
         self._copy_events(old)
         for number in numbers:
             if (raw := old.raw_values(number)) is not None:
@@ -314,32 +321,32 @@ class RingWriter:
         for number in numbers[-self.layout.n_slots :]:
             if (raw := old.raw(number)) is None:
                 continue
-            moved = widening.full_slot(raw)
-            if moved is not None:
-                os.pwrite(self.fd, moved, self._full.at(number))
+            widened = widening.full_slot(raw)
+            if widened is not None:
+                os.pwrite(self.fd, widened, self._full.at(number))
                 continue
-            frame = old.decode(raw)  # in fewer rows there is room for fewer processes
+            frame = old.decode(raw)  # with fewer rows there is room for fewer processes
             tick = self._tick(frame, past)
             end, _, counts, dropped_runs = self._encoder.encode(tick, frame.boundaries)
             self._store(self._full, self._encoder.buffer, end, tick, number, (*counts, dropped_runs))
 
     def _tick(self, frame: Frame, past: Predecessor) -> Tick:
-        """A frame of a predecessor, of the devices that have rows here."""
+        """Return a frame of a predecessor as a tick, with the devices that have rows here."""
         row_of = self._directory.row_of
-        here = [sample for sample in frame.samples if row_of(sample.device.uuid) >= 0]
-        return tick_of(frame, past.known)._replace(samples=here)
+        samples = [sample for sample in frame.samples if row_of(sample.device.uuid) >= 0]
+        return tick_from_frame(frame, past.known)._replace(samples=samples)
 
 
 def _rows(devices: int, past: Predecessor | None, uuids: Collection[str]) -> int:
-    """Rows for so many devices, and for those that are gone and have frames in `past`, which leaves out the others."""
-    if past is None:
-        return rows_for(devices)
-    past.leave_out(uuids, MOST_ROWS)
-    return rows_for(max(devices, past.devices_with(uuids)))
+    """Return the rows for current devices and former ones with frames in `past`, which drops those beyond the limit."""
+    if past is not None:
+        past.drop_devices(uuids, MOST_ROWS)
+        devices = max(devices, past.count_devices(uuids))
+    return max(1, devices)
 
 
 def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:
-    """A new file for `path` with all its pages, its name, and the largest layout that found room."""
+    """Create a file for `path` with all its pages; return it with its name and the largest layout that fits."""
     fd, name = open_fresh(path)
     try:
         return fd, name, _fill(fd, path, rows)
@@ -351,9 +358,9 @@ def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:
 
 def _fill(fd: int, path: str, rows: int) -> Layout:
     for frames in FRAME_LADDER:
-        layout = plan(rows, frames)
+        layout = plan_layout(rows, frames)
         try:
-            # All pages now: a hole that finds no page later would lose frames.
+            # Allocate all pages now: a hole without a free page would lose frames later.
             os.posix_fallocate(fd, 0, layout.size)
         except OSError as error:
             if error.errno not in NO_ROOM:
@@ -361,12 +368,12 @@ def _fill(fd: int, path: str, rows: int) -> Layout:
             os.ftruncate(fd, 0)
         else:
             return layout
-    needed = plan(rows, FRAME_LADDER[-1]).size / 2**20
+    needed = plan_layout(rows, FRAME_LADDER[-1]).size / 2**20
     raise NoRoom(f"{os.path.dirname(path)} has no room for {needed:.0f} MiB of live data: pass another --dir")
 
 
 class NoRoom(GpumonError):
-    """The file system is too full for the smallest ring."""
+    """The file system has no room for the smallest ring."""
 
 
 def _strings_in(tick: Tick) -> list[str]:

@@ -301,7 +301,7 @@ def test_a_cut_file_gives_a_clear_error_or_no_frame(path: str, left: int) -> Non
     ring.append(tick(1))
     before = RingReader.open(path)
     os.truncate(path, left)
-    assert not ring.intact()
+    assert not ring.is_intact()
     for make in (lambda: before, lambda: RingReader.open(path)):
         with contextlib.suppress(RingError):
             assert make().newest() is None
@@ -310,7 +310,7 @@ def test_a_cut_file_gives_a_clear_error_or_no_frame(path: str, left: int) -> Non
 def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = [takeover.plan(1, 3600).size - 1]
+    room = [takeover.plan_layout(1, 3600).size - 1]
 
     def allocate(fd: int, _: int, length: int) -> None:
         if length > room[0]:
@@ -378,7 +378,7 @@ def test_a_private_ring_leaves_no_file_and_is_read_through_its_descriptor() -> N
 
 def test_a_ring_with_other_metrics_is_read_by_name(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer version may have appended metrics, an older one may lack some."""
-    real = takeover.plan
+    real = takeover.plan_layout
 
     def newer(rows: int, frames: int) -> layout.Layout:
         planned = real(rows, frames)

@@ -92,5 +92,5 @@ def test_a_ring_of_another_layout_is_refused_and_a_new_daemon_begins_a_new_one(p
 
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 9), (5, 12), (10, 20), (14, 24), (9, 10)])
 def test_slots_of_frames_are_found_across_the_end_of_the_ring(first: int, last: int) -> None:
-    area = takeover.plan(rows=2, frames=10).full
+    area = takeover.plan_layout(rows=2, frames=10).full
     assert list(area.range(first, last)) == [area.at(number) for number in range(first, last)]

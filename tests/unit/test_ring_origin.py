@@ -18,7 +18,7 @@ CAPACITY = 1 << 16
 def packed(origin: Origin) -> dict[str, Any]:
     """The stored directory of a writer."""
     directory = Directory(1)
-    directory.tell(origin, Driver("580.65.06", "CUDA 13.0"), "node1")
+    directory.set_origin(origin, Driver("580.65.06", "CUDA 13.0"), "node1")
     found: dict[str, Any] = json.loads(directory.pack(1, CAPACITY)[BLOB.size :])
     return found
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.ring import takeover
-from gpumon.ring.sums import HEAD, SumNames, SumPlace, Sums, SumTimes, hand_over, read_sums, write_sums
+from gpumon.ring.sums import HEAD, SumNames, SumPlace, Sums, SumTimes, copy_sums, read_sums, write_sums
 
-LAYOUT = takeover.plan(rows=1, frames=8)
+LAYOUT = takeover.plan_layout(rows=1, frames=8)
 NAMES = SumNames(
     {"devices": (("observed", "busy"), [("GPU-0",), ("GPU-1",)]), "users": (("held",), [("GPU-0", "ann")])}
 )
@@ -31,7 +31,9 @@ def fd() -> Iterator[int]:
 
 
 def put(fd: int, number: int, factor: float = 1.0) -> None:
-    write_sums(fd, SumPlace.of(LAYOUT), number, NAMES, TIMES, [[factor * value for value in row] for row in ROWS])
+    write_sums(
+        fd, SumPlace.from_layout(LAYOUT), number, NAMES, TIMES, [[factor * value for value in row] for row in ROWS]
+    )
 
 
 def test_a_record_comes_back_as_it_was_written(fd: int) -> None:
@@ -65,7 +67,7 @@ def test_a_record_without_room_is_refused_before_anything_is_written(fd: int) ->
     narrow = LAYOUT._replace(sums=HEAD.size + 8)
     before = os.pread(fd, LAYOUT.size, 0)
     with pytest.raises(OSError, match="No space"):
-        write_sums(fd, SumPlace.of(narrow), 2, NAMES, TIMES, ROWS)
+        write_sums(fd, SumPlace.from_layout(narrow), 2, NAMES, TIMES, ROWS)
     assert os.pread(fd, LAYOUT.size, 0) == before
 
 
@@ -86,7 +88,7 @@ def forged(fd: int, raw: bytes, values: int = 5) -> Sums | None:
     """What is read of a record whose CRC is right and whose names are `raw`."""
     names = SumNames({})
     names.raw = raw
-    write_sums(fd, SumPlace.of(LAYOUT), 1, names, TIMES, [[1.0] * values])
+    write_sums(fd, SumPlace.from_layout(LAYOUT), 1, names, TIMES, [[1.0] * values])
     return read_sums(fd, LAYOUT)
 
 
@@ -122,8 +124,8 @@ def test_sums_are_handed_over_where_they_have_room(fd: int) -> None:
     put(fd, 3)
     new = os.memfd_create("ring")
     os.ftruncate(new, LAYOUT.size)
-    hand_over(fd, LAYOUT, new, LAYOUT._replace(sums=64))
+    copy_sums(fd, LAYOUT, new, LAYOUT._replace(sums=64))
     assert read_sums(new, LAYOUT._replace(sums=64)) is None
-    hand_over(fd, LAYOUT, new, LAYOUT)
+    copy_sums(fd, LAYOUT, new, LAYOUT)
     assert read_sums(new, LAYOUT) == read_sums(fd, LAYOUT)
     os.close(new)

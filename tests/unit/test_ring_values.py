@@ -17,7 +17,7 @@ from gpumon.live import Live
 from gpumon.model.frame import Frame, Mark, Run, RunState
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
 from gpumon.ring import layout, takeover, writer
-from gpumon.ring.events import whole_events
+from gpumon.ring.events import read_raw_events
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, boundary, device, process, run, sample, tick
@@ -113,7 +113,7 @@ def test_the_newest_frame_is_full_whatever_is_asked_before(path: str) -> None:
 @pytest.mark.parametrize(("devices", "most"), [(0, 6.1), (1, 6.1), (8, 16)])
 def test_an_hour_takes_little_room(devices: int, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    planned = takeover.plan(takeover.rows_for(devices), writer.FRAME_LADDER[0])
+    planned = takeover.plan_layout(max(1, devices), writer.FRAME_LADDER[0])
     assert planned.n_slots >= 120
     assert planned.n_values >= 3600
     assert planned.size < most * MIB - 50_000, "the lock and the boards' directory come on top"
@@ -124,7 +124,7 @@ def test_fifty_metrics_of_eight_devices_fit_too(monkeypatch: pytest.MonkeyPatch)
     more = [GPU_METRICS[i % len(GPU_METRICS)]._replace(name=f"gpu.{i}") for i in range(50)]
     monkeypatch.setattr(takeover, "GPU_METRICS", more)
     monkeypatch.setattr(takeover, "METRICS", (*more, *HOST_METRICS))
-    assert takeover.plan(8, writer.FRAME_LADDER[0]).size < 16 * MIB - 100_000
+    assert takeover.plan_layout(8, writer.FRAME_LADDER[0]).size < 16 * MIB - 100_000
 
 
 def test_a_run_that_is_gone_is_known_from_the_frames_with_which_it_began_and_ended(path: str) -> None:
@@ -160,7 +160,7 @@ def test_the_newest_events_are_kept_when_there_are_too_many(path: str) -> None:
         numbers = range(3 * number, 3 * number + 3)
         ring.append(tick(number, runs=[run()], boundaries=[boundary(event) for event in numbers]))
     reader = RingReader.open(path)
-    assert [number for number, _ in whole_events(reader.fd, reader.layout)] == list(range(79, 179))
+    assert [number for number, _ in read_raw_events(reader.fd, reader.layout)] == list(range(79, 179))
     found = [event.number for frame in reader.since(0) for event in frame.boundaries]
     assert found == list(range(80, 180))
 
@@ -292,7 +292,7 @@ def test_a_file_that_is_cut_within_an_area_gives_what_is_left(path: str, part: s
     fill(ring, 1, 64)
     area: layout.Area = getattr(ring.layout, part)
     os.truncate(path, area.begin + area.slot_size // 2)
-    assert not ring.intact()
+    assert not ring.is_intact()
     for frame in RingReader.open(path).since(0):
         assert_is_true(frame)
 

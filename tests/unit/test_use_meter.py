@@ -17,7 +17,7 @@ from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sums import Sums, SumTable
-from gpumon.ring.takeover import SUMS_ROOM, plan
+from gpumon.ring.takeover import SUMS_ROOM, plan_layout
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.usage import counters as meter_module
 from gpumon.storage.usage.account import Account
@@ -322,7 +322,7 @@ def test_a_full_disk_is_told_and_stops_nothing(tmp_path: Path) -> None:
     ring = RingWriter.create(str(tmp_path / "ring"), 1, SECOND)
     counter = UsageCounters(lambda: ring)
     counter.add(tick(1))
-    ring.layout = plan(1, 8)._replace(sums=64)
+    ring.layout = plan_layout(1, 8)._replace(sums=64)
     counter.add(tick(2))
     assert counter.problem == "counters of use cannot be stored: No space left on device"
     ring.close()
