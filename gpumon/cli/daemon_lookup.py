@@ -12,13 +12,13 @@ from gpumon.common.paths import (
     LOCK,
     PLAYED,
     Places,
-    closed_rings,
     history_path,
     ledger_path,
     live_dirs,
-    refused_rings,
     ring_paths,
-    why_closed,
+    unreadable_reason,
+    unreadable_rings,
+    untrusted_rings,
 )
 from gpumon.common.procfs import is_alive
 from gpumon.live import Live, follow, no_daemon
@@ -60,14 +60,14 @@ def find_daemon(where: Places) -> FoundDaemon:
     found = [one for directory in live_dirs(where) if (one := _look(directory, where)) is not None]
     if found:
         return max(found, key=lambda one: one.live.is_alive())  # of several alike the first
-    refused = [os.path.dirname(path) for path in refused_rings(where)]
+    refused = [os.path.dirname(path) for path in untrusted_rings(where)]
     if refused:
         raise GpumonError(
             f"no daemon is running, but {refused[0]} was not looked at: it belongs to another user or is writable by "
             f"others; '--dir {quoted(refused[0])}' looks at it anyway"
         )
-    for path in closed_rings(where):
-        raise GpumonError(why_closed(path))
+    for path in unreadable_rings(where):
+        raise GpumonError(unreadable_reason(path))
     raise GpumonError(f"{no_daemon(where)} (looked in {', '.join(where.candidates())})")
 
 

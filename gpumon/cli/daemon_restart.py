@@ -14,7 +14,7 @@ from gpumon.cli.options import add_daemon
 from gpumon.cli.parser import parser_of
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError, UsageError
-from gpumon.common.paths import Places, closed_rings
+from gpumon.common.paths import Places, unreadable_rings
 
 _WORD = "daemon"
 _OF_ENVIRONMENT = ("GPUMON_", "XDG_")
@@ -38,7 +38,7 @@ def restart(where: Places, directory: str | None, state: str | None) -> NoReturn
     try:
         found = find_daemon(where)
     except GpumonError:
-        if closed_rings(where):
+        if unreadable_rings(where):
             raise
         say("gpumon: no daemon was running: starting one with the options of this environment")
         _become(_places(directory, state), os.environ)

@@ -12,7 +12,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places
-from gpumon.common.procfs import began
+from gpumon.common.procfs import start_timestamp
 from gpumon.common.text import clean
 from gpumon.live import WAITING
 from gpumon.model.frame import Frame
@@ -52,7 +52,7 @@ def _facts(found: FoundDaemon, state: str, frame: Frame | None) -> Iterator[tupl
     yield "directory", found.directory
     yield "user", user_name(found.holder.uid)
     if found.is_seen():
-        since = began(found.holder.started)
+        since = start_timestamp(found.holder.started)
         yield "since", f"{moment(since)}, for {words(max(0.0, time.time() - since))}"
     else:
         yield "since", "unknown: its process cannot be seen from here, as from a container"

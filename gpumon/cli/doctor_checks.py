@@ -28,11 +28,11 @@ from gpumon.common.paths import (
     LOG,
     RING,
     Places,
+    check_private_dir,
     history_beside,
     ledger_path,
     make_live_dir,
-    nearest,
-    see_private_dir,
+    nearest_existing,
     tag_dir_for_client,
 )
 from gpumon.common.procfs import read_stat
@@ -268,7 +268,7 @@ def file_checks(where: Places, history_size: int, daemon: FoundDaemon | None) ->
         yield from _room("live data", daemon.directory, 0, is_ours=False)
     else:
         try:
-            directory = make_live_dir(where, see_private_dir)
+            directory = make_live_dir(where, check_private_dir)
             least = 0 if os.path.exists(f"{directory}/{RING}") else _RING_ROOM
             yield from _room("live data", directory, least, is_ours=True)
         except GpumonError as error:
@@ -316,7 +316,7 @@ def _again(found: FoundDaemon, uid: int) -> str:
 
 def _tags_check(where: Places) -> Check:
     try:
-        directory = tag_dir_for_client(where, see_private_dir)
+        directory = tag_dir_for_client(where, check_private_dir)
         return Check("tags", Condition.OK, f"trainings of this user write to {directory}")
     except OSError as error:
         text = f"trainings of this user find no directory for their tags ({error.filename}: {error.strerror})"
@@ -362,7 +362,7 @@ def _damage(path: str) -> str:
 
 def _room(name: str, directory: str, least: int, is_ours: bool) -> Iterator[Check]:
     """Whether a daemon of this user may write there and has room; only the room where it `is_ours` not to write."""
-    existing = nearest(directory)
+    existing = nearest_existing(directory)
     try:
         found = os.statvfs(existing)
     except OSError as error:

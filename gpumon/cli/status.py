@@ -15,7 +15,7 @@ from gpumon.cli.streams import say, terminal_width
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
-from gpumon.common.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
+from gpumon.common.paths import Places, dir_option, ring_paths, unreadable_rings, without_daemon
 from gpumon.diagnosis.live import earlier_frames, epochs_from_boundaries
 from gpumon.live import Live, follow
 from gpumon.model.frame import empty_frame
@@ -125,7 +125,7 @@ def _look(where: Places, arguments: "Namespace") -> _Look:
     unreadable = followed.unreadable() if followed else ""
     if unreadable:
         say(f"gpumon: {unreadable}")
-    note = "the daemon's ring cannot be read" if unreadable and not closed_rings(where) else without_daemon(where)
+    note = "the daemon's ring cannot be read" if unreadable and not unreadable_rings(where) else without_daemon(where)
     own = sampled(where, arguments, _PATIENCE)
     if own is None:
         problem = (

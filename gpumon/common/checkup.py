@@ -1,4 +1,4 @@
-"""Checks of `gpumon doctor`: one thing of this machine each, its condition, and what to do about it."""
+"""Checks of `gpumon doctor`: each is about one part of this machine, its condition, and what to do."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import NamedTuple
 
 
 class Condition(IntEnum):
-    """Condition of a thing, the worst last."""
+    """Condition of a checked part, the worst last."""
 
     OK = 0
     NOTE = 1
-    """Worth knowing; nothing has to be done."""
+    """Worth knowing; nothing needs to be done."""
     WARNING = 2
-    """Something is missed by it."""
+    """Something is missing because of it."""
     FAULT = 3
-    """No GPU can be read, or nothing is recorded, as long as it is so."""
+    """Until it is fixed, no GPU can be read or nothing is recorded."""
 
     @property
     def word(self) -> str:
-        """For people and programs, such as `warning`."""
+        """As text, such as `warning`."""
         return self.name.lower()
 
 
 class Check(NamedTuple):
-    """A thing that was looked at."""
+    """The result of one check."""
 
     name: str
     """Such as `driver library`."""
     condition: Condition
     text: str
-    """Finding, in a clause."""
+    """What was found, as a clause."""
     remedy: str = ""
-    """Advice, in a clause; empty where nothing has to be done."""
+    """What to do, as a clause; empty if nothing."""
 
 
 class CheckSection(NamedTuple):

@@ -1,4 +1,4 @@
-"""The time, passed in, so that tests own it."""
+"""Clocks that are passed in, so that tests control the time, and parsing of durations and times."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 """Nanoseconds in a second: clocks count in integer nanoseconds, metrics in seconds."""
 SHORTEST, LONGEST = 0.01, 60.0
-"""Seconds: the intervals between samples that make sense."""
+"""Shortest and longest sampling interval in seconds."""
 
 
 class Sign(Protocol):
-    """Something that happens once, such as an `Event`."""
+    """A flag that is set once, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait so many seconds for it; return whether it has happened."""
+        """Wait up to `timeout` seconds, and return whether it is set."""
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Return whether it is set."""
 
 
 class Clock(Protocol):
-    """Where the sampler takes its time from."""
+    """The clock of the sampler."""
 
     def monotonic(self) -> int:
-        """Nanoseconds of CLOCK_MONOTONIC: never steps, the same for every process of a boot."""
+        """Return ns of CLOCK_MONOTONIC, which never steps and is the same for all processes of a boot."""
 
     def time(self) -> int:
-        """Nanoseconds since 1970, as the wall clock has it."""
+        """Return ns since 1970 of the wall clock."""
 
     def wait(self, stop: Sign, until: int) -> bool:
-        """Sleep until `monotonic()` reaches `until`; true, at once, when `stop` is set."""
+        """Sleep until `monotonic()` reaches `until`; returns True at once if `stop` is set."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's clocks."""
 
-    # As they are, and not each in a method of ours: the time of each of the driver's calls is taken.
+    # Without methods around them, because each driver call is timed.
     monotonic = staticmethod(time.monotonic_ns)
     time = staticmethod(time.time_ns)
 
@@ -55,27 +55,27 @@ class SystemClock:
 
 
 class StopSign:
-    """A sign that work is to end, for one thread that waits again and again.
+    """A stop flag for one thread that waits repeatedly.
 
-    A lock is all of it: a wait for an Event runs through seven functions of Python.
+    It is a bare lock, because waiting for an Event runs through seven Python functions.
     """
 
     def __init__(self) -> None:
-        self._going_on = allocate_lock()
-        self._going_on.acquire()
+        self._lock = allocate_lock()
+        self._lock.acquire()
 
     def set(self) -> None:
-        """Let the work end. May be called again, and from any thread."""
-        with suppress(RuntimeError):  # it was set already
-            self._going_on.release()
+        """Set the flag. Any thread may call this, also repeatedly."""
+        with suppress(RuntimeError):  # already set
+            self._lock.release()
 
     def is_set(self) -> bool:
-        return not self._going_on.locked()
+        return not self._lock.locked()
 
     def wait(self, timeout: float) -> bool:
-        is_set = self._going_on.acquire(timeout=timeout)
+        is_set = self._lock.acquire(timeout=timeout)
         if is_set:
-            self.set()  # for the next one who asks
+            self.set()  # for the next call
         return is_set
 
 
@@ -83,7 +83,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(length: str | float) -> float:
-    """A length of time in seconds, from a number or such as "90s", "10m", "2h". Raises UsageError."""
+    """Parse a duration: a number of seconds, or text such as "90s", "10m", "2h". Raises UsageError."""
     if isinstance(length, int | float):
         return float(length)
     try:
@@ -93,31 +93,31 @@ def seconds(length: str | float) -> float:
 
 
 def positive_seconds(length: str) -> float:
-    """A length of time that is more than nothing, in seconds. Raises UsageError."""
-    found = seconds(length)
-    if not (isfinite(found) and found > 0):
+    """Parse a duration of more than 0 seconds. Raises UsageError."""
+    value = seconds(length)
+    if not (isfinite(value) and value > 0):
         raise UsageError(f"'{length}' is not a duration: write 90s, 10m or 2h")
-    return found
+    return value
 
 
 def point_in_time(point: str | float | datetime, now: float) -> float:
-    """A point of time in seconds since 1970: such a number, a datetime, ISO 8601, or such as "7d" before `now`.
+    """Parse a time to seconds since 1970: a number, a datetime, ISO 8601, or a duration before `now` such as "7d".
 
-    One without a time zone is local time. Raises UsageError.
+    Without a time zone it is local time. Raises UsageError.
     """
     if isinstance(point, int | float):
-        found = float(point)
+        value = float(point)
     elif isinstance(point, str) and point[-1:] in _UNITS:
-        found = now - positive_seconds(point)
+        value = now - positive_seconds(point)
     else:
         from datetime import datetime
 
         try:
-            found = (datetime.fromisoformat(point) if isinstance(point, str) else point).timestamp()
+            value = (datetime.fromisoformat(point) if isinstance(point, str) else point).timestamp()
         except (ValueError, OverflowError, OSError) as error:
             raise UsageError(
                 f"'{point}' is not a time: write 2026-01-31, 2026-01-31T14:00, or 7d for so long ago"
             ) from error
-    if not isfinite(found):
+    if not isfinite(value):
         raise UsageError(f"'{point}' is not a time: write seconds since 1970")
-    return found
+    return value

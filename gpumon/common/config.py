@@ -1,6 +1,6 @@
-"""Groups of users, as `[groups]` of the settings file names them: whose time is added up on one bill.
+"""The settings file: its path, reading it, and its tables of groups of users and of prices.
 
-A user is in one group at most, so that the groups of a site add up to its users.
+A user is in at most one group, so that the sum over all groups is the sum over all users.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ from typing import Any, NamedTuple
 from gpumon.common.paths import read_regular
 
 NO_GROUP = "(no group)"
-"""In the place of a name, for users whom no group has."""
+"""Stands for the name of a group for users without one."""
 _MOST_GROUPS, _MOST_USERS = 1000, 100_000
 MAX_GROUP_LETTERS = 64
 
 
 class UserGroups(NamedTuple):
-    """Groups by name."""
+    """The groups of users."""
 
     of_user: Mapping[str, str]
-    """The group of each user who has one."""
+    """Group by user."""
 
     def name(self, user: str) -> str:
-        """The group of a user; `NO_GROUP` where there is none."""
+        """Return the group of a user; `NO_GROUP` if there is none."""
         return self.of_user.get(user, NO_GROUP)
 
     def shared_out(self, users: Iterable[str]) -> dict[str, Sequence[str]]:
-        """Return users by group, in the order given; those without one last."""
-        found: dict[str, list[str]] = {}
+        """Return the users by group in the order given; those without a group last."""
+        groups: dict[str, list[str]] = {}
         for user in users:
-            found.setdefault(self.name(user), []).append(user)
-        without = found.pop(NO_GROUP, None)
-        return {**found, **({NO_GROUP: without} if without else {})}
+            groups.setdefault(self.name(user), []).append(user)
+        without = groups.pop(NO_GROUP, None)
+        return {**groups, **({NO_GROUP: without} if without else {})}
 
 
 def read_groups(table: Any) -> UserGroups:
-    """Return the groups of a `[groups]` table. Raises ValueError, which says what is wrong with it."""
+    """Parse a `[groups]` table. Raises ValueError with what is wrong."""
     if not isinstance(table, Mapping) or len(table) > _MOST_GROUPS:
         raise ValueError('groups must be a table, such as [groups] with lines such as vision = ["ann", "bob"]')
-    found: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for group, users in table.items():
         if not _is_name(group) or group == NO_GROUP:
             raise ValueError(f"a group in [groups] must have a name of at most {MAX_GROUP_LETTERS} letters")
         if not isinstance(users, list) or not all(map(_is_name, users)):
             raise ValueError(f'{group} in [groups] must be a list of users, such as {group} = ["ann", "bob"]')
         for user in users:
-            if found.setdefault(user, group) != group:
-                raise ValueError(f"[groups] has {user} in {found[user]} and in {group}: a user has one group")
-    if len(found) > _MOST_USERS:
+            if group_of.setdefault(user, group) != group:
+                raise ValueError(f"[groups] has {user} in {group_of[user]} and in {group}: a user has one group")
+    if len(group_of) > _MOST_USERS:
         raise ValueError(f"[groups] has more than {_MOST_USERS} users")
-    return UserGroups(found)
+    return UserGroups(group_of)
 
 
 def _is_name(value: Any) -> bool:
@@ -61,7 +61,7 @@ def _is_name(value: Any) -> bool:
 
 NAN = float("nan")
 DEFAULT = "default"
-"""Name in `gpu-hour` of the price of all models that no other name fits."""
+"""Name in `gpu-hour` for models that match no other name."""
 HOURS = 24
 MAX_CURRENCY_LETTERS = 8
 _MOST_NAMES = 100
@@ -69,49 +69,49 @@ _LARGEST = 1e6
 
 
 class Tariff(NamedTuple):
-    """A price of electricity for some hours of each day."""
+    """The price of electricity for some hours of the day."""
 
     begin: int
-    """Hour of the day; more than `end` where midnight lies between."""
+    """Hour of the day; more than `end` if midnight is between them."""
     end: int
     price: float
-    """Of a kWh."""
+    """Per kWh."""
 
-    def holds(self, hour: int) -> bool:
-        """Whether it is the price in that hour of the day."""
+    def covers(self, hour: int) -> bool:
+        """Return whether the tariff applies in this hour of the day."""
         if self.begin < self.end:
             return self.begin <= hour < self.end
         return hour >= self.begin or hour < self.end
 
 
 class Prices(NamedTuple):
-    """Prices; NaN is not known, and no amount follows from it."""
+    """Prices; NaN if unknown, and then amounts are unknown, too."""
 
     currency: str
-    """Such as EUR; a word of the admin, which gpumon only repeats."""
+    """Such as EUR; chosen by the admin, and only shown."""
     gpu_hour: Mapping[str, float] = {}
-    """Price of an hour of a GPU, by a part of its model's name, or `default`."""
+    """Price of a GPU hour by a part of the model's name, or `default`."""
     kwh: tuple[float, ...] = (NAN,) * HOURS
-    """Price of a kWh in each hour of the day."""
+    """Price per kWh in each hour of the day."""
     pue: float = 1.0
-    """Power usage effectiveness: energy of the whole site for each joule of its computers."""
+    """Power usage effectiveness: energy of the whole site per joule of its computers."""
     co2: float = NAN
-    """Grams for each kWh."""
+    """Grams per kWh."""
 
     def of_model(self, model: str) -> float:
-        """Price of an hour of a GPU of that name: that of the longest name that is a part of it."""
+        """Return the price of a GPU hour for a model: that of the longest name that is a part of its name."""
         name = model.casefold()
-        fitting = [part for part in self.gpu_hour if part != DEFAULT and part.casefold() in name]
-        return self.gpu_hour.get(max(fitting, key=len) if fitting else DEFAULT, NAN)
+        matches = [part for part in self.gpu_hour if part != DEFAULT and part.casefold() in name]
+        return self.gpu_hour.get(max(matches, key=len) if matches else DEFAULT, NAN)
 
     @property
     def has_energy(self) -> bool:
-        """Whether electricity has a price in any hour."""
+        """Whether the price of electricity is known for any hour."""
         return any(isfinite(price) for price in self.kwh)
 
 
 def read_prices(table: Any) -> Prices:
-    """Return the prices of a `[cost]` table. Raises ValueError, which says what is wrong with it."""
+    """Parse a `[cost]` table. Raises ValueError with what is wrong."""
     if not isinstance(table, Mapping):
         raise ValueError("cost must be a table, such as [cost] with lines of its own")  # noqa: TRY004
     unknown = sorted(set(table) - _READERS.keys())
@@ -119,8 +119,8 @@ def read_prices(table: Any) -> Prices:
         raise ValueError(f"unknown name '{unknown[0]}' in [cost]. Names: {', '.join(_READERS)}")
     if "currency" not in table:
         raise ValueError('[cost] needs a currency, such as currency = "EUR"')
-    read: dict[str, Any] = {name: _READERS[name](name, value) for name, value in table.items()}
-    return Prices(**{name.replace("-", "_"): value for name, value in read.items()})
+    values: dict[str, Any] = {name: _READERS[name](name, value) for name, value in table.items()}
+    return Prices(**{name.replace("-", "_"): value for name, value in values.items()})
 
 
 def _currency(name: str, value: Any) -> str:
@@ -158,8 +158,8 @@ def _by_hour(name: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, list):
         return (_amount(name, value),) * HOURS
     prices = [NAN] * HOURS
-    for tariff in [_tariff(name, one) for one in value]:
-        for hour in filter(tariff.holds, range(HOURS)):
+    for tariff in [_tariff(name, entry) for entry in value]:
+        for hour in filter(tariff.covers, range(HOURS)):
             if isfinite(prices[hour]):
                 raise ValueError(f"{name} in [cost] has two prices for {hour:02}:00")
             prices[hour] = tariff.price
@@ -173,7 +173,7 @@ def _tariff(name: str, value: Any) -> Tariff:
 
 
 def _hour(name: str, value: Any) -> int:
-    """A full hour: `22:00`, or 22."""
+    """Parse a full hour: `22:00`, or 22."""
     digits = str(value).removesuffix(":00")
     if isinstance(value, bool) or len(digits) > 2 or not (digits.isascii() and digits.isdigit()) or int(digits) > HOURS:
         raise ValueError(f"{name} in [cost]: a tariff begins and ends at a full hour, such as 22:00, not {value!r}")
@@ -190,17 +190,17 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
 
 
 MOST_BYTES = 64 * 1024
-"""Of a file; a larger one is none of ours."""
+"""Maximum size of a settings file."""
 
 
 def settings_path(env: Mapping[str, str], name: str) -> str:
-    """Return the path of the file of that name, `~/.config/gpumon/...`; empty where there is no home."""
+    """Return the path of a file in `~/.config/gpumon`; empty without a home directory."""
     base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     return f"{base}/gpumon/{name}" if base else ""
 
 
 def read_settings(path: str) -> bytes:
-    """Read the file, without waiting for what is no file. Raises OSError, also where it is too large."""
+    """Read the file, if it is a regular one. Raises OSError, also if it is too large."""
     content = read_regular(path, MOST_BYTES + 1, follow=True)
     if len(content) > MOST_BYTES:
         raise OSError(errno.EFBIG, "too large for a settings file", path)
@@ -208,7 +208,7 @@ def read_settings(path: str) -> bytes:
 
 
 def read_toml(path: str) -> dict[str, Any]:
-    """Read and parse the file. Raises OSError where it cannot be read, ValueError for what is no TOML."""
+    """Read and parse the file. Raises OSError if it cannot be read, ValueError if it is not valid TOML."""
     import tomllib
 
     try:

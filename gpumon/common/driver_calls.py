@@ -1,4 +1,4 @@
-"""Costs of the driver's calls, which the daemon keeps in a file of its directory and `status --verbose` shows.
+"""Costs of driver calls, which the daemon writes to a file in its directory and `status --verbose` shows.
 
 The file is one JSON object: {"schema": 1, "calls": [{"function", "calls", "mean", "worst", "every"}, …]}.
 """
@@ -14,24 +14,24 @@ from gpumon.common.text import clean
 
 FILE = "driver-calls.json"
 SHARE = 0.05
-"""Of the time, that one call for one GPU may take: a slower one is made so seldom that it takes no more."""
+"""Maximum share of the time for one call and GPU: a slower call is made less often, so that it stays below this."""
 _SCHEMA = 1
 _MOST_BYTES = 1 << 18
 _LONGEST_NAME = 80
 
 
 class DriverCall(NamedTuple):
-    """One function of the driver's library, over all GPUs, since the daemon began."""
+    """One function of the driver's library, summed over all GPUs since the daemon started."""
 
     function: str
     calls: int
-    """Number of them."""
+    """Number of calls."""
     mean: float
     """Seconds."""
     worst: float
     """Seconds."""
     every: float = 0.0
-    """Seconds between two calls for a GPU where it is asked less often, because it has turned slow; else 0."""
+    """Seconds between two calls for a GPU if they are made less often because they are slow; else 0."""
 
 
 def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
@@ -43,24 +43,24 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
     )
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-        os.fchmod(file.fileno(), 0o644)  # whatever the umask: who may read it, its directory says
+        os.fchmod(file.fileno(), 0o644)  # regardless of the umask: the directory controls access
     os.replace(f"{path}.new", path)
 
 
 def read_calls(directory: str) -> tuple[DriverCall, ...]:
-    """The calls in the file; none where there is no such file, or it is not one of ours."""
+    """Return the calls in the file; none if it does not exist or is invalid."""
     try:
-        found = json.loads(read_regular(f"{directory}/{FILE}", _MOST_BYTES))
-        if not isinstance(found, dict) or found.get("schema") != _SCHEMA:
+        document = json.loads(read_regular(f"{directory}/{FILE}", _MOST_BYTES))
+        if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
             return ()
-        return tuple(_call(row) for row in found["calls"])
+        return tuple(_parse_call(row) for row in document["calls"])
     except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return ()
 
 
-def _call(row: Any) -> DriverCall:
-    """Check a row. Raises one of the errors of numbers and lookups for one that cannot be."""
+def _parse_call(row: Any) -> DriverCall:
+    """Validate a row. Raises the errors that `read_calls` catches."""
     mean, worst, every = (float(row[key]) for key in ("mean", "worst", "every"))
     if not all(isfinite(seconds) and seconds >= 0 for seconds in (mean, worst, every)):
-        raise ValueError(f"{row['function']!r} took no time that can be")
+        raise ValueError(f"{row['function']!r} has an impossible duration")
     return DriverCall(clean(str(row["function"]), _LONGEST_NAME), int(row["calls"]), mean, worst, every)

@@ -1,6 +1,6 @@
-"""The one family of exceptions, and the exit codes of the commands.
+"""The exceptions of gpumon, and the exit codes of its commands.
 
-A message is one line for a person: what is wrong, and what to do about it.
+A message is one line: what failed, the value, and what to do.
 """
 
 import sys
@@ -12,13 +12,13 @@ EXIT_NO_GPU = 3
 
 
 class GpumonError(Exception):
-    """Anything that gpumon refuses or cannot do; `cli.main` prints it as one line on stderr."""
+    """Base of all errors; `cli.main` prints it as one line on stderr."""
 
     exit_code = EXIT_FAILED
 
 
 class UsageError(GpumonError):
-    """A command or a function was called with something that makes no sense."""
+    """A command or a function was called with invalid arguments."""
 
     exit_code = EXIT_USAGE
 
@@ -32,23 +32,23 @@ class RingError(GpumonError):
 
 
 class NotBegunError(GpumonError):
-    """A file that a daemon makes is not there yet, or has nothing in it: its disk may be full."""
+    """A file that a daemon creates does not exist yet, or is empty; its disk may be full."""
 
 
 def quoted(word: str) -> str:
-    """Return a path or name as a shell takes it."""
-    from shlex import quote  # for messages alone
+    """Return a path or name quoted for a shell."""
+    from shlex import quote  # needed only for messages
 
     return quote(word)
 
 
 def pip(arguments: str) -> str:
-    """Return a command of pip for the environment of this program: a bare `pip` may be another one's."""
+    """Return a pip command for the environment of this program; a bare `pip` may belong to another one."""
     return f"{quoted(sys.executable or 'python3')} -m pip {arguments}"
 
 
 class AlreadyRunning(GpumonError):
-    """Another daemon writes this directory."""
+    """Another daemon uses this directory."""
 
     def __init__(self, directory: str, pid: int, *, for_command: bool = False) -> None:
         option = f"--dir {quoted(directory)}"
@@ -65,16 +65,16 @@ class AlreadyRunning(GpumonError):
 
 
 class BoardError(GpumonError):
-    """A tag board is not one, or is not to be trusted."""
+    """A file is not a tag board, or is not trusted."""
 
 
 class MissingPackage(GpumonError, ImportError):
-    """A Python package that is only for this is not installed."""
+    """An optional Python package is not installed."""
 
     def __init__(self, what: str, *packages: str) -> None:
-        them = "it" if len(packages) == 1 else "them"
+        pronoun = "it" if len(packages) == 1 else "them"
         command = pip(f"install {' '.join(packages)}")
-        super().__init__(f"{what} requires {', '.join(packages)}: install {them} with '{command}'")
+        super().__init__(f"{what} requires {', '.join(packages)}: install {pronoun} with '{command}'")
 
 
 class FrameworkError(GpumonError, ImportError):

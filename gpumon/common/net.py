@@ -1,4 +1,4 @@
-"""A secret in a file: what a program shows to be let in, which only its user may read."""
+"""Access tokens in files that only their user can read, and listening sockets."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gpumon.common.errors import GpumonError, UsageError, quoted
 from gpumon.common.paths import open_regular
 
 SHORTEST = 16
-"""Characters of a token that somebody chose."""
-_NOBODY_ELSE, _GROUP_MAY_READ = 0o077, 0o037
-"""Bits of the mode of a token file that must not be set."""
+"""Minimum characters of a token that a user chose."""
+_NOT_PRIVATE, _NOT_GROUP_READABLE = 0o077, 0o037
+"""Mode bits that a token file must not have."""
 VARIED = 8
-"""Different characters in it at least."""
+"""Minimum different characters in a token."""
 
 
 def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
-    """The token in `file`, made with mode 0600 when `make` and there is none.
+    """Return the token in `file`; with `make` it is created with mode 0600 if there is none.
 
-    `is_mounted`: it may come from whoever hands out secrets, as systemd's credentials and Kubernetes' volumes do. Then
-    links are followed, and its group may read it, too.
-    Raises GpumonError when it cannot be read, is another user's, can be read by others, or is too short.
+    `is_mounted`: the file may be mounted by a secret manager, such as systemd's credentials or a Kubernetes volume.
+    Then links are followed, and its group may read it. Raises GpumonError if it cannot be read, belongs to another
+    user, can be read by others, or is too weak.
     """
     try:
         fd = open_regular(file, follow=is_mounted)
@@ -39,12 +39,12 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
         if error.errno == errno.ELOOP:
             raise GpumonError(f"the token file {file} is a symbolic link: pass the file that it points to") from None
         raise GpumonError(f"cannot read the token file {file}: {error.strerror or error}") from error
-    found = os.fstat(fd)
+    status = os.fstat(fd)
     with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
         token = opened.read(1024).strip()
-    if found.st_uid not in (os.getuid(), 0):
+    if status.st_uid not in (os.getuid(), 0):
         raise GpumonError(f"the token file {file} belongs to another user: pass another --token-file")
-    if stat.S_IMODE(found.st_mode) & (_GROUP_MAY_READ if is_mounted else _NOBODY_ELSE):
+    if stat.S_IMODE(status.st_mode) & (_NOT_GROUP_READABLE if is_mounted else _NOT_PRIVATE):
         raise GpumonError(
             f"other users can read the token file {file}: write a new token into it, then 'chmod 600 {quoted(file)}'"
         )
@@ -56,7 +56,7 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
 
 
 def is_weak(token: str) -> bool:
-    """Whether a token is a few characters, or the same ones again and again."""
+    """Return whether a token has few different characters, or repeats a part."""
     repeats = any(token == (token[:length] * len(token))[: len(token)] for length in range(1, len(token) // 2 + 1))
     return repeats or len(set(token)) < VARIED
 
@@ -74,39 +74,39 @@ def _new_token(file: str) -> str:
 
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine that lead nowhere else."""
+"""Names of the loopback interface."""
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT, socket.EAI_ADDRFAMILY, socket.EAI_NONAME)
 _LOOPBACK = (*LOCAL, "::ffff:127.0.0.1")
 
 
 class Address(NamedTuple):
-    """Where to listen."""
+    """The address of a listening socket."""
 
     host: str = LOCAL[0]
     port: int = 0
     path: str = ""
-    """Of a unix socket; then host and port are not used."""
+    """Path of a unix socket; then host and port are unused."""
     group: str = ""
-    """Name or number of the group that may open the unix socket, too."""
+    """Name or number of a group that may also open the unix socket."""
     is_everywhere: bool = False
-    """All addresses of this machine, of IPv4 and of IPv6; then the host is only how to call them."""
+    """Listen on all IPv4 and IPv6 addresses; then `host` is only for messages."""
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody on another machine can connect."""
+        """Whether other machines cannot connect."""
         if self.is_everywhere:
             return False
         return bool(self.path) or self.host in _LOOPBACK or self.host.startswith("127.")
 
 
 def listen(address: Address, options: tuple[str, ...] = ("--host", "--port")) -> socket.socket:
-    """A socket that listens. Raises GpumonError with what to do; `options` are those that say where."""
+    """Return a listening socket. Raises GpumonError with what to do, naming the command's `options` for the address."""
     if address.path:
         return _listen_on_path(address.path, address.group)
     if not 0 <= address.port < 65536:
         raise UsageError(f"{options[-1]} must be 0 to 65535, not {address.port}")
     try:
-        opened = _bound_everywhere(address.port) if address.is_everywhere else _bound(address.host, address.port)
+        opened = _bind_everywhere(address.port) if address.is_everywhere else _bind(address.host, address.port)
     except OSError as error:
         hint = (
             f"stop the program that listens there, or pass another {options[-1]}"
@@ -121,37 +121,37 @@ def listen(address: Address, options: tuple[str, ...] = ("--host", "--port")) ->
 
 
 class SocketFile:
-    """The file of a unix socket that listens now; one that another program puts in its place is not it."""
+    """The file of a listening unix socket, which is not removed if another program has replaced it."""
 
     def __init__(self, path: str) -> None:
         self._path, self._stamp = path, _inode(path)
 
     def remove(self) -> None:
-        """Remove the file, where it is still this one. To be called before the socket is closed, else another one may
-        have its number."""
-        with suppress(OSError):  # somebody has removed it, or the directory
+        """Remove the file if it is still the same. Call this before the socket is closed, because its inode may be
+        reused after that."""
+        with suppress(OSError):  # the file or its directory is gone
             if self._stamp is not None and _inode(self._path) == self._stamp:
                 os.unlink(self._path)
 
 
 def _inode(path: str) -> tuple[int, int] | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _bound_everywhere(port: int) -> socket.socket:
+def _bind_everywhere(port: int) -> socket.socket:
     try:
-        return _bound("::", port)
+        return _bind("::", port)
     except OSError as error:
         if error.errno not in _NO_IPV6:
             raise
-        return _bound("0.0.0.0", port)
+        return _bind("0.0.0.0", port)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, where = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]  # fmt: skip
@@ -170,14 +170,14 @@ def _bound(host: str, port: int) -> socket.socket:
 def _listen_on_path(path: str, group: str) -> socket.socket:
     number = _group(group) if group else -1
     try:
-        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _answers(path):
-            os.unlink(path)  # left by a server that was killed
+        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _has_server(path):
+            os.unlink(path)  # left behind by a killed server
     except FileNotFoundError:
         pass
     except OSError as error:
         raise GpumonError(f"cannot listen on {path}: {error.strerror or error}") from error
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # so that there is no moment in which others could connect
+    before = os.umask(0o177)  # others must not be able to connect at any time
     try:
         opened.bind(path)
     except OSError as error:
@@ -188,7 +188,7 @@ def _listen_on_path(path: str, group: str) -> socket.socket:
         os.umask(before)
     if group:
         try:
-            _give(path, group, number)
+            _set_group(path, group, number)
         except GpumonError:
             opened.close()
             raise
@@ -203,7 +203,7 @@ def _group(name: str) -> int:
         raise GpumonError(f"this machine has no group {name}: pass another --socket-group") from error
 
 
-def _give(path: str, group: str, number: int) -> None:
+def _set_group(path: str, group: str, number: int) -> None:
     try:
         os.chown(path, -1, number)
         os.chmod(path, 0o660)
@@ -216,7 +216,7 @@ def _give(path: str, group: str, number: int) -> None:
         ) from error
 
 
-def _answers(path: str) -> bool:
+def _has_server(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -224,5 +224,5 @@ def _answers(path: str) -> bool:
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError:
-            return True  # such as a queue that is full: somebody is there
+            return True  # for example a full queue: a server is there
         return True

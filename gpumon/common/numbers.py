@@ -1,6 +1,7 @@
-"""Numbers as JSON says them: a loss that is NaN or infinite is a fact and needs a word, because null means unknown.
+"""NaN as the missing value, and numbers in JSON.
 
-JSON has no word of its own for such a number; these are the ones of JavaScript, which Python's `float` reads too.
+A logged loss that is NaN or infinite needs a word in JSON, because null means unknown and JSON has no such numbers. The
+words are those of JavaScript, which Python's `float` parses, too.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Any
 
 NAN = float("nan")
 LARGEST = 2.0**65
-"""More bytes, joules or nanoseconds than any machine has: such a value of a file is missing."""
+"""More bytes, joules or nanoseconds than any machine has: a larger value in a file counts as missing."""
 UNKNOWN_MODEL = "unknown model"
-"""The name of a GPU whose model nobody has told."""
+"""Name of a GPU whose model is unknown."""
 
 
 def is_known(value: float) -> bool:
-    """Whether `value` is a number, infinite ones included.
+    """Return whether `value` is a number, which may be infinite.
 
     >>> is_known(0.0), is_known(NAN)
     (True, False)
@@ -28,11 +29,11 @@ _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _DIGITS = 5
 _EXACT = 2**53
-"""Whole numbers below it are exact in a float."""
+"""Integers below it are exact in a float."""
 
 
 def shown(value: float) -> float | None:
-    """A number as JSON has it: whole ones such as bytes exactly, others with as many digits as a screen shows.
+    """Return a number for JSON: integers such as bytes exactly, others rounded to the digits that a screen shows.
 
     >>> shown(629145600.0), shown(312.456789), shown(float("nan"))
     (629145600, 312.46, None)
@@ -45,7 +46,7 @@ def shown(value: float) -> float | None:
 
 
 def exact(value: float, digits: int = 0) -> float | None:
-    """A number for a file, with so many digits behind the point; None for what is missing.
+    """Return a number for a file with `digits` decimals; None if it is missing.
 
     >>> exact(2678400.25), exact(6047.4049, 2), exact(float("nan"))
     (2678400, 6047.4, None)
@@ -56,7 +57,7 @@ def exact(value: float, digits: int = 0) -> float | None:
 
 
 def logged(value: float) -> float | int | str:
-    """Return a number that a training logged: whole numbers without a dot, and words for NaN and the infinities."""
+    """Return a logged number for JSON: integers without a decimal point, and words for NaN and the infinities."""
     if not is_known(value):
         return "NaN"
     if math.isinf(value):
@@ -65,12 +66,12 @@ def logged(value: float) -> float | int | str:
 
 
 def parse_logged(cell: Any) -> float | None:
-    """Return the number that `logged` wrote; None for anything else, as null, a truth value or another text."""
+    """Return the number that `logged` wrote; None for anything else, such as null, a boolean or another text."""
     if isinstance(cell, str):
         return _WORDS.get(cell)
     if isinstance(cell, bool) or not isinstance(cell, int | float):
         return None
     try:
         return float(cell)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer beyond the range of floats
         return None

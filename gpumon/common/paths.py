@@ -1,11 +1,11 @@
-"""Where gpumon keeps its files, decided from the environment that is passed in.
+"""Opening files safely, and the directories in which gpumon keeps its files.
 
-Live directory, in this order: `--dir` or GPUMON_DIR; `/run/gpumon` (a daemon for the whole
-machine); `$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It holds the ring, the lock of its
-writer and, in `tags/`, the boards of training processes.
+Live directory, in this order: `--dir` or GPUMON_DIR; `/run/gpumon` (a daemon for the whole machine);
+`$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It has the ring, the writer's lock and, in `tags/`, the boards of
+training processes.
 
 State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon for the whole machine);
-`$XDG_STATE_HOME/gpumon`. It holds the ledger and the history.
+`$XDG_STATE_HOME/gpumon`. It has the ledger and the history.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NOT_REGULAR = "not a regular file"
 
 
 def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) -> int:
-    """Return a descriptor to read the file at `path`; a symbolic link is refused unless `follow` is set.
+    """Return a descriptor to read the file at `path`; a symbolic link is rejected unless `follow` is set.
 
-    Raises OSError, also for what is no regular file.
+    Raises OSError, also if it is not a regular file.
     """
-    # Here, not at import: Windows lacks these, and trainings there import this module.
+    # Not at import: Windows lacks these flags, and trainings there import this module.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
         fd = os.open(path, flags, dir_fd=dir_fd)
@@ -46,7 +46,7 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
 
 
 def may_exist(path: str) -> bool:
-    """Whether there is something at `path`, or that cannot be told: no permission, a disk or a network that fails."""
+    """Return False only if nothing is at `path`; True also if this is unknown (no permission, I/O error)."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -57,26 +57,26 @@ def may_exist(path: str) -> bool:
 
 
 def read_regular(path: str, most: int, *, follow: bool = False) -> bytes:
-    """Return the first `most` bytes of the file at `path`. Raises OSError as `open_regular` does."""
+    """Return the first `most` bytes of the file at `path`. Raises OSError like `open_regular`."""
     fd = open_regular(path, follow=follow)
     with os.fdopen(fd, "rb") as file:
         return file.read(most)
 
 
 def require_readable(path: str) -> None:
-    """Raise OSError as `open_regular` does, links followed: for files that a library opens by their names."""
+    """Raise OSError like `open_regular`, following links: for files that a library opens by name."""
     os.close(open_regular(path, follow=True))
 
 
 def require_regular(fd: int, path: str) -> None:
-    """Raise OSError where an open descriptor is no regular file."""
+    """Raise OSError if a descriptor is not a regular file."""
     _require(os.fstat(fd).st_mode, path)
 
 
 def require_regular_or_absent(path: str) -> None:
-    """Raise OSError where anything but a regular file lies at `path`, such as a symbolic link.
+    """Raise OSError if anything but a regular file is at `path`, such as a symbolic link.
 
-    For files that SQLite opens: closing a descriptor of ours would drop its locks.
+    For files that SQLite opens: opening and closing a descriptor of ours would drop its locks.
     """
     with suppress(FileNotFoundError):
         _require(os.lstat(path).st_mode, path)
@@ -100,32 +100,32 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def is_directory_of(path: str, owners: Collection[int]) -> bool:
-    """Whether `path` itself, no link, is a directory of one of `owners`."""
-    found = _directory(path)
-    return found is not None and found.st_uid in owners
+    """Return whether `path` is a directory (not a link) that belongs to one of `owners`."""
+    status = _stat_directory(path)
+    return status is not None and status.st_uid in owners
 
 
 def is_trusted(path: str, uid: int) -> bool:
-    """Whether `uid` believes what lies in the directory `path`.
+    """Return whether the user `uid` can trust the files in the directory `path`.
 
-    True when nobody but its owner can write it, and that is `uid`, root, or whom root gave it to: a service
-    manager makes `/run/gpumon` for the daemon's user, and nobody else could have made it there.
+    True if only its owner can write to it, and that is `uid`, root, or a user to whom root gave it: a service manager
+    creates `/run/gpumon` for the daemon's user, and nobody else can create it there.
     """
-    found = _directory(path)
-    if found is None or found.st_mode & _OTHERS_WRITE:
+    status = _stat_directory(path)
+    if status is None or status.st_mode & _OTHERS_WRITE:
         return False
-    if found.st_uid in (ROOT, uid):
+    if status.st_uid in (ROOT, uid):
         return True
-    parent = _directory(os.path.dirname(path.rstrip("/")))
+    parent = _stat_directory(os.path.dirname(path.rstrip("/")))
     return parent is not None and parent.st_uid == ROOT and not parent.st_mode & _OTHERS_WRITE
 
 
-def _directory(path: str) -> os.stat_result | None:
+def _stat_directory(path: str) -> os.stat_result | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found if stat.S_ISDIR(found.st_mode) else None
+    return status if stat.S_ISDIR(status.st_mode) else None
 
 
 RING = "ring"
@@ -135,7 +135,7 @@ LOG = "daemon.log"
 LEDGER = "ledger.sqlite"
 HISTORY = "history.sqlite"
 PLAYED = "played.sqlite"
-"""Runs of a simulation or a recording, beside the ring of the daemon that plays it."""
+"""Runs of a simulation or a recording, next to the ring of the daemon that plays it."""
 
 SYSTEM_DIR = "/run/gpumon"
 SYSTEM_STATE = "/var/lib/gpumon"
@@ -144,41 +144,41 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class MakeDir(Protocol):
-    """Makes a directory for one user, as `make_private_dir`."""
+    """Makes a directory for one user, like `make_private_dir`."""
 
     def __call__(self, directory: str, uid: int, *, shared: bool = False) -> None: ...
 
 
 class Places(NamedTuple):
-    """The directories that are looked at; tests pass their own."""
+    """The directories that are used; tests pass their own."""
 
     explicit: str = ""
-    """From `--dir` or GPUMON_DIR: the only one looked at when set."""
+    """From `--dir` or GPUMON_DIR; if set, no other is used."""
     system: str = SYSTEM_DIR
     runtime: str = ""
-    """$XDG_RUNTIME_DIR, when set."""
+    """$XDG_RUNTIME_DIR; empty if not set."""
     shared_memory: str = SHARED_MEMORY
     state: str = ""
-    """Survives a reboot; the ring goes here only when no memory is left for it."""
+    """Survives a reboot. The ring is kept here only if there is no memory for it."""
     user_runtime: str = USER_RUNTIME
     uid: int = 0
     system_state: str = SYSTEM_STATE
-    """State of a daemon for the whole machine, which all may read."""
+    """State of a daemon for the whole machine, which everybody may read."""
     usual_state: bool = False
-    """Whether nobody named `state`: then a daemon for the whole machine keeps its ledger in `system_state`."""
+    """Whether `state` is the default: then a daemon for the whole machine keeps its ledger in `system_state`."""
 
     @property
     def machine_state(self) -> str:
-        """`system_state` where readers look into it, too; empty where a directory was named instead."""
+        """`system_state` if readers use it, too; empty if a directory was named instead."""
         return "" if self.explicit else self.system_state
 
     @property
     def private(self) -> str:
-        """The user's own directory in shared memory."""
+        """The user's directory in shared memory."""
         return f"{self.shared_memory}/gpumon-{self.uid}"
 
     def candidates(self) -> list[str]:
-        """Live directories from the first to try to the last."""
+        """Return the live directories in the order in which they are tried."""
         if self.explicit:
             return [self.explicit]
         runtime = [f"{self.runtime}/gpumon"] if self.runtime else []
@@ -186,7 +186,7 @@ class Places(NamedTuple):
 
 
 def places(directory: str | None = None, state: str | None = None, env: Mapping[str, str] | None = None) -> Places:
-    """The directories for this user, from flags and environment; flags win."""
+    """Return the directories for this user from options and environment; options have precedence."""
     env = os.environ if env is None else env
     home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
     named_state = state or env.get("GPUMON_STATE_DIR", "")
@@ -200,41 +200,41 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
 
 
 def _absolute(path: str) -> str:
-    """`path` from the root on: a daemon that detaches, and a training, change their working directory."""
+    """Return the absolute path, because a detached daemon and trainings change their working directory."""
     if not path or os.path.isabs(path):
         return path
     try:
         return os.path.abspath(path)
-    except OSError:  # the working directory is gone, and with it what the path means
+    except OSError:  # the working directory is gone
         return path
 
 
-def live_dirs(where: Places) -> list[str]:
-    """The live directories that exist and are believed, the first to look at first; or that may exist."""
+def live_dirs(places: Places) -> list[str]:
+    """Return the trusted live directories that exist, or may exist, in the order in which they are tried."""
     return [
-        directory for directory in where.candidates()
-        if (where.explicit or is_trusted(directory, where.uid)) and may_exist(f"{directory}/")
+        directory for directory in places.candidates()
+        if (places.explicit or is_trusted(directory, places.uid)) and may_exist(f"{directory}/")
     ]  # fmt: skip
 
 
-def ring_paths(where: Places) -> list[str]:
-    """The rings that exist and are believed, the first to look at first."""
-    return [path for path, believed in _rings(where) if believed]
+def ring_paths(places: Places) -> list[str]:
+    """Return the trusted rings that exist, in the order in which they are tried."""
+    return [path for path, trusted in _rings(places) if trusted]
 
 
-def refused_rings(where: Places) -> list[str]:
-    """The rings that are there and not believed, because their directories are another user's or open to others."""
-    return [path for path, believed in _rings(where) if not believed]
+def untrusted_rings(places: Places) -> list[str]:
+    """Return the rings whose directories belong to another user or are writable by others."""
+    return [path for path, trusted in _rings(places) if not trusted]
 
 
-def closed_rings(where: Places) -> list[str]:
-    """The rings that this user cannot read, or not even look for: a daemon for a group of users may write them."""
-    rings = [f"{directory}/{RING}" for directory in live_dirs(where)]
+def unreadable_rings(places: Places) -> list[str]:
+    """Return the rings that this user cannot read or search, perhaps of a daemon for a group of users."""
+    rings = [f"{directory}/{RING}" for directory in live_dirs(places)]
     return [path for path in rings if _failure(path) is not None]
 
 
-def why_closed(path: str) -> str:
-    """Return what is to be said of a ring that this user cannot read."""
+def unreadable_reason(path: str) -> str:
+    """Return a message about a ring that this user cannot read."""
     error = _failure(path)
     if error is None or isinstance(error, PermissionError):
         why = f"no permission to read {path}"
@@ -243,7 +243,7 @@ def why_closed(path: str) -> str:
 
 
 def _failure(path: str) -> OSError | None:
-    """What keeps this user from reading the file at `path`; None where it can be read, is none, or does not exist."""
+    """Return why this user cannot read the file at `path`; None if it can be read, is no file, or does not exist."""
     try:
         os.close(open_regular(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -253,112 +253,113 @@ def _failure(path: str) -> OSError | None:
     return None
 
 
-def why_unread(where: Places) -> str:
-    """Return why a ring that may be there is not read, and what to do; empty where there is none."""
-    for path in refused_rings(where):
+def why_unread(places: Places) -> str:
+    """Return why a ring that may exist is not read, and what to do; empty if there is none."""
+    for path in untrusted_rings(places):
         directory = os.path.dirname(path)
         return (
             f"{directory} belongs to another user or is writable by others: '--dir {quoted(directory)}' shows it anyway"
         )
-    return next(map(why_closed, closed_rings(where)), "")
+    return next(map(unreadable_reason, unreadable_rings(places)), "")
 
 
-def dir_option(where: Places) -> str:
-    """Return the option by which another command looks where this one does; empty where that is the default."""
-    return f" --dir {quoted(where.explicit)}" if where.explicit else ""
+def dir_option(places: Places) -> str:
+    """Return the option with which another command uses the same directory; empty if it is the default."""
+    return f" --dir {quoted(places.explicit)}" if places.explicit else ""
 
 
-def is_missing(where: Places) -> bool:
-    """Whether a directory was named that does not exist."""
-    return bool(where.explicit) and not os.path.lexists(where.explicit) and not may_exist(where.explicit)
+def is_missing(places: Places) -> bool:
+    """Return whether the named directory does not exist."""
+    return bool(places.explicit) and not os.path.lexists(places.explicit) and not may_exist(places.explicit)
 
 
-def without_daemon(where: Places) -> str:
-    """Return why a view reads no daemon, in a few words."""
-    if is_missing(where):
-        return f"no daemon: {where.explicit} does not exist"
-    return "no daemon that may be read" if closed_rings(where) else "no daemon"
+def without_daemon(places: Places) -> str:
+    """Return a short text on why a view reads no daemon."""
+    if is_missing(places):
+        return f"no daemon: {places.explicit} does not exist"
+    return "no daemon that may be read" if unreadable_rings(places) else "no daemon"
 
 
-def _rings(where: Places) -> Iterator[tuple[str, bool]]:
-    for directory in where.candidates():
-        believed = bool(where.explicit) or is_trusted(directory, where.uid)
-        # Below a link nothing is looked at: it may name a file system that never answers.
-        if (believed or not os.path.islink(directory)) and os.path.lexists(f"{directory}/{RING}"):
-            yield f"{directory}/{RING}", believed
+def _rings(places: Places) -> Iterator[tuple[str, bool]]:
+    for directory in places.candidates():
+        trusted = bool(places.explicit) or is_trusted(directory, places.uid)
+        # An untrusted link is not followed, because its file system may never respond.
+        if (trusted or not os.path.islink(directory)) and os.path.lexists(f"{directory}/{RING}"):
+            yield f"{directory}/{RING}", trusted
 
 
-def ledger_path(where: Places) -> str:
-    """Where a daemon of this user keeps its ledger; empty when there is no place that survives a reboot."""
-    if where.uid == 0 and where.usual_state and not where.explicit:
-        return f"{where.system_state}/{LEDGER}"
-    return f"{where.state}/{LEDGER}" if where.state else ""
+def ledger_path(places: Places) -> str:
+    """Return the ledger of a daemon of this user; empty if there is no state directory."""
+    if places.uid == 0 and places.usual_state and not places.explicit:
+        return f"{places.system_state}/{LEDGER}"
+    return f"{places.state}/{LEDGER}" if places.state else ""
 
 
-def ledger_paths(where: Places) -> list[str]:
-    """The ledgers that exist and that a reader may look at: the user's own, then that of the whole machine.
+def ledger_paths(places: Places) -> list[str]:
+    """Return the existing ledgers that a reader uses: the user's own, then that of the whole machine.
 
-    The user's own is also given where its directory cannot be looked into.
+    The user's own is also returned if its directory cannot be searched.
     """
-    own, machine = ledger_path(where), f"{where.machine_state}/{LEDGER}" if where.machine_state else ""
-    there = [own] if own and may_exist(own) else []
-    return there + ([machine] if machine not in ("", own) and os.path.exists(machine) else [])
+    own, machine = ledger_path(places), f"{places.machine_state}/{LEDGER}" if places.machine_state else ""
+    existing = [own] if own and may_exist(own) else []
+    return existing + ([machine] if machine not in ("", own) and os.path.exists(machine) else [])
 
 
-def history_path(where: Places) -> str:
-    """Where a daemon of this user keeps history; empty when there is no place that survives a reboot."""
-    return history_beside(ledger_path(where))
+def history_path(places: Places) -> str:
+    """Return the history of a daemon of this user; empty if there is no state directory."""
+    return history_beside(ledger_path(places))
 
 
-def history_paths(where: Places) -> list[str]:
-    """The histories that exist and that a reader may look at, the one that was written last first."""
-    own, machine = history_path(where), f"{where.machine_state}/{HISTORY}" if where.machine_state else ""
-    there = [own] if own and may_exist(own) else []
-    there += [machine] if machine not in ("", own) and os.path.exists(machine) else []
-    return sorted(there, key=_written_at, reverse=True)
+def history_paths(places: Places) -> list[str]:
+    """Return the existing histories that a reader uses, the last modified first."""
+    own, machine = history_path(places), f"{places.machine_state}/{HISTORY}" if places.machine_state else ""
+    existing = [own] if own and may_exist(own) else []
+    existing += [machine] if machine not in ("", own) and os.path.exists(machine) else []
+    return sorted(existing, key=_modified_at, reverse=True)
 
 
 def history_beside(ledger: str) -> str:
-    """The history that the daemon of a ledger keeps; empty where there is no ledger."""
+    """Return the history next to a ledger; empty without a ledger."""
     return f"{os.path.dirname(ledger)}/{HISTORY}" if ledger else ""
 
 
-def _written_at(path: str) -> float:
-    """When a SQLite file was written last, in seconds since 1970."""
-    found = 0.0
+def _modified_at(path: str) -> float:
+    """Return the last modification of a SQLite file in seconds since 1970."""
+    latest = 0.0
     for name in (path, f"{path}-wal"):
         with suppress(OSError):
-            found = max(found, os.stat(name).st_mtime)
-    return found
+            latest = max(latest, os.stat(name).st_mtime)
+    return latest
 
 
-def make_live_dir(where: Places, make: MakeDir | None = None, full: Collection[str] = ()) -> str:
-    """The directory for a daemon of this user, made when it is missing; `make` makes it, or only looks.
+def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[str] = ()) -> str:
+    """Return the live directory for a daemon of this user, creating it if necessary; `make` creates or only checks it.
 
-    `full`: directories without room for live data. Raises GpumonError when none can be used, naming each and why.
+    `full`: directories without room for live data. Raises GpumonError with all directories and reasons if none can be
+    used.
     """
-    refusals = []
-    for directory in where.candidates():
+    problems = []
+    for directory in places.candidates():
         if directory in full:
-            refusals.append(f"{directory}: no room")
+            problems.append(f"{directory}: no room")
             continue
-        # Only root, or the service manager that made it for us, owns the machine-wide directory.
-        if directory == where.system and not where.explicit and where.uid != 0 and not os.access(directory, os.W_OK):
+        # Only root, or a user for whom the service manager created it, owns the machine-wide directory.
+        if directory == places.system and not places.explicit and places.uid != 0 and not os.access(directory, os.W_OK):
             continue
         try:
-            (make or make_private_dir)(directory, where.uid, shared=directory == where.system)
+            (make or make_private_dir)(directory, places.uid, shared=directory == places.system)
         except OSError as error:
-            refusals.append(f"{directory}: {error.strerror or error}")
+            problems.append(f"{directory}: {error.strerror or error}")
         else:
             return directory
-    other = "another --dir" if where.explicit else "--dir"
-    raise GpumonError("no directory for live data (" + "; ".join(refusals) + f"): pass {other}")
+    other = "another --dir" if places.explicit else "--dir"
+    raise GpumonError("no directory for live data (" + "; ".join(problems) + f"): pass {other}")
 
 
 def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
-    """Make `directory` if it is missing, and refuse one that others could have planted.
+    """Create `directory` if it is missing; reject one that others may have planted.
 
-    Others may read a daemon's ring, so the mode of a machine-wide one (`shared`) is 0755; else 0700.
+    A machine-wide one (`shared`) has mode 0755, because others may read the daemon's ring; else 0700.
     """
     parent = os.path.dirname(directory.rstrip("/"))
     if shared or not os.path.isdir(parent):
@@ -367,70 +368,70 @@ def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
         os.mkdir(directory, 0o755 if shared else 0o700)
         os.chmod(directory, 0o755 if shared else 0o700)
     except FileExistsError:
-        _refuse_planted(directory, uid)
+        _require_own(directory, uid)
 
 
-def see_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
-    """Raise the error with which `make_private_dir` would end, as far as it can be foreseen; make nothing."""
+def check_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
+    """Raise the error that `make_private_dir` would raise, as far as it can be predicted; create nothing."""
     if os.path.lexists(directory):
-        _refuse_planted(directory, uid)
+        _require_own(directory, uid)
         return
-    parent = nearest(directory)
+    parent = nearest_existing(directory)
     if not os.path.isdir(parent):
         raise NotADirectoryError(20, "is not a directory", parent)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise PermissionError(13, "Permission denied", directory)
 
 
-def nearest(path: str) -> str:
-    """The path itself, or the nearest above it that exists."""
+def nearest_existing(path: str) -> str:
+    """Return the path itself, or its nearest parent that exists."""
     while path and not os.path.lexists(path):
         path = os.path.dirname(path)
     return path or "/"
 
 
-def _refuse_planted(directory: str, uid: int) -> None:
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode):
+def _require_own(directory: str, uid: int) -> None:
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(20, "is not a directory", directory)
-    if found.st_uid != uid:
+    if status.st_uid != uid:
         raise PermissionError(1, "belongs to another user", directory)
-    if found.st_mode & 0o022:
+    if status.st_mode & 0o022:
         raise PermissionError(1, "is writable by others", directory)
 
 
-def tag_dir_for_client(where: Places, make: MakeDir | None = None) -> str:
-    """Where a training of this user puts its board; made when it is missing. `make` makes it, or only looks.
+def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
+    """Return the board directory for trainings of this user, creating it if necessary; `make` creates or checks it.
 
-    Raises OSError when none can be used, naming each and why.
+    Raises OSError with all directories and reasons if none can be used.
     """
-    refusals: list[OSError] = []
-    for directory in where.candidates():
+    problems: list[OSError] = []
+    for directory in places.candidates():
         tags = f"{directory}/{TAGS}"
-        machine_wide = directory == where.system and not where.explicit
-        # The machine's, and one that the user named, may be another user's, for a group of them.
-        if (machine_wide or where.explicit) and os.access(tags, os.W_OK | os.X_OK):
+        machine_wide = directory == places.system and not places.explicit
+        # The machine-wide directory, and a named one, may belong to another user who shares it with a group.
+        if (machine_wide or places.explicit) and os.access(tags, os.W_OK | os.X_OK):
             return tags
-        if machine_wide or (directory == f"{where.runtime}/gpumon" and not os.access(where.runtime, os.W_OK)):
+        if machine_wide or (directory == f"{places.runtime}/gpumon" and not os.access(places.runtime, os.W_OK)):
             continue
         try:
-            (make or make_private_dir)(directory, where.uid)
-            (make or make_private_dir)(tags, where.uid)
+            (make or make_private_dir)(directory, places.uid)
+            (make or make_private_dir)(tags, places.uid)
         except OSError as error:
-            refusals.append(error)
+            problems.append(error)
         else:
             return tags
-    if len(refusals) == 1:
-        raise refusals[0]
-    said = "; ".join(f"{error.filename}: {error.strerror}" for error in refusals)
-    raise FileNotFoundError(2, f"no directory for tag boards ({said})" if said else "no directory for tag boards")
+    if len(problems) == 1:
+        raise problems[0]
+    reasons = "; ".join(f"{error.filename}: {error.strerror}" for error in problems)
+    raise FileNotFoundError(2, f"no directory for tag boards ({reasons})" if reasons else "no directory for tag boards")
 
 
 def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
-    """The board directory beside a daemon's ring.
+    """Create the board directory next to a daemon's ring, and return it.
 
-    `everyone`: a daemon for the whole machine lets every user add boards (mode 1733: nobody can
-    list or touch those of others).
+    `everyone`: a daemon for the whole machine lets every user add boards (mode 1733: nobody can list or modify those of
+    others).
     """
     tags = f"{live_dir}/{TAGS}"
     os.makedirs(tags, mode=0o700, exist_ok=True)
@@ -439,22 +440,22 @@ def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
     return tags
 
 
-def tag_dirs(where: Places) -> Iterator[str]:
-    """Every directory in which boards may lie that this user can see; none that a link leads to."""
-    if where.explicit:
-        if os.path.isdir(f"{where.explicit}/{TAGS}"):
-            yield f"{where.explicit}/{TAGS}"
+def tag_dirs(places: Places) -> Iterator[str]:
+    """Yield the directories with boards that this user can see, without following links."""
+    if places.explicit:
+        if os.path.isdir(f"{places.explicit}/{TAGS}"):
+            yield f"{places.explicit}/{TAGS}"
         return
-    owners = {directory: where.uid for directory in where.candidates() if directory != where.system}
-    for name in _names(where.user_runtime):
-        if name.isdigit() and is_directory_of(f"{where.user_runtime}/{name}", (int(name), ROOT)):
-            owners[f"{where.user_runtime}/{name}/gpumon"] = int(name)
-    for name in _names(where.shared_memory):
+    owners = {directory: places.uid for directory in places.candidates() if directory != places.system}
+    for name in _names(places.user_runtime):
+        if name.isdigit() and is_directory_of(f"{places.user_runtime}/{name}", (int(name), ROOT)):
+            owners[f"{places.user_runtime}/{name}/gpumon"] = int(name)
+    for name in _names(places.shared_memory):
         if name.startswith("gpumon-") and name[7:].isdigit():
-            owners[f"{where.shared_memory}/{name}"] = int(name[7:])
+            owners[f"{places.shared_memory}/{name}"] = int(name[7:])
     usable = [directory for directory, uid in owners.items() if is_directory_of(directory, (uid, ROOT))]
-    if is_trusted(where.system, where.uid):
-        usable.append(where.system)
+    if is_trusted(places.system, places.uid):
+        usable.append(places.system)
     for directory in sorted(usable):
         if not os.path.islink(f"{directory}/{TAGS}") and os.path.isdir(f"{directory}/{TAGS}"):
             yield f"{directory}/{TAGS}"

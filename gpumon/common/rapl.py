@@ -1,7 +1,7 @@
-"""Energy of the CPU packages, by RAPL: counters of Intel's and AMD's processors under /sys/class/powercap.
+"""Energy of the CPU packages from RAPL, the counters of Intel and AMD processors under /sys/class/powercap.
 
-Most kernels let only root read them. A counter starts over at `max_energy_range_uj`, which is minutes at full load, so
-that it must be read more often than that.
+Most kernels let only root read them. A counter wraps at `max_energy_range_uj`, within minutes at full load, and must be
+read more often than that.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from gpumon.common.numbers import NAN
 
 POWERCAP = "/sys/class/powercap"
 _ZONE = "intel-rapl:"
-"""Of AMD's processors too; `intel-rapl-mmio:` is the same counter by another way."""
+"""Also for AMD processors; `intel-rapl-mmio:` is the same counter through another interface."""
 _MICRO = 1e-6
 
 
 class PackageReading(NamedTuple):
-    """The packages of a machine together."""
+    """The sum of all packages."""
 
     monotonic_ns: int
     joules: float
-    """Since the first reading; NaN where that is unknown."""
+    """Since the first reading; NaN if unknown."""
 
 
 class _Zone(NamedTuple):
     path: str
     wraps_at: int
-    """µJ after which the counter starts over."""
+    """µJ at which the counter wraps."""
 
 
 class PackageEnergy:
-    """The packages of this machine, found when they are asked for the first time."""
+    """Reads the packages of this machine, which are searched at the first read."""
 
     def __init__(self, root: str = POWERCAP, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self.unknown = ""
-        """Why their energy is unknown; empty while it is known."""
+        """Why the energy is unknown; empty while it is known."""
         self._root = root
         self._monotonic = monotonic
         self._zones: list[_Zone] | None = None
@@ -46,7 +46,7 @@ class PackageEnergy:
         self._total = 0
 
     def read(self) -> PackageReading:
-        """All packages now. Never raises."""
+        """Read all packages. Never raises."""
         try:
             if self._zones is None:
                 self._zones = self._find()
@@ -58,7 +58,7 @@ class PackageEnergy:
         else:
             if counters:
                 self.unknown = ""
-                return PackageReading(self._monotonic(), self._added(counters) * _MICRO)
+                return PackageReading(self._monotonic(), self._add(counters) * _MICRO)
             self.unknown = f"this machine shows no CPU package under {self._root}"
         self._last = []
         return PackageReading(self._monotonic(), NAN)
@@ -71,12 +71,12 @@ class PackageEnergy:
         zones = []
         for name in names:
             path = f"{self._root}/{name}"
-            # One colon: a part of a package has two, and the platform is no package.
+            # A part of a package has two colons, and the platform is no package.
             if name.startswith(_ZONE) and name.count(":") == 1 and _text(f"{path}/name").startswith("package"):
                 zones.append(_Zone(path, _number(f"{path}/max_energy_range_uj")))
         return zones
 
-    def _added(self, counters: list[int]) -> int:
+    def _add(self, counters: list[int]) -> int:
         assert self._zones is not None
         if self._last:
             for zone, before, now in zip(self._zones, self._last, counters, strict=True):

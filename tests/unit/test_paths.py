@@ -16,7 +16,6 @@ from gpumon.cli.daemon_restart import restart
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import (
     Places,
-    closed_rings,
     history_paths,
     is_missing,
     ledger_paths,
@@ -25,10 +24,11 @@ from gpumon.common.paths import (
     make_private_dir,
     make_tag_dir,
     places,
-    refused_rings,
     ring_paths,
     tag_dir_for_client,
     tag_dirs,
+    unreadable_rings,
+    untrusted_rings,
     why_unread,
     without_daemon,
 )
@@ -286,12 +286,12 @@ def test_a_ring_in_a_directory_of_another_user_is_not_believed_unless_it_is_name
     os.chmod(machine.shared_memory, 0o1777)
     theirs = owned(mine.private, 4321)
     Path(theirs, "ring").touch()
-    assert (ring_paths(mine), refused_rings(mine)) == ([], [f"{theirs}/ring"])
+    assert (ring_paths(mine), untrusted_rings(mine)) == ([], [f"{theirs}/ring"])
     assert ring_paths(mine._replace(explicit=theirs)) == [f"{theirs}/ring"]
     os.chown(theirs, 1000, 1000)
-    assert (ring_paths(mine), refused_rings(mine)) == ([f"{theirs}/ring"], [])
+    assert (ring_paths(mine), untrusted_rings(mine)) == ([f"{theirs}/ring"], [])
     os.chmod(theirs, 0o777)
-    assert (ring_paths(mine), refused_rings(mine)) == ([], [f"{theirs}/ring"])
+    assert (ring_paths(mine), untrusted_rings(mine)) == ([], [f"{theirs}/ring"])
 
 
 @needs_root
@@ -322,7 +322,7 @@ def test_a_directory_that_cannot_be_looked_into_is_not_absent(
     where = machine._replace(explicit=f"{machine.state}/live", system_state="/nowhere")
     for name in ("stat", "lstat", "open"):
         monkeypatch.setattr(os, name, fail)
-    looked = live_dirs(where), closed_rings(where), is_missing(where), without_daemon(where)
+    looked = live_dirs(where), unreadable_rings(where), is_missing(where), without_daemon(where)
     why, kept = why_unread(where), (ledger_paths(where), history_paths(where))
     file = KeptFile(kept[1][0])
     file.subjects(0.0, 1.0)
@@ -338,14 +338,14 @@ def test_a_ring_that_may_not_be_read_is_not_said_to_be_absent(machine: Places, k
     with foreign_directory() as found:
         where = machine._replace(system=f"{found}/gpumon", runtime="", shared_memory="/nowhere", state="")
         os.mkdir(where.system, 0o755)
-        assert (closed_rings(where), without_daemon(where)) == ([], "no daemon"), "there is none"
+        assert (unreadable_rings(where), without_daemon(where)) == ([], "no daemon"), "there is none"
         ring = Path(where.system, "ring")
         ring.touch()
         with as_nobody():
             assert (why_unread(where), without_daemon(where)) == ("", "no daemon"), "everybody may read it"
         os.chmod(ring.parent if kind == "directory" else ring, 0)
         with as_nobody():
-            assert closed_rings(where) == [str(ring)]
+            assert unreadable_rings(where) == [str(ring)]
             assert without_daemon(where) == "no daemon that may be read"
             assert why_unread(where).startswith(
                 f"no permission to read {ring}, so whether a daemon runs is not known: "

@@ -387,7 +387,7 @@ def test_a_ring_with_other_metrics_is_read_by_name(path: str, monkeypatch: pytes
         schema = planned.schema.replace(b'"gpu.utilization"', b'"gpu.of_the_future"')
         return planned._replace(gpu=tuple(names), schema=schema)
 
-    monkeypatch.setattr(writer, "plan", newer)
+    monkeypatch.setattr(writer, "plan_layout", newer)
     ring = RingWriter.create(path, 1, SECOND)
     ring.append(tick(1, [sample(0, utilization=0.5, power=300.0)]))
     frame = RingReader.open(path).newest()
