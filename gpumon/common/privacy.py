@@ -68,13 +68,13 @@ EVERYBODY = People()
 _POLICY: ContextVar[People] = ContextVar("people", default=EVERYBODY)
 
 
-def in_force() -> People:
+def current_policy() -> People:
     """Return the current policy."""
     return _POLICY.get()
 
 
 @contextmanager
-def under(people: People) -> Iterator[None]:
+def use_policy(people: People) -> Iterator[None]:
     """Use a policy for a block."""
     token = _POLICY.set(people)
     try:

@@ -19,7 +19,7 @@ from gpumon.cluster.queries import Period
 from gpumon.common.clock import SECOND
 from gpumon.common.config import NO_GROUP, UserGroups, read_groups, read_prices
 from gpumon.common.errors import UsageError
-from gpumon.common.privacy import HASHED, People, under
+from gpumon.common.privacy import HASHED, People, use_policy
 from gpumon.reports import usage
 from gpumon.reports.cluster_text import lines
 from gpumon.storage.usage.account import Account, DeviceUse
@@ -178,7 +178,7 @@ def test_the_page_of_users_shows_groups_in_the_place_of_users(history: Path) -> 
 
 
 def test_where_names_are_hidden_no_group_is_told(history: Path) -> None:
-    with under(People(HASHED, b"salt")):
+    with use_policy(People(HASHED, b"salt")):
         hidden = page_of_users(history, GROUPS)
     assert hidden["values"]["holders"] == []
     assert "vision" not in json.dumps(hidden)

@@ -42,14 +42,14 @@ def test_all_addresses_are_those_of_both_families() -> None:
 
 
 def test_a_machine_without_ipv6_listens_on_all_addresses_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = net._bound
+    bound = net._bind
 
     def without(host: str, port: int) -> socket.socket:
         if ":" in host:
             raise OSError(97, "Address family not supported by protocol")
         return bound(host, port)
 
-    monkeypatch.setattr(net, "_bound", without)
+    monkeypatch.setattr(net, "_bind", without)
     with listen(EVERYWHERE) as opened:
         assert opened.getsockname()[0] == "0.0.0.0"
         assert connects("127.0.0.1", opened.getsockname()[1])

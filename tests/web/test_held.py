@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
-from gpumon.common.privacy import HIDDEN, People, under
+from gpumon.common.privacy import HIDDEN, People, use_policy
 from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.process import Process
 from gpumon.storage.history.schema import HISTORY_FILE
@@ -92,7 +92,7 @@ def test_a_process_that_is_there_now_held_the_gpu_since_it_came_and_not_since_it
 
 def test_names_of_holders_are_hidden_where_the_policy_hides_them(tmp_path: Path) -> None:
     path = kept(tmp_path / "history.sqlite", (0, 300, [one(0)]))
-    with under(People(HIDDEN)):
+    with use_policy(People(HIDDEN)):
         assert "alice" not in {user for *_, user in held(path, 0, 300)}
 
 

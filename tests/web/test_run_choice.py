@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.common.errors import GpumonError
-from gpumon.common.privacy import HIDDEN, People, under
+from gpumon.common.privacy import HIDDEN, People, use_policy
 from gpumon.model.frame import RunState
 from gpumon_web import listed_runs
 from gpumon_web.listed_runs import list_of_runs
@@ -88,7 +88,7 @@ class TestSearch:
 
     def test_finds_no_name_that_is_not_shown(self, tmp_path: Path) -> None:
         path = book(tmp_path)
-        with under(People(HIDDEN, b"salt")):
+        with use_policy(People(HIDDEN, b"salt")):
             for words in ("alice", "golden", "net0"):
                 assert names(list_of_runs([path], {}, NOW, None, RunChoice(q=words))[0]) == []
 
@@ -137,7 +137,7 @@ def test_a_parameter_that_is_none_is_told(tmp_path: Path, where: str) -> None:
 
 
 def test_what_has_a_name_in_it_is_not_found_by_it_while_names_are_not_shown() -> None:
-    with under(People(HIDDEN)), pytest.raises(GpumonError, match="while names are not shown"):
+    with use_policy(People(HIDDEN)), pytest.raises(GpumonError, match="while names are not shown"):
         RunChoice(where="home=/home/alice").parameters()
     assert RunChoice(where="home=/home/alice").parameters() == [("home", "/home/alice")]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.common.privacy import EVERYBODY, People, under
+from gpumon.common.privacy import EVERYBODY, People, use_policy
 from gpumon.diagnosis import past
 from gpumon.diagnosis.past import Verdict, verdict
 from gpumon.model.frame import RunState
@@ -195,7 +195,7 @@ def test_runs_of_a_long_list_are_counted_without_a_record_for_each(
     run_row = decode.run_row
     monkeypatch.setattr(decode, "run_row", lambda cells: decoded.append(1) or run_row(cells))
     people = People(way, b"secret") if way != "shown" else EVERYBODY
-    with under(people), Ledgers([str(book.path)]) as ledgers:
+    with use_policy(people), Ledgers([str(book.path)]) as ledgers:
         found = chosen_runs(ledgers, RunChoice(), BEGAN, 5)
         assert len(decoded) == 5
         assert len(found.ids) == 30

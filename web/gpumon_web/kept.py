@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.common.config import Prices, UserGroups
-from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.reports import run_json
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
@@ -71,7 +71,7 @@ def of_accounts(
 
     Of `groups` nothing is told where names are not: a group of few would tell them.
     """
-    groups = groups if in_force().way == SHOWN and not user else None
+    groups = groups if current_policy().way == SHOWN and not user else None
     chosen = groups if by == GROUP else None
     found = {**users_document(paths, period, day, zone, user, now, holding, chosen), "missing": missing,
              "prices": prices, "groups": groups, "by": GROUP if chosen else USER}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from gpumon.common.privacy import SHOWN, People, under
+from gpumon.common.privacy import SHOWN, People, use_policy
 from gpumon_web.work import Arguments, Task, Work
 
 
@@ -27,7 +27,7 @@ class NamedWork:
 
 def do_under(people: People, task: Task, *arguments: Any) -> Any:
     """Return what a task gives with the policy in force."""
-    with under(people):
+    with use_policy(people):
         return task(*arguments)
 
 

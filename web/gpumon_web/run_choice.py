@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpumon.common.errors import UsageError
 from gpumon.common.numbers import NAN, is_known
-from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
 
@@ -45,7 +45,7 @@ class RunChoice(NamedTuple):
         wrong = next((part for part in found if not all(part.partition("=")[:2])), "")
         if wrong:
             raise UsageError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
-        if found and in_force().way != SHOWN:  # a parameter may have a name in it, and must not be found by it
+        if found and current_policy().way != SHOWN:  # a parameter may have a name in it, and must not be found by it
             raise UsageError("config is not searched while names are not shown")
         return [(name, value) for name, _, value in (part.partition("=") for part in found)]
 
@@ -107,7 +107,7 @@ _MOST_SETTLED = 2000
 def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSummary]:
     found = []
     for ledger, row in rows:
-        key = repr((ledger.path, row, in_force().way))  # text, because a NaN equals nothing
+        key = repr((ledger.path, row, current_policy().way))  # text, because a NaN equals nothing
         summary = ledger.listed(row, _SETTLED.pop(key, None))
         if row.settled(now):
             _SETTLED[key] = summary

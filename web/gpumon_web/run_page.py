@@ -15,7 +15,7 @@ from gpumon.analysis.rank_epochs import Span
 from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
-from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.cost import price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import Verdicts, findings, verdicts_of
@@ -363,7 +363,7 @@ def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger
 
 def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
     """Return the ledger that has the run of this id, and its row; None where none has."""
-    beginning = run if in_force().way == SHOWN else ""  # an id with a name in it begins otherwise in the file
+    beginning = run if current_policy().way == SHOWN else ""  # an id with a name in it begins otherwise in the file
     return next(((ledger, row) for ledger, row in ledgers.candidates(beginning) if row.id == run), None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
-from gpumon.common.privacy import in_force, under
+from gpumon.common.privacy import current_policy, use_policy
 from gpumon.reports import usage
 from gpumon.storage.usage.query import KeptAccounts, KnownDevice, by_group, read_accounts
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, summary, user_window
@@ -28,7 +28,7 @@ def users_document(
 
     With a `user`, also that user's time on each GPU; with `groups` these stand in the place of users.
     """
-    with under(in_force()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
+    with use_policy(current_policy()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
         shown = _holding_of(groups, holding) if groups else holding
         return _document(paths, user_window(period, day, zone, now), user, now, shown, groups)
 
@@ -97,7 +97,7 @@ def users_csv(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> list[bytes]:
     """The accounts of a window as CSV, by day: of everybody, or of one user. Raises GpumonError."""
-    with under(in_force()._replace(me=user)):
+    with use_policy(current_policy()._replace(me=user)):
         return _csv_of(paths, period, day, zone, user, now, prices)
 
 

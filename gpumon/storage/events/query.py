@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.common.privacy import SHOWN, SOMEBODY, in_force
+from gpumon.common.privacy import SHOWN, SOMEBODY, current_policy
 from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, parse_details
 from gpumon.model.vendors import gpu_label, is_part
 from gpumon.model.xids import xid_of
@@ -112,7 +112,7 @@ def _condition(
 def _read(
     connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
 ) -> list[LoggedEvent]:
-    people = in_force()
+    people = current_policy()
     is_named = people.way == SHOWN  # else names are compared as they are shown
     where, chosen = _condition(connection, begin, end, wanted)
     for column, value in (("user", wanted.user), ("run", wanted.run)):

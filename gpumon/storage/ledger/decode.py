@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
-from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.common.text import clean
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.run import facts_from_row
@@ -257,7 +257,7 @@ def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
 
 def run_row(cells: Cells) -> RunRow:
     """A row of `run`."""
-    people, run_id = in_force(), cells.text("id")
+    people, run_id = current_policy(), cells.text("id")
     return RunRow(
         id=people.run_id(run_id),
         name=cells.text("name") if people.way == SHOWN else people.run_id(run_id),

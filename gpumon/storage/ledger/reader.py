@@ -17,7 +17,7 @@ from typing import Any
 from gpumon.common.errors import GpumonError, NotBegunError
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.paths import may_exist, open_regular
-from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.common.text import clean, cut
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
@@ -118,7 +118,7 @@ class Ledger:
 
     def names(self) -> list[RunNames]:
         """Id, user and framework of every run: a list of thousands is counted without a record for each."""
-        people = in_force()
+        people = current_policy()
         with self._reading():
             table = self._columns("SELECT id, user, framework FROM run")
         ids, users, frameworks = table.text("id"), table.text("user"), table.text("framework")
@@ -333,7 +333,7 @@ class Ledger:
             return self._about(self._as_written(run_id))
 
     def _about(self, run_id: str) -> Particulars:
-        if in_force().way != SHOWN:  # anybody may be named in it
+        if current_policy().way != SHOWN:  # anybody may be named in it
             return Particulars()
         return particulars(
             *(
@@ -352,10 +352,10 @@ class Ledger:
 
     def listed_tags(self) -> dict[str, Sequence[str]]:
         """Tags of every run that has some, by its id, as `listed` shows them; none where names are not shown."""
-        return self.all_tags() if in_force().way == SHOWN else {}
+        return self.all_tags() if current_policy().way == SHOWN else {}
 
     def _tags(self, run_id: str) -> Sequence[str]:
-        if in_force().way != SHOWN:  # anybody may be named in one
+        if current_policy().way != SHOWN:  # anybody may be named in one
             return ()
         query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
         return tag_names(self._rows(query, run_id))
@@ -366,7 +366,7 @@ class Ledger:
             return run_id
         for row in self._rows("SELECT id FROM run"):
             found = row.get("id")
-            if isinstance(found, str) and run_id in (clean(found), in_force().run_id(clean(found))):
+            if isinstance(found, str) and run_id in (clean(found), current_policy().run_id(clean(found))):
                 return found
         return run_id
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.common.privacy import in_force
+from gpumon.common.privacy import current_policy
 from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
@@ -63,7 +63,7 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
             return []
         db = file.connection
         db.execute("BEGIN")  # all tables as they are at one moment
-        until, present, people = reach(db).until, newest(db), in_force()
+        until, present, people = reach(db).until, newest(db), current_policy()
         # The end of one that is still there may be behind in its row.
         rows = db.execute(
             "SELECT id, first, last, pid, user FROM process WHERE device = ? AND first <= ? ORDER BY last DESC LIMIT ?",

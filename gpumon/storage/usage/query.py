@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from gpumon.common.config import UserGroups
-from gpumon.common.privacy import in_force
+from gpumon.common.privacy import current_policy
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.sqlite.cells import REAL, typed_rows
@@ -65,7 +65,7 @@ def read_users(path: str, begin: float, end: float) -> list[str]:
     with reading(path) as file:
         rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)) if file.has_tables else ()
         users = [user for (user,) in typed_rows(rows, str)]
-    people = in_force()
+    people = current_policy()
     return sorted({people.name(user) for user in users} - {""})
 
 
@@ -73,7 +73,7 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -
     window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([only] if only else []))
     where = "hour >= ? AND hour < ?" + (" AND device = ?" if only else "")
     accounts: dict[tuple[int, str], list[Account]] = {}
-    people = in_force()
+    people = current_policy()
     connection.execute("BEGIN")  # both tables as they are at one moment
     rows = connection.execute(
         f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where} ORDER BY held DESC, user",
