@@ -43,7 +43,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("daemon_started", "daemon started", "info", "Its first sample.", unseen="daemon_stopped"),
     EventKind(
         "daemon_stopped", "daemon stopped", "info",
-        "When it was told to; of one that was killed, the last time that it wrote.", ends="daemon_started",
+        "When it was stopped; for a killed daemon, the last time that it wrote.", ends="daemon_started",
     ),
     EventKind(
         "run_began", "run began", "info", "When its first process here began to report, some time after it started.",
@@ -51,11 +51,11 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     ),
     EventKind(
         "run_ended", "run ended", "info",
-        "When its last process here ended, by its own word; one that failed is `critical`, and told as \"run failed\".",
+        "When its last process here reported its end; a failed run is `critical`, with the label \"run failed\".",
         ends="run_began", states=MappingProxyType({"failed": ("run failed", "critical")}),
     ),
     EventKind(
-        "run_died", "run died", "critical", "The last moment at which it surely lived: nobody reported its end.",
+        "run_died", "run died", "critical", "The last time at which it was certainly alive; its end was not reported.",
         ends="run_began", states=MappingProxyType({"died": ("run died", "critical")}),
     ),
     EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
@@ -67,20 +67,20 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "throttling_ended", "throttling ended", "info", "The last sample with clocks lowered for this cause.",
         ends="throttling_began",
     ),
-    EventKind("idle_began", "allocated but idle", "warning", "When it was last at work, or first seen idle.",
+    EventKind("idle_began", "allocated but idle", "warning", "When it was last busy, or first seen idle.",
               unseen=NOT_SEEN),
     EventKind("idle_ended", "no longer idle", "info", "The first sample with work, or without the holder.",
               ends="idle_began"),
-    EventKind("gpu_lost", "GPU lost", "critical", "The first sample without an answer of it.", unseen=NOT_SEEN),
-    EventKind("gpu_back", "GPU back", "info", "The first sample in which it answers again.", ends="gpu_lost"),
+    EventKind("gpu_lost", "GPU lost", "critical", "The first sample without an answer from it.", unseen=NOT_SEEN),
+    EventKind("gpu_back", "GPU back", "info", "The first sample with an answer again.", ends="gpu_lost"),
     EventKind("driver_lost", "driver lost", "critical", "The first sample without the driver.", unseen=NOT_SEEN),
-    EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample in which it answers again.",
+    EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample with an answer again.",
               ends="driver_lost"),
-    EventKind(XID, "XID error", "warning", "When the driver reported it; its severity is that of its code."),
+    EventKind(XID, "XID error", "warning", "When the driver reported it; the severity depends on the code."),
     EventKind(LEFT_OUT, "processes left out", "warning", "The first sample with more processes than are kept."),
-    EventKind(CLOCK_SET, "clock set", "info", "The first sample after the machine's clock was set, by that clock."),
+    EventKind(CLOCK_SET, "clock set", "info", "The first sample after the machine's clock was set, in the new time."),
     EventKind(NOT_SEEN, "end not seen", "info",
-              "When something that had begun was seen last; nobody saw its end."),
+              "When something lasting was last seen; its end was not seen."),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
 """Kinds by name."""

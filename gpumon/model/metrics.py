@@ -91,7 +91,7 @@ _REASONS = {
     Availability.STALE: "the driver does not answer",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "not in the recording",
-    Availability.UNRELIABLE: "the driver's answer came too late or too seldom, or cannot be true",
+    Availability.UNRELIABLE: "the driver's answer was too late, too rare or impossible",
     Availability.RESET_REQUIRED: "the GPU must be reset",
     Availability.ASLEEP: "powered down until a program uses it",
     Availability.SWITCHED_OFF: "switched off when gpumon was started",

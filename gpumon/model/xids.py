@@ -33,38 +33,38 @@ class Xid(NamedTuple):
 
 
 _REBOOT = "Restart the machine, which ends everything on it"
-_RESTART = "Restart the application; where it returns with other applications, ask the vendor of the card."
+_RESTART = "Restart the application; if it returns with other applications, ask the vendor of the card."
 _RESET = (
-    "Reset the GPU, or restart the machine, which ends everything on it; where it returns, ask the vendor of the card."
+    "Reset the GPU, or restart the machine, which ends everything on it; if it returns, ask the vendor of the card."
 )
 _SPARE = "Reset the GPU when it is free."
-_NVLINK = "Reset the GPUs at both ends; where it returns, ask the vendor of the machine."
+_NVLINK = "Reset the GPUs at both ends; if it returns, ask the vendor of the machine."
 _CATALOG = "See NVIDIA's Xid catalog."
-_WORN = "Where swings of its power matter, ask the vendor of the card."
+_WORN = "If its power swings matter, ask the vendor of the card."
 
 _COPY = "a copy engine stopped with an error"
 _VIDEO = "a video, JPEG or optical flow engine stopped with an error"
-_FIRMWARE = "the driver or its firmware did something wrong; nothing is to do where it stays alone"
+_FIRMWARE = "the driver or its firmware made an error; a single one needs no action"
 _SECURE = "an error of encrypted traffic over NVLink, in confidential computing"
 _LINK = "an error on an NVLink connection"
 
 # code, meaning, severity, action
 XIDS: tuple[Xid, ...] = (
     Xid(8, "the GPU did not finish an application's work in time", "info", _RESTART),
-    Xid(11, "an application sent commands that the GPU does not understand", "info", "Check the application."),
+    Xid(11, "an application sent invalid commands", "info", "Check the application."),
     Xid(13, "a kernel of an application failed, such as by an address out of bounds; the GPU is well", "info",
         "Check the application, such as with compute-sanitizer."),
-    Xid(14, "an error that a program made on purpose, as tests do", "info", ""),
+    Xid(14, "an error that a program caused on purpose, as tests do", "info", ""),
     Xid(25, "an application sent commands that are not allowed", "info", "Check the application."),
     Xid(31, "an application accessed GPU memory that is not its own; the GPU is well", "info",
         "Check the application, such as with compute-sanitizer."),
-    Xid(32, "commands arrived damaged over PCIe, mostly not by the application's fault", "warning",
-        "Restart the application; where it returns, check slot, riser and cables of the card."),
+    Xid(32, "commands were corrupted on PCIe, usually not by the application", "warning",
+        "Restart the application; if it returns, check slot, riser and cables of the card."),
     *(Xid(code, _COPY, "info", _RESTART) for code in (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136))),
-    *(Xid(code, _FIRMWARE, "info", "Where it returns, update the driver.") for code in (37, 38, 66, 67)),
+    *(Xid(code, _FIRMWARE, "info", "If it returns, update the driver.") for code in (37, 38, 66, 67)),
     Xid(43, "an application was stopped for a fault of its own; the GPU is well", "info", "Check the application."),
-    Xid(44, "the GPU met a fault while it switched between applications", "info",
-        "Where it returns, ask the vendor of the card."),
+    Xid(44, "a fault while the GPU switched between applications", "info",
+        "If it returns, ask the vendor of the card."),
     Xid(45, "the driver ended an application's work: it was stopped, or an error before this one is the cause", "info",
         ""),
     Xid(46, "the GPU stopped working", "critical", _RESET),
@@ -78,13 +78,13 @@ XIDS: tuple[Xid, ...] = (
         "Check the application."),
     Xid(74, "an error on an NVLink connection, of this GPU or of the one at the other end", "critical", _NVLINK),
     Xid(78, "a virtual GPU could not be started", "warning", "Update the drivers of host and guest."),
-    Xid(79, "the GPU fell off the bus: it does not answer over PCIe any more", "critical",
-        f"{_REBOOT}; check power, slot and temperature of the card; where it returns, ask its vendor."),
+    Xid(79, "the GPU fell off the bus: it no longer answers over PCIe", "critical",
+        f"{_REBOOT}; check power, slot and temperature of the card; if it returns, ask its vendor."),
     Xid(80, "an application's commands arrived damaged", "info", _RESTART),
     *(Xid(code, _VIDEO, "info", _RESTART)
       for code in (60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142)),
     Xid(92, "many memory errors were corrected: the memory may be failing", "warning",
-        "Watch its memory errors; where they go on, ask the vendor of the card."),
+        "Watch its memory errors; if they continue, ask the vendor of the card."),
     Xid(93, "the driver did not write to the card's InfoROM, whose wear is limited on purpose", "info", ""),
     Xid(94, "an uncorrectable memory error, contained: it hit one application", "warning",
         "Restart that application; reset the GPU when it is free."),
@@ -94,17 +94,17 @@ XIDS: tuple[Xid, ...] = (
     Xid(109, "the GPU could not switch between applications in time", "critical", _RESET),
     Xid(110, "a security fault", "critical", _RESET),
     Xid(119, "the GPU's own processor (GSP) did not answer in time", "critical",
-        "Reset the GPU; where it returns, turn the machine's power off and on, and update the driver."),
+        "Reset the GPU; if it returns, turn the machine's power off and on, and update the driver."),
     Xid(120, "the firmware of the GPU's own processor (GSP) failed", "critical",
-        "Reset the GPU; where it returns, turn the machine's power off and on, and update the driver."),
+        "Reset the GPU; if it returns, turn the machine's power off and on, and update the driver."),
     Xid(121, "an error on the connection of GPU and CPU (C2C), corrected", "warning", _SPARE),
     Xid(136, "an NVLink connection could not be set up", "critical", _NVLINK),
     Xid(137, "an application accessed memory of another GPU over NVLink that is not its own", "info",
         "Check the application, such as with compute-sanitizer."),
     Xid(140, "an uncorrectable memory error that the driver could not mark", "critical", _RESET),
-    Xid(141, "a fast path of CUDA met an error; nothing is to do where it stays alone", "info", ""),
+    Xid(141, "a fast path of CUDA met an error; a single one needs no action", "info", ""),
     Xid(143, "the GPU could not be initialized", "critical", _RESET),
-    *(Xid(code, _LINK, "warning", f"Where it returns, reset the GPUs at both ends. {_CATALOG}")
+    *(Xid(code, _LINK, "warning", f"If it returns, reset the GPUs at both ends. {_CATALOG}")
       for code in range(144, 151)),
     Xid(151, "keys of confidential computing could not be renewed", "warning", "Restart the virtual machine."),
     Xid(154, "the driver says by which action the GPU recovers from the errors before", "warning",
@@ -114,12 +114,12 @@ XIDS: tuple[Xid, ...] = (
     Xid(157, "a faulty part of the GPU could not be retired", "warning", "Ask the vendor of the card."),
     Xid(158, "the GPU did not answer in time, and does not recover", "critical", _RESET),
     Xid(159, "an error on the connection of GPU and CPU (C2C)", "warning", _CATALOG),
-    Xid(160, "a channel of the GPU was retired", "info", "Where it returns, update the driver."),
-    Xid(161, "a channel of the GPU could not be retired", "info", "Where it returns, update the driver."),
+    Xid(160, "a channel of the GPU was retired", "info", "If it returns, update the driver."),
+    Xid(161, "a channel of the GPU could not be retired", "info", "If it returns, update the driver."),
     Xid(162, "power smoothing works again", "info", ""),
     Xid(163, "power smoothing stopped, such as for heat", "warning", "Check the cooling of the card."),
-    Xid(164, "the part that smooths the card's power is nearly worn out", "warning", _WORN),
-    Xid(165, "the part that smooths the card's power is worn out: its power swings", "warning", _WORN),
+    Xid(164, "the component that smooths the card's power is nearly worn out", "warning", _WORN),
+    Xid(165, "the component that smooths the card's power is worn out: its power swings", "warning", _WORN),
     *(Xid(code, _SECURE, "warning", _CATALOG) for code in (166, 170)),
     Xid(167, "a fatal timeout on PCIe", "warning", _CATALOG),
     Xid(168, "errors in protected memory: the GPU may have less memory than before", "warning",

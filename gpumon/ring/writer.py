@@ -377,5 +377,7 @@ class NoRoom(GpumonError):
 
 
 def _strings_in(tick: Tick) -> list[str]:
-    names = [name for one in tick.processes for name in (one.name, one.user, one.container, one.pod, one.job)]
+    names = []
+    for process in tick.processes:
+        names += [process.name, process.user, process.container, process.pod, process.job]
     return names + [run.phase for run in tick.runs] + [event.phase for event in tick.boundaries]
