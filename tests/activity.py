@@ -32,7 +32,7 @@ def keep(
         for tick in ticks:
             part.add(tick)
             if not is_opened:
-                part.opened(connection)
+                part.on_open(connection)
                 is_opened = True
             if tick.monotonic_ns - written >= WRITTEN_EVERY:
                 written = tick.monotonic_ns

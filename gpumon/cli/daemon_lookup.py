@@ -99,9 +99,9 @@ _RUNNING = "the daemon writes within a minute of its start; after that, its log 
 def why_no_runs(where: Places) -> str:
     """One line for people: why no run was recorded."""
     from gpumon.storage.ledger.reader import NOTHING  # views find their daemon without SQLite
-    from gpumon.storage.sqlite.read import why_absent
+    from gpumon.storage.sqlite.read import explain_absence
 
-    return why_absent(where, ledger_path(where), NOTHING, "runs are not recorded")
+    return explain_absence(where, ledger_path(where), NOTHING, "runs are not recorded")
 
 
 def why_no_history(where: Places, what: str = "history") -> str:
@@ -112,9 +112,9 @@ def why_no_history(where: Places, what: str = "history") -> str:
         return f"history is not being kept: {played}"
     to_do = _RUNNING if is_alive else "start 'gpumon daemon'"
     nothing = f"no {what} kept yet: {to_do}"
-    from gpumon.storage.sqlite.read import why_absent
+    from gpumon.storage.sqlite.read import explain_absence
 
-    return why_absent(where, history_path(where), nothing, "history is not kept")
+    return explain_absence(where, history_path(where), nothing, "history is not kept")
 
 
 def played_instead(live: Live) -> str:

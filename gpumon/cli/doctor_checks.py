@@ -43,7 +43,7 @@ from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.remedies import RESTART_MACHINE, reset
 from gpumon.model.units import bytes_binary, counted
 from gpumon.storage.ledger.change import user_name
-from gpumon.storage.sqlite.read import open_to_read, words_of
+from gpumon.storage.sqlite.read import describe_error, open_to_read
 
 GPUS = "GPUs"
 _DRIVER_TIMEOUT = 20.0
@@ -336,7 +336,7 @@ def _file_check(name: str, path: str) -> Check:
         text = f"none yet in {os.path.dirname(path)}: it begins with the first {first}"
         return Check(name, Condition.NOTE, text)
     except (sqlite3.Error, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else words_of(error, path)
+        why = error.strerror if isinstance(error, OSError) else describe_error(error, path)
         return Check(name, Condition.WARNING, f"{path} cannot be read: {why}")
     if damage:
         text = f"{path} is damaged: {damage}"
@@ -346,7 +346,7 @@ def _file_check(name: str, path: str) -> Check:
 
 def _damage(path: str) -> str:
     """The first damage that is found in a second; empty for none. Raises sqlite3.Error where it cannot be read."""
-    connection, _ = open_to_read(path, patience=_FILE_TIMEOUT)
+    connection, _ = open_to_read(path, timeout=_FILE_TIMEOUT)
     until = time.monotonic() + _FILE_TIMEOUT
     connection.set_progress_handler(lambda: time.monotonic() > until, _LOOK_EVERY)
     try:

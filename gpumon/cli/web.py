@@ -162,7 +162,7 @@ def _machine_app(
     where: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
-    from gpumon.storage.sqlite.read import wait_at_most
+    from gpumon.storage.sqlite.read import set_lock_timeout
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed, followed
@@ -174,7 +174,7 @@ def _machine_app(
     from gpumon_web.work import processes
     from gpumon_web.worker import LOCKED_FOR
 
-    wait_at_most(LOCKED_FOR)
+    set_lock_timeout(LOCKED_FOR)
     with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people, colors) as recording:
         plays = live.playback if recording is None else None
         extent = (lambda: (plays.begin, plays.end)) if plays is not None else None

@@ -56,7 +56,7 @@ class ActivityRecorder:
             if len(self._pending) >= _BATCH_TICKS:
                 self._process_pending()
 
-    def opened(self, connection: sqlite3.Connection) -> None:
+    def on_open(self, connection: sqlite3.Connection) -> None:
         """Write what a killed daemon had not written, and close the entries it left open. Raises sqlite3.Error."""
         if not self._is_recovered:
             written_ns = last_written(connection, self._boot)

@@ -1,7 +1,7 @@
-"""Consumers of every tick after the ring: the ledger, longer history, accounts of users.
+"""Followers: writers that receive every tick after the ring, such as the ledger and the history.
 
-Live data are worth more than any of them. A follower that raises is dropped, one that is slow is named, each in one
-line; the daemon and the other followers continue.
+Live data matter more than any follower. A follower that raises an exception is dropped, and a slow one is reported,
+with a line in the log each; the daemon and the other followers continue.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.model.frame import Tick
 
 LEDGER, HISTORY = "ledger", "history"
-"""Names of the followers that record runs, and all else: readers of the ring are told their problems."""
+"""Names of the followers whose problems the ring shows to its readers: the writers of runs, and of history."""
 SLOW = 1.0
-"""Seconds for one tick from which a follower is named: it holds up the sampling for so long."""
+"""Seconds for one tick from which a follower is reported, because it delays sampling."""
 
 
 class Follower(Protocol):
-    """Takes ticks in the thread that samples, so quickly that it delays no other; slow work needs its own thread."""
+    """Receives ticks in the sampling thread, so it must return quickly; slow work needs its own thread."""
 
     name: str
-    """One word that tells it from the others."""
+    """A unique word."""
     writes: str
-    """Plural noun for what it keeps, such as "records of runs"."""
+    """Plural noun for what it writes, such as "records of runs"."""
 
     @property
     def problem(self) -> str:
-        """Why nothing can be kept just now, for people; empty while all is well."""
+        """Why nothing can be written at present, for people; empty while writing works."""
 
     def add(self, tick: Tick) -> None:
-        """Take a tick; they come in order."""
+        """Add the next tick."""
 
     def close(self) -> None:
-        """Finish, within a few seconds; no tick comes after this, and it may come from another thread."""
+        """Finish within a few seconds. No tick follows. May be called from another thread."""
 
 
 class Followers:
-    """Hands each tick to every follower. `say` takes a line for the daemon's log."""
+    """Passes each tick to every follower. `log` receives lines for the daemon's log."""
 
-    def __init__(self, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, log: Callable[[str], None]) -> None:
         self._clock = clock
-        self._say = say
+        self._log = log
         self._all: list[Follower] = []
         self._slow: set[str] = set()
         self._failed: dict[str, str] = {}
@@ -52,11 +52,11 @@ class Followers:
         return iter(tuple(self._all))
 
     def append(self, follower: Follower) -> None:
-        """Hand every tick from now on to `follower` too; this closes it."""
+        """Pass every tick from now on to `follower` too, and close it at the end."""
         self._all.append(follower)
 
     def problem(self, name: str) -> str:
-        """Why the follower of this name keeps nothing just now, also after it was dropped; else empty."""
+        """Return why the follower with this name writes nothing, also after it was dropped; empty if it writes."""
         if name in self._failed:
             return self._failed[name]
         for follower in self._all:
@@ -65,29 +65,29 @@ class Followers:
         return ""
 
     def add(self, tick: Tick) -> None:
-        """Hand on a tick. Never raises."""
-        at = self._clock.monotonic()
+        """Pass a tick to every follower. Never raises."""
+        now = self._clock.monotonic()
         for follower in tuple(self._all):
             try:
                 follower.add(tick)
             except Exception as error:
                 self._drop(follower, error)
-                at = self._clock.monotonic()
+                now = self._clock.monotonic()
                 continue
-            begun, at = at, self._clock.monotonic()
-            seconds = (at - begun) / SECOND
+            begin, now = now, self._clock.monotonic()
+            seconds = (now - begin) / SECOND
             if seconds >= SLOW and follower.name not in self._slow:
                 self._slow.add(follower.name)
-                self._all.sort(key=lambda one: one.name in self._slow)  # the others have their ticks before it
-                self._say(f"writing {follower.writes} took {seconds:.1f} s and delayed sampling")
+                self._all.sort(key=lambda follower: follower.name in self._slow)  # slow ones last
+                self._log(f"writing {follower.writes} took {seconds:.1f} s and delayed sampling")
 
     def close(self) -> None:
-        """Finish all of them. Never raises."""
+        """Close all followers, one after the other. Never raises."""
         for follower in self:
             self._close(follower)
 
     def close_within(self, seconds: float) -> None:
-        """Finish all of them at once, for a process that ends whether they have finished or not."""
+        """Close all followers in parallel, and return after `seconds` even if some have not finished."""
         threads = [Thread(target=self._close, args=(follower,), daemon=True) for follower in self]
         for thread in threads:
             thread.start()
@@ -98,7 +98,7 @@ class Followers:
     def _drop(self, follower: Follower, error: Exception) -> None:
         problem = f"this daemon no longer writes {follower.writes}: {type(error).__name__}: {error}"
         self._failed[follower.name] = problem
-        self._say(problem)
+        self._log(problem)
         self._close(follower)
 
     def _close(self, follower: Follower) -> None:
@@ -108,4 +108,4 @@ class Followers:
         try:
             follower.close()
         except Exception as error:
-            self._say(f"the last {follower.writes} were lost: {type(error).__name__}: {error}")
+            self._log(f"the last {follower.writes} were lost: {type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices, read_prices
 from gpumon.common.paths import HISTORY
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
-from gpumon.storage.sqlite.read import Patience, wait_at_most
+from gpumon.storage.sqlite.read import LockTimeout, set_lock_timeout
 from gpumon.storage.usage.summary import CHOICES, user_window
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import NOT_YET as NOT_ASKED
@@ -305,10 +305,10 @@ def test_a_damaged_file_is_a_line_and_no_crash(tmp_path: Path) -> None:
 @pytest.fixture
 def short_patience() -> Iterator[None]:
     """A file that is locked is waited for as long as a view may wait, and no longer."""
-    usual = Patience.seconds
-    wait_at_most(0.5)
+    usual = LockTimeout.seconds
+    set_lock_timeout(0.5)
     yield
-    wait_at_most(usual)
+    set_lock_timeout(usual)
 
 
 @pytest.mark.usefixtures("short_patience")

@@ -199,7 +199,7 @@ def test_what_is_written_after_a_file_lost_its_log_is_there_for_everybody(
                 file.connect().executemany("INSERT INTO found VALUES (?)", [(n,) for n in range(first, first + 9)])
                 break
             except sqlite3.Error as error:
-                file.failed(error)
+                file.handle_error(error)
         if first == 1:
             happens(path)
     with closing(sqlite3.connect(path)) as reader:

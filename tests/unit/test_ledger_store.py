@@ -27,7 +27,7 @@ from gpumon.storage.ledger.tables import LEDGER_FILE, TABLES, VERSION
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder
 from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, Store, write
 from gpumon.storage.sqlite.state_file import StateFile
-from gpumon.storage.sqlite.write import OtherVersion, on_network, open_to_write
+from gpumon.storage.sqlite.write import OtherVersion, is_on_network, open_to_write
 from tests.programs import until
 
 UID = os.getuid()
@@ -144,7 +144,7 @@ def test_a_ledger_that_another_version_puts_in_place_of_ours_is_left_to_it(tmp_p
     ask(path, f"PRAGMA user_version = {VERSION + 1}")
     with pytest.raises(OtherVersion) as refused:
         file.connect()
-    assert not file.failed(refused.value)
+    assert not file.handle_error(refused.value)
     assert (file.is_refused, len(said)) == (True, 1)
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
@@ -371,11 +371,11 @@ def test_network_file_systems_are_told_from_others(tmp_path: Path) -> None:
         "21 1 0:5 / / rw shared:1 - ext4 /dev/sda1 rw\n22 21 0:6 / /home rw - nfs4 server:/home rw\n"
         "23 22 0:7 / /home/local rw shared:3 - xfs /dev/sdb rw\n"
     )
-    assert on_network("/home/alice/ledger.sqlite", str(mounts))
-    assert not on_network("/home/local/ledger.sqlite", str(mounts))
-    assert not on_network("/homework/ledger.sqlite", str(mounts))
+    assert is_on_network("/home/alice/ledger.sqlite", str(mounts))
+    assert not is_on_network("/home/local/ledger.sqlite", str(mounts))
+    assert not is_on_network("/homework/ledger.sqlite", str(mounts))
     path = Path("/home/alice/ledger.sqlite")
-    assert not on_network(str(path), str(tmp_path / "missing"))
+    assert not is_on_network(str(path), str(tmp_path / "missing"))
     mounts.write_text(f"1 0 0:1 / {tmp_path} rw - nfs server:/ rw\n")
     own = tmp_path / "state" / "ledger.sqlite"
     open_to_write(str(own), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail, mounts=str(mounts)).close()

@@ -367,7 +367,7 @@ def test_a_state_directory_of_the_machine_that_may_not_be_entered_is_not_said_to
         assert "no permission" not in why_no_runs(where) + why_no_history(where)
         os.chmod(where.system_state, 0)
         with as_nobody():
-            assert why_no_runs(where).startswith(f"no permission to look into {where.system_state}")
+            assert why_no_runs(where).startswith(f"no permission to read {where.system_state}")
             assert why_no_history(where) == why_no_runs(where)
             assert "no permission" not in why_no_runs(where._replace(explicit=f"{found}/other")), "nobody looks there"
         os.chmod(where.system_state, 0o755)

@@ -71,7 +71,7 @@ def keep(path: Path, ticks: Iterable[Tick], *, kill: bool = False) -> None:
     """Write what a daemon would of these ticks, each minute and at its end; `kill`: it had no end."""
     part = ProcessPart()
     with connected(path) as connection:
-        part.opened(connection)
+        part.on_open(connection)
         written = 0
         for each in ticks:
             part.add(each)
@@ -570,12 +570,12 @@ def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
 def test_a_process_whose_row_was_removed_has_a_new_one(path: Path) -> None:
     part = ProcessPart()
     with connected(path) as connection:
-        part.opened(connection)
+        part.on_open(connection)
         for each in steady(0, 100, one()):
             part.add(each)
         part.write(connection)
         connection.execute("DELETE FROM process")
-        part.opened(connection)
+        part.on_open(connection)
         for each in steady(101, 200, one()):
             part.add(each)
         part.finish()

@@ -138,6 +138,6 @@ def test_a_daemon_goes_on_without_a_file_whose_place_is_taken(tmp_path: Path, ki
     file = StateFile(str(path), HISTORY_FILE, os.getuid(), said.append)
     with pytest.raises(OSError, match=str(path)) as caught:
         file.connect()
-    assert not file.failed(caught.value)
+    assert not file.handle_error(caught.value)
     (line,) = said
     assert str(path) in line

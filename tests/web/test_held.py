@@ -34,7 +34,7 @@ def kept(path: Path, *stretches: EpochSpan, every: int = 1) -> str:
     parts = (ActivityRecorder(lambda: 0), ProcessPart())
     with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
         for part in parts:
-            part.opened(connection)
+            part.on_open(connection)
         for begin, end, there in stretches:
             for second in range(begin, end, every):
                 seen = tick(

@@ -18,7 +18,7 @@ from gpumon.model.frame import RunState, Tick
 from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.tables import VERSION
-from gpumon.storage.sqlite.read import LOCKED, Patience, open_to_read
+from gpumon.storage.sqlite.read import LOCKED, LockTimeout, open_to_read
 from gpumon_web.not_kept import why_none_listed
 from gpumon_web.work import WorkerProcess
 from gpumon_web.worker import LOCKED_FOR
@@ -120,7 +120,7 @@ def test_a_tick_does_not_wait_for_a_locked_history(tmp_path: Path) -> None:
         assert served.known().gpus
         waited = time.monotonic() - begun
     assert told["values"]
-    assert waited < 0.5 * Patience.seconds, "of one look that had its way, a program waits that long"
+    assert waited < 0.5 * LockTimeout.seconds, "of one look that had its way, a program waits that long"
 
 
 def test_a_chart_of_a_locked_history_says_so_and_has_what_was_read_before(tmp_path: Path) -> None:

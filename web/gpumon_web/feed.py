@@ -137,7 +137,7 @@ class Feed:
         self._play = play
         self._extent = extent
         self.lock = Lock()
-        self._known = FrameState(open_history(keep=keep, metrics=BY_NAME, patience=LOCKED_FOR))
+        self._known = FrameState(open_history(keep=keep, metrics=BY_NAME, timeout=LOCKED_FOR))
         self._first = Point(0, 0.0)
         """The oldest frame of the ring when it was read first."""
         self._unread: deque[Frame] | None = None

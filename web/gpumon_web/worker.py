@@ -10,7 +10,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from gpumon.storage.sqlite.read import wait_at_most
+from gpumon.storage.sqlite.read import set_lock_timeout
 
 NICER = 10
 """Steps of priority below that of the server, whose ticks come first."""
@@ -24,7 +24,7 @@ def serve(connection: Connection) -> None:
     Garbage is collected after each answer: a run of thousands of epochs makes hundreds of thousands of objects that
     are all in use, and looking through them meanwhile takes as long as making them.
     """
-    wait_at_most(LOCKED_FOR)
+    set_lock_timeout(LOCKED_FOR)
     gc.disable()
     connection.send((True, None))
     while True:

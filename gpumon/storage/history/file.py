@@ -45,14 +45,14 @@ class KeptFile:
     """
 
     def __init__(
-        self, path: str = "", now: Callable[[], float] | None = None, patience: float | None = None
+        self, path: str = "", now: Callable[[], float] | None = None, timeout: float | None = None
     ) -> None:  # fmt: skip
-        """`patience`: seconds to wait for a program that has locked the file, where they are not those of all."""
+        """`timeout` is how many seconds to wait for a locked file; by default the timeout of this process."""
         self.path = path
         self.problem = ""
         """Why nothing can be read, for people; empty while all is well, or where there is no file yet."""
         self._now = now or time.time
-        self._patience = patience
+        self._timeout = timeout
         self._lock = Lock()
         self._db: sqlite3.Connection | None = None
         self._look_at = self._open_at = -inf
@@ -189,7 +189,7 @@ class KeptFile:
                 self._open_at = now + _RETRY
                 if not may_exist(self.path):
                     return nothing
-                self._db, version = open_file(self.path, any_thread=True, patience=self._patience)
+                self._db, version = open_file(self.path, any_thread=True, timeout=self._timeout)
                 if not version:
                     self._shut()
                     self.problem = ""

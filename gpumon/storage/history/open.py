@@ -32,7 +32,7 @@ _NEVER = 2.0**40
 
 def open_history(
     now: Callable[[], float] | None = None, *, keep: int = KEEP, metrics: Collection[str] | None = None,
-    patience: float | None = None,
+    timeout: float | None = None,
 ) -> LongHistory:  # fmt: skip
     """Return a history without frames, which are added as they come; `look_in` says which file kept more.
 
@@ -40,7 +40,7 @@ def open_history(
     `now`: the time (s since 1970), where it is not that of the machine. `patience`: seconds to wait for a program that
     has locked the file.
     """
-    file = KeptFile(now=now, patience=patience)
+    file = KeptFile(now=now, timeout=timeout)
     tiers = [tier for made in TIERS for tier in made(file)]
     return LongHistory(sorted(tiers, key=lambda tier: tier.step), keep, file, metrics)
 

@@ -11,7 +11,7 @@ from gpumon.common.text import clean
 from gpumon.storage.history.read import OpenFile, reading
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
 from gpumon.storage.sqlite.cells import typed_rows
-from gpumon.storage.sqlite.write import moved_aside
+from gpumon.storage.sqlite.write import damaged_copies
 
 _OTHERS = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
@@ -72,12 +72,12 @@ def overview(path: str) -> Overview:
     """Return what the file has. Raises GpumonError when it cannot be read."""
     with reading(path) as file:
         if not file.has_tables:
-            return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
+            return Overview(path, _bytes(path), [], [], damaged=damaged_copies(path))
         tiers = [size for shape in SHAPES if (size := _size(file.connection, shape))]
         rows = file.connection.execute(f"{' UNION '.join(_SUBJECTS)} ORDER BY 1")
         subjects = [clean(subject, 100) for (subject,) in typed_rows(rows, str)]
         others = _others(file)
-    return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
+    return Overview(path, _bytes(path), tiers, subjects, others, damaged_copies(path))
 
 
 def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError
 from gpumon.storage.history.schema import VERSION
-from gpumon.storage.sqlite.read import open_to_read, words_of
+from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import OtherVersion, is_damage
 
 
@@ -22,12 +22,12 @@ class OpenFile(NamedTuple):
     """False while the file is being made."""
 
 
-def open_file(path: str, *, any_thread: bool = False, patience: float | None = None) -> OpenFile:
+def open_file(path: str, *, any_thread: bool = False, timeout: float | None = None) -> OpenFile:
     """Return the file at `path`, which the caller closes; `any_thread` and `patience`: as of `open_to_read`.
 
     Raises sqlite3.Error, and OtherVersion for one of another version.
     """
-    connection, version = open_to_read(path, any_thread=any_thread, patience=patience)
+    connection, version = open_to_read(path, any_thread=any_thread, timeout=timeout)
     if version not in (0, VERSION):
         connection.close()
         raise OtherVersion(
@@ -52,9 +52,9 @@ def why_unreadable(path: str, error: Exception) -> str:
     if os.path.isdir(path):
         return f"{path} is a directory: move it away, and the daemon makes a history there"
     if isinstance(error, OSError) and not isinstance(error, PermissionError):
-        return f"{path} cannot be read: {words_of(error, path)}"
+        return f"{path} cannot be read: {describe_error(error, path)}"
     if not os.access(path, os.R_OK):
         return f"{path} cannot be read: permission denied"
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
-    return f"{path} cannot be read: {words_of(error, path)}"
+    return f"{path} cannot be read: {describe_error(error, path)}"

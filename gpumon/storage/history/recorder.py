@@ -32,7 +32,7 @@ class HistoryPlugin(Protocol):
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
 
-    def opened(self, connection: sqlite3.Connection) -> None:
+    def on_open(self, connection: sqlite3.Connection) -> None:
         """Close what an earlier daemon left open in a file that was just opened. Raises sqlite3.Error."""
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -88,7 +88,7 @@ class HistoryRecorder:
         limits: HistoryLimits = USUAL_LIMITS, directory: str = "", earlier: EarlierFrames = lambda _: iter(()),
         parts: Sequence[HistoryPlugin] = (),
     ) -> None:  # fmt: skip
-        self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, opened=self._recover)
+        self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, on_open=self._recover)
         self._say = say
         self._limits = limits
         self._taken = Taken(_text_of(directory), boot_id().hex(), 0)
@@ -131,7 +131,7 @@ class HistoryRecorder:
     def close(self, timeout: float = _LAST) -> None:
         """Write what is open; `timeout`: seconds, at most."""
         with self._changed:
-            self._stopping = self._file.is_ending = True
+            self._stopping = self._file.is_stopping = True
             self._changed.notify()
         self._thread.join(timeout)
         if not self._file.is_refused and (self._thread.is_alive() or self._blocks):
@@ -166,7 +166,7 @@ class HistoryRecorder:
             try:
                 work()
             except Exception as error:  # a damaged file may give anything, and this thread must outlive it
-                if not self._file.failed(error):
+                if not self._file.handle_error(error):
                     return False
             else:
                 return True
@@ -224,7 +224,7 @@ class HistoryRecorder:
             prune_old(connection, newest.time_ns / SECOND, self._limits)
             self._pruned_ns = newest.monotonic_ns
         prune_large(connection, self._limits)
-        self._file.succeeded()
+        self._file.clear_problem()
         if self._lost:
             self._say(
                 f"{self._file.path}: {self._lost} blocks of history were lost: memory was full while writing failed"
@@ -242,12 +242,12 @@ class HistoryRecorder:
         connection = self._file.connect()
         for part in self._parts:
             part.write(connection)
-        self._file.succeeded()
+        self._file.clear_problem()
 
     def _recover(self, connection: sqlite3.Connection) -> None:
         recover(connection, self._taken.boot)
         for part in self._parts:
-            part.opened(connection)
+            part.on_open(connection)
 
 
 def _text_of(path: str) -> str:

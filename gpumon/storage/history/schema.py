@@ -72,6 +72,6 @@ HISTORY_FILE = FileKind(
     "history",
     VERSION,
     TABLES,
-    meanwhile="history is kept in memory meanwhile",
-    refused="this daemon keeps no history",
+    when_unwritable="history is kept in memory meanwhile",
+    when_refused="this daemon keeps no history",
 )

@@ -30,7 +30,7 @@ from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.storage.ledger.records import NoteRow, Particulars, Record, RunSummary
 from gpumon.storage.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
-from gpumon.storage.sqlite.read import why_absent
+from gpumon.storage.sqlite.read import explain_absence
 
 _WIDE = 40
 _OF_WHOLE = ("steps", "steps_per_second", "samples_per_second", "wait", "wait_share", "energy_per_step")
@@ -290,7 +290,7 @@ def open_ledger(directory: str | None = None, state_dir: str | None = None) -> P
     where = places(directory, state_dir)
     paths = ledger_paths(where)
     if not paths:
-        raise GpumonError(why_absent(where, ledger_path(where), NOTHING, "runs are not recorded"))
+        raise GpumonError(explain_absence(where, ledger_path(where), NOTHING, "runs are not recorded"))
     return PastLedger(paths)
 
 

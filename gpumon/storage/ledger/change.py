@@ -20,8 +20,8 @@ from gpumon.model.frame import RunState
 from gpumon.model.run import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
 from gpumon.storage.ledger.records import RunRow
 from gpumon.storage.ledger.tables import VERSION
-from gpumon.storage.sqlite.read import words_of
-from gpumon.storage.sqlite.write import BUSY, require_regular_files, transaction
+from gpumon.storage.sqlite.read import describe_error
+from gpumon.storage.sqlite.write import BUSY_TIMEOUT, require_regular_files, transaction
 
 NAME_LENGTH = 96
 _REMEMBERED = 7 * 24 * 3600 * SECOND
@@ -100,7 +100,7 @@ class LedgerChange:
                 for statement, values in changes:
                     self._db.execute(statement, values)
         except sqlite3.Error as error:
-            raise GpumonError(f"cannot change {self._path}: {words_of(error, self._path)}") from error
+            raise GpumonError(f"cannot change {self._path}: {describe_error(error, self._path)}") from error
 
     def _lives(self, run: RunRow, hostname: str) -> bool:
         """Whether a process of a run that no daemon sees is still there."""
@@ -139,13 +139,15 @@ def _opened(path: str) -> sqlite3.Connection:
         require_regular_files(path)
     except OSError as error:
         raise GpumonError(f"cannot change {path}: {error.strerror}") from error
-    db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=BUSY, isolation_level=None)
+    db = sqlite3.connect(
+        f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=BUSY_TIMEOUT, isolation_level=None
+    )
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         db.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error as error:
         db.close()
-        raise GpumonError(f"cannot change {path}: {words_of(error, path)}") from error
+        raise GpumonError(f"cannot change {path}: {describe_error(error, path)}") from error
     if version != VERSION:
         db.close()
         raise GpumonError(

@@ -52,8 +52,8 @@ from gpumon.storage.ledger.records import (
 )
 from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.tables import VERSION
-from gpumon.storage.sqlite.read import open_to_read, words_of
-from gpumon.storage.sqlite.write import unreadable
+from gpumon.storage.sqlite.read import describe_error, open_to_read
+from gpumon.storage.sqlite.write import damage_error
 
 NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
 """Why no run is listed, whether a daemon runs or not."""
@@ -385,7 +385,7 @@ class Ledger:
         except sqlite3.Error as error:
             raise _unreadable(self.path, error) from error
         except UnicodeDecodeError as error:
-            raise _unreadable(self.path, unreadable(error)) from error
+            raise _unreadable(self.path, damage_error(error)) from error
 
     def _rows(self, query: str, *values: object) -> list[Cells]:
         found: list[Cells] = self._db.execute(query, values).fetchall()
@@ -512,7 +512,7 @@ def _opened(path: str) -> sqlite3.Connection:
 def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
     # A ProgrammingError: it was closed.
     if isinstance(error, OSError | sqlite3.OperationalError | sqlite3.ProgrammingError):
-        return GpumonError(f"cannot read {path}: {words_of(error, path)}")
+        return GpumonError(f"cannot read {path}: {describe_error(error, path)}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")
 
 

@@ -139,6 +139,6 @@ LEDGER_FILE = FileKind(
     "ledger",
     VERSION,
     TABLES,
-    meanwhile="measurements are kept in memory meanwhile",
-    refused="this daemon records no runs",
+    when_unwritable="measurements are kept in memory meanwhile",
+    when_refused="this daemon records no runs",
 )

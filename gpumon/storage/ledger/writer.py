@@ -322,7 +322,7 @@ class Store:
         self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS,
         begin: Callable[[], object] = bool,
     ) -> None:  # fmt: skip
-        self._file = StateFile(path, LEDGER_FILE, uid, log, shared=shared, opened=self._load)
+        self._file = StateFile(path, LEDGER_FILE, uid, log, shared=shared, on_open=self._load)
         self.known: KnownRuns | None = None
         """None until the ledger was open for the first time."""
         self._begin = begin
@@ -370,7 +370,7 @@ class Store:
     def close(self, timeout: float = 5.0) -> bool:
         """Write what is left, for at most `timeout` seconds. True when everything is written."""
         with self._changed:
-            self._stopping = self._file.is_ending = True
+            self._stopping = self._file.is_stopping = True
             self._changed.notify()
         self._thread.join(timeout)
         done = not self._thread.is_alive() and not self._waiting
@@ -393,7 +393,7 @@ class Store:
                 if self._write_next():
                     return
             except Exception as error:  # a damaged file may give anything, and this thread must outlive it
-                self._file.failed(error)
+                self._file.handle_error(error)
                 with self._changed:
                     if self._stopping or self._file.is_refused:
                         return
@@ -427,7 +427,7 @@ class Store:
         if refused and not self._refused:
             self._refused = True
             self._log(f"{self._file.path}: {refused} invalid rows were dropped")
-        self._file.succeeded()
+        self._file.clear_problem()
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             self._log(f"{self._file.path}: {dropped} rows were lost: memory was full while writing failed")

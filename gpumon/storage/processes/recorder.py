@@ -134,7 +134,7 @@ class ProcessPart:
         """Take a tick; they come in order."""
         self._looks.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
 
-    def opened(self, connection: sqlite3.Connection) -> None:
+    def on_open(self, connection: sqlite3.Connection) -> None:
         """Find the processes in a file that was just opened when they are next written."""
         self._numbers.forget()
         self._hour = -1

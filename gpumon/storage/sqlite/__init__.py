@@ -1,1 +1,1 @@
-"""SQLite files of the state directory: made, moved aside where damaged or of another version, read by others."""
+"""SQLite files in the state directory: opened to write by the daemon, opened to read by everything else."""

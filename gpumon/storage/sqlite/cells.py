@@ -1,4 +1,4 @@
-"""Cells of a file that a stranger may have written: SQLite keeps values of any type in any column."""
+"""Check the cells of rows from an untrusted file: SQLite stores values of any type in any column."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpumon.common.numbers import LARGEST
 REAL = int | float
 """The type of a number, for `typed_rows`."""
 
-_MOST_NAMES = 1024
+_MAX_NAMES = 1024
 
 
 def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows in which each cell is of its type, and no number beyond reason; the others are missing."""
+    """Yield the rows whose cells have the given types and whose floats are below `LARGEST`; leave out the others."""
     for row in rows:
         for cell, kind in zip(row, types, strict=True):
             if not isinstance(cell, kind) or (isinstance(cell, float) and not -LARGEST < cell < LARGEST):
@@ -26,7 +26,7 @@ def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Itera
 
 
 def parse_json(cell: object) -> object:
-    """Return a cell as JSON; None for what is none."""
+    """Return the JSON value of a cell; None if it is not JSON."""
     try:
         return json.loads(cell) if isinstance(cell, str) else None
     except (ValueError, RecursionError):
@@ -34,8 +34,8 @@ def parse_json(cell: object) -> object:
 
 
 def parse_names(cell: object) -> tuple[str, ...]:
-    """Return a cell as a JSON list of names; empty for what is none."""
-    found = parse_json(cell)
-    if not isinstance(found, list) or len(found) > _MOST_NAMES or not all(isinstance(name, str) for name in found):
+    """Return the names in a cell that is a JSON list of strings; empty if it is not one."""
+    names = parse_json(cell)
+    if not isinstance(names, list) or len(names) > _MAX_NAMES or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(found)
+    return tuple(names)

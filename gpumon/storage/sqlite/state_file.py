@@ -1,6 +1,6 @@
-"""The life of a SQLite file that a daemon writes, whatever happens to it and to its disk.
+"""`StateFile`: a SQLite file that a daemon writes, through replaced, damaged and full files and disks.
 
-Nothing here ever stops a daemon: what goes wrong is said once, in a line, and the next write tries again.
+Errors do not stop the daemon: each problem is logged once, and the next write tries again.
 """
 
 from __future__ import annotations
@@ -11,127 +11,127 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.common.paths import open_regular
-from gpumon.storage.sqlite.read import words_of
+from gpumon.storage.sqlite.read import describe_error
 from gpumon.storage.sqlite.write import FileKind, OtherVersion, is_damage, move_aside, open_to_write
 
 _MAGIC = b"SQLite format 3\0"
 
 
 class StateFile:
-    """The file at `path`, open to write from the first time that somebody asks for its connection.
+    """The file at `path`, opened to write at the first call of `connect`.
 
-    `shared`: others may read it. `say` is told, in a line, what goes wrong; `opened` gets each new connection first.
-    Only one thread uses it at a time.
+    `shared` lets other users read it. `log` receives a line for each problem, `on_open` each new connection. Only one
+    thread may use a `StateFile` at a time.
     """
 
     def __init__(
-        self, path: str, kind: FileKind, uid: int, say: Callable[[str], object], *, shared: bool = False,
-        opened: Callable[[sqlite3.Connection], object] = lambda _: None,
+        self, path: str, kind: FileKind, uid: int, log: Callable[[str], object], *, shared: bool = False,
+        on_open: Callable[[sqlite3.Connection], object] = lambda _: None,
     ) -> None:  # fmt: skip
         self.path = path
         self.problem = ""
-        """Why nothing is written just now, for people; empty while all is well."""
+        """Why nothing can be written at present, for people; empty while writing works."""
         self.is_refused = False
-        """Whether another version of gpumon writes it, too: it is left alone for good."""
-        self.is_ending = False
-        """Set by the owner when it will not be opened again."""
+        """Whether another version of gpumon writes the file too; then it is never written again."""
+        self.is_stopping = False
+        """Set by the owner before the last `close`, after which the file is not opened again."""
         self._kind = kind
         self._uid = uid
-        self._say = say
+        self._log = log
         self._shared = shared
-        self._opened = opened
+        self._on_open = on_open
         self._connection: sqlite3.Connection | None = None
         self._was_open = False
         self._inodes: tuple[int, int] = (0, 0)
-        """Of the file, and of its write-ahead log; 0 where there is none."""
-        self._raw = -1
-        """The open file once more, to look at without SQLite. It is closed last: to close any descriptor of a file
-        drops all locks that SQLite has on it."""
+        """Inodes of the file and of its write-ahead log; 0 if there is none."""
+        self._raw_fd = -1
+        """A second descriptor of the file, to read it without SQLite. It is closed last, because closing any descriptor
+        of a file drops all locks that SQLite has on it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, and not closed since."""
+        """Whether the file is open."""
         return self._connection is not None
 
     def connect(self) -> sqlite3.Connection:
-        """Return the connection, a new one where the file or its write-ahead log has lost its name,
-        or something else wrote over the file: then it is mended from the log, or found to be damaged.
+        """Return the connection; open the file again if it or its write-ahead log was replaced or overwritten.
 
-        Raises OtherVersion, OSError or sqlite3.Error, which `failed` takes.
+        SQLite then recovers an overwritten file from the log, or reports it as damaged. Raises OtherVersion, OSError or
+        sqlite3.Error, which the caller passes to `handle_error`.
         """
-        if self._connection is not None and self._is_there() and self._is_database():
+        if self._connection is not None and self._is_in_place() and self._is_database():
             return self._connection
         self.close()
         self._connection = open_to_write(
-            self.path, self._kind, shared=self._shared, uid=self._uid, log=self._say, is_first=not self._was_open
+            self.path, self._kind, shared=self._shared, uid=self._uid, log=self._log, is_first=not self._was_open
         )
         self._was_open = True
         self._inodes = _inode_of_content(self.path), _inode(f"{self.path}-wal")
         with suppress(OSError):
-            self._raw = open_regular(self.path)
-        self._opened(self._connection)
+            self._raw_fd = open_regular(self.path)
+        self._on_open(self._connection)
         return self._connection
 
-    def succeeded(self) -> None:
-        """Note that something was written, and say so where that was impossible before."""
+    def clear_problem(self) -> None:
+        """Record that a write succeeded; log it if writing had failed before."""
         if self.problem:
             self.problem = ""
-            self._say(f"{self.path} is writable again")
+            self._log(f"{self.path} is writable again")
 
-    def failed(self, error: Exception) -> bool:
-        """Close the file after an error, and say once what is wrong.
+    def handle_error(self, error: Exception) -> bool:
+        """Close the file after an error, and log the problem once.
 
-        A damaged file is moved aside. Returns whether a new one can be begun now.
+        A damaged file is moved aside. Returns whether the caller can start a new file now.
         """
         if isinstance(error, OtherVersion):
             self.problem, self.is_refused = str(error), True
-            self._say(f"{error}; {self._kind.refused}")
+            self._log(f"{error}; {self._kind.when_refused}")
             return False
         damaged = isinstance(error, sqlite3.Error) and is_damage(error) and self.is_open
         self.close()
         if damaged:
             with suppress(OSError):
-                self._say(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
+                self._log(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
                 return True
             return False
         if not self.problem:
-            self.problem = f"cannot write {self.path} ({words_of(error, self.path)})"
-            self._say(f"{self.problem}: {self._kind.meanwhile}")
+            self.problem = f"cannot write {self.path} ({describe_error(error, self.path)})"
+            self._log(f"{self.problem}: {self._kind.when_unwritable}")
         return False
 
     def close(self) -> None:
-        """Close the file; for good where `is_ending` is set."""
+        """Close the file. If `is_stopping`, a shared file is left without a write-ahead log."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
         with suppress(sqlite3.Error):
-            if self._shared and self.is_ending:
-                # Who may not write the directory cannot read a file that wants a WAL beside it.
+            if self._shared and self.is_stopping:
+                # Users who may not write the directory cannot read a file in WAL mode.
                 connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         with suppress(sqlite3.Error):
             connection.close()
-        raw, self._raw = self._raw, -1
-        if raw >= 0:
-            os.close(raw)
+        fd, self._raw_fd = self._raw_fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _is_database(self) -> bool:
-        """Whether the open file begins as one; SQLite itself would not look again, and go on from memory."""
+        """Return whether the open file begins with SQLite's magic; SQLite itself would use its cached pages."""
         try:
-            return self._raw < 0 or os.pread(self._raw, len(_MAGIC), 0) == _MAGIC
+            return self._raw_fd < 0 or os.pread(self._raw_fd, len(_MAGIC), 0) == _MAGIC
         except OSError:
-            return True  # SQLite says what is wrong
+            return True  # SQLite will report the error
 
-    def _is_there(self) -> bool:
-        """Whether the open file and its log still have their names, and the file was not emptied.
+    def _is_in_place(self) -> bool:
+        """Return whether the open file and its log are still at their paths, and the file is not empty.
 
-        Whoever opens an empty file next removes its log, and what is written into that is never read by anybody.
+        The next program that opens an empty file removes its log; later writes to that log would be lost.
         """
-        file, log = self._inodes
-        return _inode_of_content(self.path) == file and (not log or _inode(f"{self.path}-wal") == log)
+        file, wal = self._inodes
+        return _inode_of_content(self.path) == file and (not wal or _inode(f"{self.path}-wal") == wal)
 
 
 def _inode(path: str) -> int:
-    """0 of a file that is not there."""
+    """Return the inode of a file; 0 if it does not exist."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -139,8 +139,8 @@ def _inode(path: str) -> int:
 
 
 def _inode_of_content(path: str) -> int:
-    """The same; 0 of an empty one, too."""
+    """Return the inode of a file; 0 if it is empty or does not exist."""
     with suppress(OSError):
-        found = os.stat(path)
-        return found.st_ino if found.st_size else 0
+        status = os.stat(path)
+        return status.st_ino if status.st_size else 0
     return 0
