@@ -9,7 +9,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,9 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
 from gpumon.cli.streams import say
 from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
-from gpumon.common.paths import LEDGER, Places, ledger_paths, without_daemon
+from gpumon.common.paths import LEDGER, Places, ledger_paths, unreadable_rings, without_daemon
 from gpumon.diagnosis.live import LOOK_BACK
-from gpumon.live import CATCHING_UP, WAITING, Live
+from gpumon.live import CATCHING_UP, WAITING, Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 
@@ -103,9 +103,7 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
 
             playback.renew = renew
     sampler = PrivateSampler(recorder).start()
-    note = f"{without_daemon(where)}: sampling in this process"
-    if arguments.source:
-        note = "replayed" if is_recording(arguments) else "live"
+    note = _why_private(where) if not arguments.source else "replayed" if is_recording(arguments) else "live"
     waits = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP
 
     def open_ring() -> int:
@@ -124,6 +122,17 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
             say(f"gpumon: {playback.problem}")
         if sampler.failure is not None:
             say(f"gpumon: sampling ended early: {type(sampler.failure).__name__}: {sampler.failure}")
+
+
+def _why_private(where: Places) -> str:
+    """Return why this process samples although no source was named; a ring that cannot be read is reported."""
+    with closing(follow(where)) as live:
+        unreadable = live.unreadable()
+    if unreadable:
+        say(f"gpumon: {unreadable}")
+    if unreadable and not unreadable_rings(where):
+        return f"{unreadable}; sampling in this process meanwhile"
+    return f"{without_daemon(where)}: sampling in this process"
 
 
 _FRAMES = 4

@@ -223,7 +223,7 @@ def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> t
         return [f"gpumon: {origin.problem or state.text}"], EXIT_NO_GPU
     is_live = state.live and not (origin.ended or origin.unanswered)
     pid = live.writer_pid()
-    sampler = f"daemon, pid {pid}" if pid != os.getpid() else "no daemon"
+    sampler = f"daemon, pid {pid}" if pid != os.getpid() else "sampled by this command"
     age = NAN
     if Capability.NOW in origin.capabilities:
         age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND)

@@ -322,8 +322,10 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
         raise RingError("the head of the ring file is damaged: restart the daemon")
     if head.major != MAJOR:
-        remedy = "use the same version of gpumon as the daemon"
-        raise RingError(f"the ring has layout {head.major}, this gpumon reads layout {MAJOR}: {remedy}")
+        raise RingError(
+            f"the ring has layout {head.major}, this gpumon reads layout {MAJOR}: another version of gpumon wrote it. "
+            "Restart the daemon, or use its version of gpumon"
+        )
     sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
     if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):
         raise RingError("the sizes in the ring file make no sense: restart the daemon")

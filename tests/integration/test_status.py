@@ -349,19 +349,52 @@ def test_two_sources_are_shown_at_once_and_one_that_fails_says_so(env: dict[str,
     assert "nvml: the NVIDIA driver is installed but not loaded" in done.stdout
 
 
+OWN_SAMPLES = """
+import argparse, time
+from gpumon.cli.sampling import private_sampler
+from gpumon.common.paths import places
+with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0, gpm=None)) as live:
+    while not live.state().live:
+        time.sleep(0.01)
+    print(live.state().text)
+"""
+
+
+def write_newer_layout(ring: Path) -> None:
+    """Make a ring one of the next version of gpumon."""
+    head = bytearray(ring.read_bytes()[: SUPERBLOCK.size])
+    head[8:10] = (MAJOR + 1).to_bytes(2, "little")
+    with ring.open("r+b") as file:
+        file.write(head + crc32(head).to_bytes(4, "little"))
+
+
 def test_a_ring_of_a_newer_version_is_named_as_what_cannot_be_read(driver_library: Path, live_dir: Path) -> None:
     with Stub(driver_library) as stub:
         env = environment(live_dir, stub.env())
         with daemon(env=env):
-            ring = live_dir / "ring"
-            head = bytearray(ring.read_bytes()[: SUPERBLOCK.size])
-            head[8:10] = (MAJOR + 1).to_bytes(2, "little")
-            with ring.open("r+b") as file:
-                file.write(head + crc32(head).to_bytes(4, "little"))
+            write_newer_layout(live_dir / "ring")
             done = gpumon("status", env=env)
+    layouts = f"the ring has layout {MAJOR + 1}, this gpumon reads layout {MAJOR}: "
     assert done.returncode == 0, "it sampled by itself"
     assert "the daemon's ring cannot be read" in done.stdout.splitlines()[0]
-    assert done.stderr.startswith(f"gpumon: the ring has layout {MAJOR + 1}, this gpumon reads layout {MAJOR}: ")
+    assert done.stderr.startswith(f"gpumon: {layouts}")
+
+
+def test_views_that_sample_by_themselves_report_a_ring_of_another_version(driver_library: Path, live_dir: Path) -> None:
+    ring = live_dir / "ring"
+    RingWriter.create(str(ring), 1, SECOND).append(tick(1))
+    write_newer_layout(ring)
+    with Stub(driver_library) as stub:
+        env = environment(live_dir, stub.env())
+        view = subprocess.run(
+            [sys.executable, "-c", OWN_SAMPLES], env=env, capture_output=True, text=True, timeout=PATIENCE
+        )
+        repeated = gpumon("top", "-n", "1", env=env)
+    layouts = f"the ring has layout {MAJOR + 1}, this gpumon reads layout {MAJOR}: "
+    assert view.stdout.startswith(layouts), "the terminal view and the browser view show this state"
+    assert view.stderr.startswith(f"gpumon: {layouts}")
+    assert "no daemon" not in repeated.stdout
+    assert repeated.stderr.startswith(f"gpumon: {layouts}")
 
 
 @pytest.mark.parametrize("with_daemon", [False, True])
