@@ -12,18 +12,18 @@ from gpumon.common.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageErro
 from gpumon.common.text import clean
 
 COMMANDS = {
-    "tui": "terminal view: every GPU, live, with the epochs of trainings",
-    "web": "browser view: which GPUs are free, who uses the others, every run",
-    "top": "status again and again, for plain terminals and logs",
-    "status": "one-shot status of GPUs, processes and runs; --json for programs",
+    "tui": "terminal view: every GPU, live, with the epochs of each training",
+    "web": "browser view: free GPUs, users, and every run with its epochs",
+    "top": "print the status repeatedly, for plain terminals and logs",
+    "status": "print GPUs, processes and runs once; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
-    "history": "show what is kept of the past, and totals of a window, or export one",
-    "export": "export metrics of this node to Prometheus",
-    "record": "record frames into a file that --source replay:FILE plays",
-    "daemon": "sample GPUs for all views on this machine until stopped",
-    "doctor": "check driver, daemon, files and packages, and say what to do",
-    "completion": "print the script by which bash, zsh or fish completes commands",
+    "history": "show recorded history: totals, users, processes, events; export",
+    "export": "export the metrics of this node to Prometheus",
+    "record": "record samples into a file, to replay with --source replay:FILE",
+    "daemon": "sample the GPUs of this machine for all views",
+    "doctor": "check driver, daemon, files and packages, and suggest fixes",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 
 _GO_ON = (["daemon"], ["web"], ["run"], ["record"])
@@ -93,7 +93,7 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_TOP.format(commands="\n".join(f"  {name:<11}{text}" for name, text in COMMANDS.items())), end="")
+        print(_TOP.format(commands="\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())), end="")
         return 0 if arguments else EXIT_USAGE
     if arguments[0] in ("-V", "--version"):
         from gpumon import __version__

@@ -1,10 +1,10 @@
-"""Print the script by which bash, zsh or fish completes commands and options.
+"""Print a script that completes commands and options in bash, zsh or fish.
 
   source <(gpumon completion bash)     in ~/.bashrc
   eval "$(gpumon completion zsh)"      in ~/.zshrc, below compinit
   gpumon completion fish | source      in ~/.config/fish/config.fish
 
-Needs the package shtab.
+Requires the package shtab.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES = ("FILE", "FILE.html", "PATH")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="shell to complete in")
+    parser.add_argument("shell", choices=SHELLS, help="shell to print the script for")
 
 
 def run(arguments: argparse.Namespace) -> int:

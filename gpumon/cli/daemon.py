@@ -1,8 +1,8 @@
-"""Sample GPUs for all views on this machine until stopped.
+"""Sample the GPUs of this machine for all views, until stopped.
 
 One daemon serves any number of views and is the only process that talks to the driver. It runs in the
 foreground, as service managers expect; --detach runs it in the background. SIGTERM and SIGINT stop it,
-even while the driver hangs. With a subcommand: look at the daemon that runs, stop it, or restart it.
+even while the driver hangs. Subcommands show, stop or restart the running daemon.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Check driver, GPUs, daemon, files and packages, and say what to do.
+"""Check driver, GPUs, daemon, files and packages, and suggest fixes.
 
-The first line says whether GPUs can be read, and why not. Nothing is changed, and a driver that hangs is left alone.
-The exit code is 3 if no GPU can be read, 1 for another fault, and 0 if there are warnings at most.
+The first line says whether GPUs can be read, and if not, why. Nothing is changed, and a hanging driver is left alone.
+The exit code is 3 if no GPU can be read, 1 for another fault, and 0 if there are only warnings or none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Export metrics of this node to Prometheus.
+"""Export the metrics of this node to Prometheus.
 
-Reads what a daemon samples, and asks no driver itself. By default it listens on this machine only. Of a node whose
-daemon is silent it says so, and nothing that was.
+Reads the samples of a daemon and never calls the driver itself. By default it listens on this machine only. If the
+daemon does not respond, only that fact is exported; stale values are not.
 """
 
 from __future__ import annotations
@@ -31,45 +31,50 @@ _NEVER_EMPTY = ("listen", "socket", "socket_group", "textfile", "web_config", "t
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where to")
+    group = parser.add_argument_group("output")
     one = group.add_mutually_exclusive_group()
     ports = ", ".join(f"{port} for {name}" for name, port in PORTS.items())
     one.add_argument(
         "--listen", metavar="[HOST]:PORT",
         help=f"address to serve /metrics on (default: 127.0.0.1, this machine only; port {ports}); "
-        "without HOST all addresses, of IPv4 and of IPv6; port 0 picks a free one",
+        "without HOST, all IPv4 and IPv6 addresses; port 0 picks a free one",
     )  # fmt: skip
     one.add_argument("--socket", metavar="PATH", help="serve on a Unix socket with mode 0600 instead of a port")
     group.add_argument(
         "--socket-group", metavar="GROUP",
-        help="group that may open the socket, too, such as that of a proxy: its mode is then 0660",
+        help="group that may also open the socket, such as the group of a proxy; sets mode 0660",
     )  # fmt: skip
     one.add_argument(
         "--textfile", metavar="FILE",
-        help="write FILE every 15 s for the textfile collector of node_exporter; it is removed at exit",
+        help="write FILE every 15 s for the textfile collector of node_exporter, and remove it at exit",
     )  # fmt: skip
-    group.add_argument("--once", action="store_true", help="print the metrics once, or write FILE once, and exit")
-    who = parser.add_argument_group("who may scrape")
+    group.add_argument(
+        "--once", action="store_true", help="print the metrics once, or write the textfile once, and exit"
+    )
+    who = parser.add_argument_group("access")
     who.add_argument(
         "--web-config", metavar="FILE",
-        help="TLS, client certificates and passwords, in the format of --web.config.file of node_exporter",
+        help="file with TLS, client certificates and passwords, in the --web.config.file format of node_exporter",
     )  # fmt: skip
     who.add_argument(
         "--token-file", metavar="FILE",
-        help="file with a token that scrapers must show (in Prometheus: authorization: credentials_file)",
+        help="file with a token that scrapers must send (in Prometheus: authorization: credentials_file)",
     )  # fmt: skip
-    what = parser.add_argument_group("what to tell")
+    what = parser.add_argument_group("content")
     what.add_argument(
         "--dialect", choices=tuple(PORTS), default=NATIVE,
-        help="names, units and labels of the metrics: those of gpumon (native, the default), of NVIDIA's "
-        "dcgm-exporter, or of the exporter that jobstats asks",
+        help="names, units and labels of the metrics: gpumon's own (native, the default), those of NVIDIA's "
+        "dcgm-exporter, or those of the exporter for jobstats",
     )  # fmt: skip
     what.add_argument(
-        "--users", choices=USERS, default=USERS[0], help="tell users by name, by number, by hash, or not at all"
+        "--users",
+        choices=USERS,
+        default=USERS[0],
+        help="how users are labeled: by name (default), user id or hash, or not at all (off)",
     )
     what.add_argument(
         "--host-label", metavar="NAME",
-        help="label with the name of this host in the dialect dcgm: Hostname (default), hostname, or none",
+        help="label for the name of this host in the dialect dcgm: Hostname (default), hostname, or none",
     )  # fmt: skip
     add_places(parser)
 

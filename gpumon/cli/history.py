@@ -1,8 +1,8 @@
-"""Show what is kept of the past: totals of a window, who used the GPUs, what happened to them; or export one.
+"""Show the recorded history: totals of a window, usage by user, processes and events; or export a window.
 
-A daemon keeps the last hour in cells of 1 s, the last day in cells of 10 s and a month in cells of 5 min, in the state
-directory; of each process, 10 s for a day and 5 min for a month. Without a subcommand, list what there is, from when,
-and how large it is.
+A daemon keeps values of each GPU in the state directory: every second for an hour, every 10 s for a day and every 5 min
+for a month; of each process, every 10 s for a day and every 5 min for a month. Without a subcommand, list the kept
+time ranges and their size.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action="list")
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
-    text = "export a window as CSV or Parquet: low, mean and high of each metric"
+    text = "export a window as CSV or Parquet: minimum, mean and maximum of each metric"
     below = add_command(commands, parser.formatter_class, "export", text)
     below.add_argument("--format", choices=("csv", "parquet"), required=True, help="format of the output")
     below.add_argument("--last", metavar="DURATION", default="24h", help="length of the window (default: 24h)")
     below.add_argument(
-        "--step", choices=_STEPS, help="seconds in each row (default: the finest that reaches back so far)"
+        "--step", choices=_STEPS, help="seconds per row (default: the finest step kept for the whole window)"
     )
     below.add_argument(
         "-o", "--output", metavar="FILE", default="", help="output file (overwritten if it exists); default: stdout"

@@ -27,21 +27,21 @@ def add_parser(commands: Any, formatter: Any) -> None:
     parser = add_command(commands, formatter, "accounts", _TEXT)
     parser.add_argument(
         "--since", metavar="TIME", default="7d",
-        help="begin of the window, in whole hours: 7d for so long ago, or 2026-01-31 (default: 7d)",
+        help="start of the window, in whole hours: 7d for 7 days ago, or 2026-01-31 (default: 7d)",
     )  # fmt: skip
     parser.add_argument(
-        "--until", metavar="TIME", default=None, help="end of the window, in whole hours, at most now (default: now)"
+        "--until", metavar="TIME", default=None, help="end of the window, in whole hours (default: now)"
     )
-    parser.add_argument("--by", choices=WAYS, default="user", help="how to group the users' time (default: user)")
+    parser.add_argument("--by", choices=WAYS, default="user", help="how to group the usage (default: user)")
     parser.add_argument(
         "--groups",
         action="store_true",
         default=False,
-        help="add the users up by group, as [groups] in the settings file names them",
+        help="sum users by group, as defined by [groups] in the settings file",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
-    output.add_argument("--csv", action="store_true", default=False, help="print CSV, a row for each user and group")
+    output.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per user and group")
     add_places(parser)
 
 

@@ -29,12 +29,12 @@ def add_parser(commands: Any, formatter: Any) -> None:
     parser = add_command(commands, formatter, "events", _TEXT)
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
-        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
+        help="start of the window: 7d for 7 days ago, or 2026-01-31T14:00 (default: 24h)",
     )  # fmt: skip
     parser.add_argument("--until", metavar="TIME", default=None, help="end of the window (default: now)")
     parser.add_argument(
         "--kind", metavar="KIND", choices=_KINDS, action="append", default=[],
-        help=f"only events of this kind; may be repeated: {', '.join(_KINDS)}",
+        help=f"only events of this kind; repeatable: {', '.join(_KINDS)}",
     )  # fmt: skip
     parser.add_argument("--gpu", metavar="GPU", default=None, help="only this GPU, by index or UUID")
     parser.add_argument("--user", metavar="USER", default="", help="only events of this user")

@@ -17,7 +17,7 @@ from gpumon.common.text import clean
 from gpumon.live import follow
 from gpumon.storage.history.grid import WindowSpan
 
-_TEXT = "list the processes that were on the GPUs: user, time, memory, share of the SMs"
+_TEXT = "list the processes that used the GPUs: user, time, memory, share of the SMs"
 
 
 def add_parser(commands: Any, formatter: Any) -> None:
@@ -28,7 +28,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
     parser.add_argument("--pid", metavar="PID", type=_pid, default=0, help="only processes with this pid")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
-    output.add_argument("--csv", action="store_true", default=False, help="print CSV, a line for each process and GPU")
+    output.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per process and GPU")
     add_places(parser)
 
 

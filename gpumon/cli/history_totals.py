@@ -14,7 +14,7 @@ from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.live import follow
 
-_TEXT = "show energy, utilization, throttling, peak memory and PCIe bytes of a window, and how much of it is missing"
+_TEXT = "show energy, utilization, throttling, peak memory and PCIe bytes of a window, and its gaps"
 
 
 def add_parser(commands: Any, formatter: Any) -> None:
@@ -23,7 +23,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
     add_window_and_gpus(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
-    how.add_argument("--csv", action="store_true", default=False, help="print CSV, a line for each GPU and total")
+    how.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per GPU and total")
     add_places(parser)
 
 

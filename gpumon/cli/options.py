@@ -36,12 +36,13 @@ def add_cluster(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("cluster")
     group.add_argument(
         "--prometheus", metavar="URL",
-        help="a Prometheus, or what answers as one (VictoriaMetrics, Mimir, Thanos), that scrapes 'gpumon export' on "
-        "the nodes",
+        help="Prometheus, or a compatible server (VictoriaMetrics, Mimir, Thanos), that scrapes 'gpumon export' on the "
+        "nodes",
     )  # fmt: skip
     group.add_argument(
         "--prometheus-config", metavar="FILE",
-        help="TOML file of mode 0600 with token, or username and password, ca, certificate, key and headers for it",
+        help="TOML file of mode 0600 with the access to it: token, or username and password, ca, certificate, key and "
+        "headers",
     )  # fmt: skip
 
 
@@ -97,14 +98,14 @@ def add_window_and_gpus(parser: ArgumentParser) -> None:
     """Add --since, --until and --gpu."""
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
-        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
+        help="start of the window: 7d for 7 days ago, or 2026-01-31T14:00 (default: 24h)",
     )  # fmt: skip
     parser.add_argument(
         "--until", metavar="TIME", default=None,
-        help="end of the window (default: the newest sample; now, if no daemon runs)",
+        help="end of the window (default: the newest sample, or now if no daemon is running)",
     )  # fmt: skip
     parser.add_argument(
-        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
+        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; repeatable"
     )
 
 
@@ -129,13 +130,13 @@ def add_places(parser: ArgumentParser) -> None:
     group.add_argument(
         "--dir",
         metavar="DIR",
-        help="live data (GPUMON_DIR; default: the first usable of /run/gpumon, $XDG_RUNTIME_DIR/gpumon and "
-        "/dev/shm/gpumon-UID)",
+        help="directory of live data (GPUMON_DIR; default: the first usable of /run/gpumon, "
+        "$XDG_RUNTIME_DIR/gpumon and /dev/shm/gpumon-UID)",
     )
     group.add_argument(
         "--state-dir",
         metavar="DIR",
-        help="persistent data, such as the ledger of runs (GPUMON_STATE_DIR; default: ~/.local/state/gpumon)",
+        help="directory of persistent data: runs, history, tokens (GPUMON_STATE_DIR; default: ~/.local/state/gpumon)",
     )
 
 
@@ -148,7 +149,7 @@ def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     """`--source`, `--speed` and `--interval`."""
     listed = "\n".join(f"  {usage:<15} {text}" for usage, text in SOURCES)
     several = "SOURCE is one of these, or several separated by commas:"
-    group = parser.add_argument_group("sampling", f"{_FILE}\n{several}\n{listed}")
+    group = parser.add_argument_group("sampling", f"{several}\n{listed}\n{_FILE}")
     group.add_argument(
         "--source",
         metavar="SOURCE",
@@ -157,10 +158,10 @@ def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     group.add_argument(
         "--speed", type=float, metavar="N", help="playback speed of a recording (GPUMON_SPEED; default: 1)"
     )
-    for name, begin in (("from", "begin"), ("to", "end")):
+    for name, action in (("from", "start"), ("to", "stop")):
         group.add_argument(
             f"--{name}", dest=f"play_{name}", metavar="MOMENT",
-            help=f"{begin} of what is played of a recording: 14:03, 2026-11-22 14:03, or 10m after its beginning",
+            help=f"where to {action} the playback of a recording: 14:03, 2026-11-22 14:03, or 10m (after its start)",
         )  # fmt: skip
     group.add_argument(
         "--interval",
@@ -360,9 +361,9 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
 
 
 SUBCOMMANDS = {
-    "status": "show whether a daemon runs, since when, what it samples and what it lacks",
-    "stop": "stop your daemon, and wait until it has stopped",
-    "restart": "stop your daemon, and start one with the same options in the background",
+    "status": "show the running daemon: pid, directory, start, source, interval and problems",
+    "stop": "stop your daemon and wait until it has stopped",
+    "restart": "stop your daemon and start one with the same options in the background",
 }
 
 
@@ -375,16 +376,17 @@ def add_daemon(parser: ArgumentParser) -> None:
     add_source(parser)
     parser.add_argument(
         "--no-gpm", dest="gpm", action="store_false", default=None,
-        help="do not read GPM, the performance counters of Hopper and newer GPUs, for a profiler that requires them "
-        "for itself (GPUMON_GPM=off, or gpm = false in the file)",
+        help="do not read GPM, the performance counters of Hopper and newer GPUs, so that a profiler can use them "
+        "(GPUMON_GPM=off, or gpm = false in the file)",
     )  # fmt: skip
     parser.add_argument(
-        "--idle-interval", metavar="SECONDS", help="sample so seldom while no GPU does anything and none has a process "
-        "(default: as always)",
+        "--idle-interval", metavar="SECONDS",
+        help="sampling interval while every GPU is idle and has no process (default: same as --interval)",
     )  # fmt: skip
     parser.add_argument(
-        "--job-dir", metavar="DIR", help="directory with a file for each GPU that names its job, as for "
-        "--hpc-job-mapping-dir of dcgm-exporter (default: none); /run/gpustat of jobstats is read wherever it is",
+        "--job-dir", metavar="DIR",
+        help="directory with one file per GPU that names its job, as for --hpc-job-mapping-dir of dcgm-exporter "
+        "(default: none); /run/gpustat of jobstats is read wherever it exists",
     )  # fmt: skip
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")

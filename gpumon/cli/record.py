@@ -1,7 +1,8 @@
-"""Record frames into one compressed file, which 'gpumon tui --source replay:FILE' plays.
+"""Record samples into one compressed file, which 'gpumon tui --source replay:FILE' plays.
 
-Joins a running daemon; without one, samples in its own process. Records from now on, until Ctrl-C or for a while,
-or, with --last, what the daemon still holds. A recording says who ran what: --anonymize replaces the names.
+Joins a running daemon; without one, samples in its own process. Records from now on, until Ctrl-C or for a given time,
+or, with --last, the samples that the daemon still holds. A recording contains the names of users and runs: --anonymize
+replaces them.
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="file to make, such as run.gpumon")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="output file, such as run.gpumon")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--for", dest="length", metavar="DURATION", help="end after 90s, 10m or 2h; default: at Ctrl-C")
     which.add_argument(
-        "--last", metavar="DURATION", help="record the last 10m or 2h that the daemon still holds, and end"
+        "--for", dest="length", metavar="DURATION", help="how long to record: 90s, 10m or 2h (default: until Ctrl-C)"
+    )
+    which.add_argument(
+        "--last", metavar="DURATION", help="record the last 10m or 2h that the daemon still holds, and exit"
     )
     parser.add_argument(
         "--anonymize",
         action="store_true",
-        help="replace the names of users, hosts, runs, processes, logged metrics and GPUs' UUIDs, to share the file",
+        help="replace names of users, hosts, runs, processes and logged metrics, and GPU UUIDs, to share the file",
     )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

@@ -1,8 +1,7 @@
 """Run a command and print its GPU cost when it exits.
 
 The command gets the terminal and the signals; gpumon prints nothing until it exits, and returns its exit code.
-If no daemon is running, gpumon samples in its own process meanwhile. A problem in gpumon never affects
-the command.
+If no daemon is running, gpumon samples in its own process meanwhile. A problem in gpumon never affects the command.
 
   gpumon run -- python train.py
   gpumon run --auto --name resnet50 -- torchrun --nproc-per-node 2 train.py
@@ -41,13 +40,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "command",
         metavar="COMMAND",
         nargs=argparse.REMAINDER,
-        help="the command with its arguments, as you would type it",
+        help="command to run, with its arguments",
     )
-    parser.add_argument("--name", metavar="NAME", help="name of the run; default: derived from the command")
+    parser.add_argument("--name", metavar="NAME", help="name of the run (default: derived from the command)")
     parser.add_argument(
         "--auto",
         action="store_true",
-        help=f"record trainings by {KNOWN}, without changing their code",
+        help=f"record trainings with {KNOWN}, without changes to their code",
     )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

@@ -1,4 +1,4 @@
-"""List, show, compare, report, export and change runs, in the ledger that the daemon keeps.
+"""List, show, compare, report, export and change the runs that the daemon has recorded.
 
 Without a subcommand, list the runs. RUN is an id, a name (the newest run of that name), or an unambiguous prefix of
 either; 'last' is the newest run.
@@ -38,20 +38,24 @@ _OWN_RUN = "id, name or unambiguous prefix of one of your runs; 'last' is the ne
 def rename_options(parser: argparse.ArgumentParser) -> None:
     """Options of `runs rename`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
-    parser.add_argument("new_name", metavar="NAME", help="the new name; the id stays")
+    parser.add_argument("new_name", metavar="NAME", help="new name; the id stays the same")
 
 
 def note_options(parser: argparse.ArgumentParser) -> None:
     """Options of `runs note`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
-    parser.add_argument("text", metavar="TEXT", nargs="+", help="one line, kept with your name and the time")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="+", help="one line of text; your name and the time are kept with it"
+    )
 
 
 def tag_options(parser: argparse.ArgumentParser) -> None:
     """Options of `runs tag`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
-    parser.add_argument("tags", metavar="TAG", nargs="+", help="words to find the run by")
-    parser.add_argument("--remove", action="store_true", help="take these tags off the run")
+    parser.add_argument(
+        "tags", metavar="TAG", nargs="+", help="words to find the run by, with 'gpumon runs list --tag'"
+    )
+    parser.add_argument("--remove", action="store_true", help="remove these tags instead of adding them")
 
 
 def delete_options(parser: argparse.ArgumentParser) -> None:
@@ -150,14 +154,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     for name, text, options in (
         ("list", "list runs, newest first: user, duration, epochs, energy", _list_options),
-        ("show", "show one run: epochs, totals, problems", _show_options),
-        ("compare", "compare runs, and mark differences larger than the variation between epochs", _compare_options),
+        ("show", "show one run: epochs, totals and problems", _show_options),
+        ("compare", "compare runs and mark differences larger than the variation between epochs", _compare_options),
         ("report", "write one run as a self-contained HTML page", _report_options),
         ("export", "export one run as CSV, JSON or Parquet", _export_options),
         ("rename", "give one of your runs another name", rename_options),
         ("note", "add a line to one of your runs", note_options),
-        ("tag", "add tags to one of your runs, or remove them", tag_options),
-        ("delete", "delete runs of yours that are over", delete_options),
+        ("tag", "add or remove tags of one of your runs", tag_options),
+        ("delete", "delete your runs that have ended", delete_options),
     ):
         # What is not given must not hide what was given before the subcommand.
         below = commands.add_parser(
@@ -175,25 +179,28 @@ def _list_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--running", action="store_true", help="only running runs")
     parser.add_argument("--tag", metavar="TAG", action="append", help="only runs with this tag; repeatable")
     parser.add_argument(
-        "--where", metavar="NAME=VALUE", action="append", help="only runs with this parameter (lr=0.1); repeatable"
+        "--where",
+        metavar="NAME=VALUE",
+        action="append",
+        help="only runs with this parameter, such as lr=0.1; repeatable",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help=f"at most N runs; 0 for all (default: {_NEWEST})")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"list at most N runs; 0 for all (default: {_NEWEST})")
     _json_option(parser)
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
-    parser.add_argument("--phases", action="store_true", help="add a row for each phase of each epoch")
+    parser.add_argument("--phases", action="store_true", help="add a row for each phase of an epoch")
     parser.add_argument("--ranks", action="store_true", help="add a table of the processes of a distributed run")
     parser.add_argument(
-        "--tail", type=int, metavar="N", help="only the last N epochs or rows of steps; totals still include all"
+        "--tail", type=int, metavar="N", help="show only the last N epochs or rows of steps; totals still include all"
     )
     _json_option(parser)
 
 
 def _compare_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=f"the baseline: {_RUN}")
-    parser.add_argument("others", metavar="OTHER", nargs="+", help="further runs to compare with it")
+    parser.add_argument("run", metavar="RUN", help=f"baseline: {_RUN}")
+    parser.add_argument("others", metavar="OTHER", nargs="+", help="runs to compare with the baseline")
     _json_option(parser)
 
 

@@ -32,7 +32,9 @@ _PATIENCE = 2.0
 def add_options(parser: "ArgumentParser") -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
     parser.add_argument(
-        "--verbose", action="store_true", help="add processes, clock event reasons, skipped samples, driver call costs"
+        "--verbose",
+        action="store_true",
+        help="add processes, clock event reasons, skipped samples and the cost of driver calls",
     )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

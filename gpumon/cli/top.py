@@ -1,10 +1,9 @@
-"""Print the status of GPUs, processes and runs again and again, until Ctrl-C.
+"""Print the status of GPUs, processes and runs repeatedly, until Ctrl-C.
 
-For terminals and logs where 'gpumon tui' is too much. Reads the ring of a running daemon; without one, samples in its
-own process. A terminal that can is cleared before each picture; elsewhere an empty line comes between them. --interval
-is the time from picture to picture, too. Under 'watch' it prints one picture, which 'watch' repeats. The exit code is 3
-if the last picture had no GPU that can be read.
-With --prometheus: the whole cluster, as a Prometheus knows it that scrapes the nodes' exporters.
+For plain terminals and logs. Joins a running daemon; without one, samples in its own process. Each status replaces the
+previous one if the terminal can be cleared; otherwise an empty line separates them. --interval is also the time between
+two of them. Under 'watch' it prints one and exits. The exit code is 3 if no GPU could be read in the last one.
+With --prometheus, show the whole cluster, from a Prometheus that scrapes the exporters of the nodes.
 """
 
 from __future__ import annotations
@@ -89,13 +88,17 @@ _FIRST_SIMULATED = 30.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--count", type=int, metavar="COUNT", help="print so many pictures, then exit (default: until Ctrl-C)"
+        "-n",
+        "--count",
+        type=int,
+        metavar="COUNT",
+        help="print the status COUNT times, then exit (default: until Ctrl-C)",
     )
     add_cluster(parser)
     parser.add_argument(
         "--period", choices=PERIODS, default=PERIODS[1],
-        help=f"with --prometheus: the time of users is that of the last day, week or 30 days (month), or of a month of "
-        f"the calendar (default: {PERIODS[1]})",
+        help="with --prometheus, the period of the usage by user: the last day, week or 30 days (month), or a calendar "
+        f"month (default: {PERIODS[1]})",
     )  # fmt: skip
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

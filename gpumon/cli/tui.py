@@ -1,4 +1,4 @@
-"""Show every GPU live in the terminal, with the epochs of its trainings.
+"""Show every GPU live in the terminal, with the epochs of each training.
 
 Joins a running daemon; without one, samples in its own process. Press ? for the keys.
 """
@@ -43,12 +43,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
     parser.add_argument(
-        "--readonly", action="store_true", help="change nothing on this machine: no process can be ended from the view"
+        "--readonly", action="store_true", help="disable all actions that change something, such as ending a process"
     )
     parser.add_argument(
         "--notify", action="store_true", default=None,
-        help="notify, through the terminal, of runs that end and GPUs that become free (GPUMON_NOTIFY=on, or notify = "
-        "true in the file)",
+        help="send terminal notifications when a run ends or a GPU becomes free (GPUMON_NOTIFY=on, or notify = true in "
+        "the file)",
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Show GPUs, their users and every training with its epochs in a browser.
 
-Joins a running daemon; without one, samples in its own process. Open the link that it prints. It listens on
-this machine only; from another one, use a tunnel: ssh -L 8050:127.0.0.1:8050 SERVER.
-With --prometheus: the whole cluster, as a Prometheus knows it that scrapes the nodes' exporters.
+Joins a running daemon; without one, samples in its own process. Open the link that it prints. By default it listens on
+this machine only; to reach it from another one, use a tunnel: ssh -L 8050:127.0.0.1:8050 SERVER.
+With --prometheus, show the whole cluster, from a Prometheus that scrapes the exporters of the nodes.
 """
 
 from __future__ import annotations
@@ -46,33 +46,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
     )
-    group.add_argument("--port", type=int, default=8050, help="port to listen on (default: 8050); 0 picks a free one")
+    group.add_argument("--port", type=int, default=8050, help="port to listen on (default: 8050; 0 picks a free one)")
     group.add_argument("--socket", metavar="PATH", help="listen on a Unix socket with mode 0600 instead of a port")
     group.add_argument(
         "--token-file",
         metavar="FILE",
-        help="file with the token; default: generated once and kept in the state directory",
+        help="file with the token (default: generated once and kept in the state directory)",
     )
-    group.add_argument("--sessions", action="store_true", help="list the browsers that have signed in, and exit")
+    group.add_argument("--sessions", action="store_true", help="list the signed-in browsers and exit")
     group.add_argument(
         "--end-session",
         metavar="ID",
-        help="sign out the browser with this session ID, or 'all', and exit; gpumon web may be running",
+        help="sign out the browser with this session id, or 'all', and exit; works while gpumon web is running",
     )
     group.add_argument("--no-token", action="store_true", help="disable authentication (loopback only)")
     group.add_argument(
-        "--names", metavar="WAY", help="names of users: shown, hashed or hidden (GPUMON_NAMES; default: shown)"
+        "--names",
+        metavar="WAY",
+        help="how names of users appear: shown, hashed or hidden (GPUMON_NAMES; default: shown)",
     )
     group.add_argument(
-        "--alias", metavar="USER", help="print the hash of a user's name and the link of their own page, and exit"
+        "--alias", metavar="USER", help="print the hash of a user's name and the link to that user's page, and exit"
     )
     group.add_argument(
         "--allowed-host", metavar="NAME", action="append", default=[],
-        help="additional host name to accept, such as that of a proxy; can be repeated",
+        help="additional host name to accept, such as the name of a proxy; repeatable",
     )  # fmt: skip
     group.add_argument(
         "--prefix", metavar="/PATH", default="",
-        help="path below which a proxy serves this, such as /gpus, if it sends no X-Forwarded-Prefix",
+        help="path below which a proxy serves this view, such as /gpus, if it sends no X-Forwarded-Prefix",
     )  # fmt: skip
     add_cluster(parser)
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")

@@ -23,23 +23,25 @@ _COLUMNS = (
 
 def add_parser(commands: Any, formatter: Any) -> None:
     """Add the subcommand to `gpumon web`."""
-    text = "add, list or revoke named tokens, which open the page and the interface for programs"
+    text = "add, list or revoke named tokens for the page and the JSON API"
     parser = commands.add_parser(
         "token", help=text, description=f"{text[0].upper()}{text[1:]}.", formatter_class=formatter,
         argument_default=argparse.SUPPRESS,
     )  # fmt: skip
     below = parser.add_subparsers(metavar="COMMAND", title="subcommands", required=True, dest="token_action")
     for name, help in (
-        ("add", "add a token and print it, once; it is kept as a hash"),
-        ("list", "list the names of tokens, and when each was used last"),
-        ("revoke", "revoke a token: what it opened is closed, also where gpumon web runs"),
+        ("add", "add a token and print it once; only its hash is kept"),
+        ("list", "list the tokens and when each was last used"),
+        ("revoke", "revoke a token and end its sessions, also while gpumon web is running"),
     ):
         one = below.add_parser(
             name, help=help, description=f"{help[0].upper()}{help[1:]}.", formatter_class=formatter,
             argument_default=argparse.SUPPRESS,
         )  # fmt: skip
         if name != "list":
-            one.add_argument("token_name", metavar="NAME", help="name of the token, such as that of a program")
+            one.add_argument(
+                "token_name", metavar="NAME", help="name of the token, such as the program or person that uses it"
+            )
         add_places(one)
 
 
