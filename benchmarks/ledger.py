@@ -20,7 +20,8 @@ from benchmarks.stage import Effort, Stage, tool
 from benchmarks.usage import Figures, run_once
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
-from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.model.columns import USAGE
+from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.tables import LEDGER_FILE
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.listed_runs import listed
@@ -31,7 +32,7 @@ _PHASES = ((WHOLE_EPOCH, 1.0), ("train", 0.85), ("validate", 0.15))
 _BEGAN = 1_700_000_000
 _APART = 3600
 _EPOCH = 30.0
-_USAGE = ", ".join(column.name for column in USAGE)
+_USAGE = ", ".join(column.key for column in USAGE)
 _BARE = (
     "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
     "rows = db.execute('SELECT * FROM run ORDER BY started DESC LIMIT 50').fetchall(); "

@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parents[1] / "deploy" / "grafana"
 UNITS = {
     Unit.RATIO: "percentunit", Unit.BYTES: "bytes", Unit.WATTS: "watt", Unit.JOULES: "joule", Unit.CELSIUS: "celsius",
     Unit.HERTZ: "hertz", Unit.SECONDS: "s", Unit.COUNT: "short", Unit.BITS: "short", Unit.BYTES_PER_SECOND: "Bps",
+    Unit.PER_SECOND: "short",
 }  # fmt: skip
 """As Grafana calls them."""
 RATES = {Unit.BYTES: "Bps", Unit.SECONDS: "percentunit", Unit.JOULES: "watt"}

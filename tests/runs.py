@@ -14,8 +14,9 @@ from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
+from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
-from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.tables import TABLES, VERSION
 
 BEGAN = 1_790_000_000
@@ -130,7 +131,7 @@ def uuid_of(number: int) -> str:
 
 def measured(seconds: float = 10.0, utilization: float = 0.9, **values: float | None) -> dict[str, Any]:
     """Every column of `usage`, as of a GPU that works."""
-    found: dict[str, Any] = dict.fromkeys(column.name for column in USAGE) | {
+    found: dict[str, Any] = dict.fromkeys(column.key for column in USAGE) | {
         "seconds": seconds, "sampled": seconds, "utilization_mean": utilization, "utilization_p5": utilization - 0.2,
         "utilization_p95": min(1.0, utilization + 0.08), "idle_share": max(0.0, 1 - utilization) / 2,
         "energy": 500.0 * seconds, "power_mean": 500.0, "memory_used_peak": 42 * GIB, "memory_used_mean": 41 * GIB,
@@ -139,7 +140,7 @@ def measured(seconds: float = 10.0, utilization: float = 0.9, **values: float | 
         "capped_share": 0.3, "temperature_start": 58.0, "temperature_mean": 62.0, "temperature_peak": 66.0,
         "clock_sm_mean": 1.755e9, **values,
     }  # fmt: skip
-    assert set(found) == {column.name for column in USAGE}
+    assert set(found) == {column.key for column in USAGE}
     return found
 
 

@@ -99,6 +99,7 @@ _SUFFIXES: Mapping[Unit, str] = {
     Unit.COUNT: "",
     Unit.BITS: "",
     Unit.BYTES_PER_SECOND: "_bytes_per_second",
+    Unit.PER_SECOND: "_per_second",
 }
 
 

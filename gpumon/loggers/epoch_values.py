@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.columns import BY_KEY
 from gpumon.model.metrics import Unit
-from gpumon.storage.ledger.records import USAGE_INDEX
-from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.summary import EpochSummary
 
 SECTION = "gpu"
@@ -41,47 +40,39 @@ def values_of(epoch: EpochSummary) -> dict[str, float]:
     return {name: value for name, value in found.items() if is_known(value)}
 
 
-def _measured(name: str, column: str) -> EpochValue:
-    """A column of the ledger's usage."""
-    place = USAGE_INDEX[column]
-    return EpochValue(_named(name, USAGE[place].unit), USAGE[place].unit, USAGE[place].help, lambda e: e.values[place])
-
-
-def _own(name: str, unit: Unit, help: str, of: Callable[[EpochSummary], float], *, sampled: bool) -> EpochValue:
-    return EpochValue(_named(name, unit), unit, help, of, sampled)
-
-
-def _named(name: str, unit: Unit) -> str:
-    return f"{SECTION}/{name}" if unit in (Unit.RATIO, Unit.COUNT) else f"{SECTION}/{name}_{unit.value}"
+def _value(
+    name: str, column: str, of: Callable[[EpochSummary], float] | None = None, *, sampled: bool = True
+) -> EpochValue:  # fmt: skip
+    """A column of epochs under the name that loggers give it."""
+    found = BY_KEY[column]
+    if found.unit is None:
+        raise TypeError(f"{column} is no number")
+    suffix = "" if found.unit is Unit.RATIO or name.endswith(found.unit.value) else f"_{found.unit.value}"
+    return EpochValue(
+        f"{SECTION}/{name}{suffix}", found.unit, found.help, of or (lambda epoch: epoch.number(column)), sampled
+    )
 
 
 def _live_peak(epoch: EpochSummary) -> float:
-    peak = epoch.live_peak
-    return peak.value if peak.reached else NAN
+    """The framework's own peak, if it was reached in this epoch."""
+    return epoch.framework_peak if epoch.live_peak.reached else NAN
 
 
 EPOCH_VALUES: tuple[EpochValue, ...] = (
-    _measured("utilization", "utilization_mean"),
-    _measured("idle", "idle_share"),
-    _own("wait", Unit.RATIO, "Share of the time spent waiting for data, in the phases that measure it.",
-         lambda epoch: epoch.wait_share, sampled=False),
-    _measured("throttled", "throttled_share"),
-    _measured("energy", "energy"),
-    _own("energy_per_step", Unit.JOULES, "Of the whole epoch, per training step.",
-         lambda epoch: epoch.energy_per_step, sampled=True),
-    _own("energy_per_sample", Unit.JOULES, "Of the whole epoch, per training sample.",
-         lambda epoch: epoch.energy_per_sample, sampled=True),
-    _measured("power", "power_mean"),
-    _measured("memory_peak", "memory_used_peak"),
-    _measured("run_peak", "run_used_peak"),
-    _measured("reserved_peak", "run_reserved_peak"),
-    _own("live_peak", Unit.BYTES, "Peak of live tensors, by the framework's own counter, if reached in this epoch.",
-         _live_peak, sampled=False),
-    _measured("temperature_peak", "temperature_peak"),
-    _own("epoch", Unit.SECONDS, "Duration, by the training's own boundaries.", lambda epoch: epoch.seconds,
-         sampled=False),
-    _own("steps_per_second", Unit.COUNT, "Training steps per second of training time.",
-         lambda epoch: epoch.steps_per_second, sampled=False),
-    _own("samples_per_second", Unit.COUNT, "Training samples per second of training time, of all ranks together.",
-         lambda epoch: epoch.samples_per_second, sampled=False),
-)  # fmt: skip
+    _value("utilization", "utilization_mean"),
+    _value("idle", "idle_share"),
+    _value("wait", "wait_share", sampled=False),
+    _value("throttled", "throttled_share"),
+    _value("energy", "energy"),
+    _value("energy_per_step", "energy_per_step"),
+    _value("energy_per_sample", "energy_per_sample"),
+    _value("power", "power_mean"),
+    _value("memory_peak", "memory_used_peak"),
+    _value("run_peak", "run_used_peak"),
+    _value("reserved_peak", "run_reserved_peak"),
+    _value("live_peak", "framework_peak", _live_peak, sampled=False),
+    _value("temperature_peak", "temperature_peak"),
+    _value("epoch", "seconds", sampled=False),
+    _value("steps_per_second", "steps_per_second", sampled=False),
+    _value("samples_per_second", "samples_per_second", sampled=False),
+)

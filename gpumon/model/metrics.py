@@ -27,6 +27,7 @@ class Unit(Enum):
     COUNT = "count"
     BITS = "bits"
     BYTES_PER_SECOND = "bytes_per_second"
+    PER_SECOND = "per_second"
 
 
 class Kind(Enum):

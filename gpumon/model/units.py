@@ -6,15 +6,15 @@ A missing value (NaN) is "–", and so is an infinite measurement, which no sens
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import localtime, strftime
 
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
-AT_MOST, AT_LEAST = "≤", "≥"
-"""Prefix of a value of which only a limit is known."""
+AT_MOST, AT_LEAST, ABOUT = "≤", "≥", "≈"
+"""Prefix of a value of which only a limit is known, and of one that may still change."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -191,7 +191,7 @@ def count(number: int | None) -> str:
 
 def about(text: str, *, is_final: bool) -> str:
     """Prefix a formatted value with `≈` if it may still change."""
-    return text if is_final or text == MISSING else f"≈{text}"
+    return text if is_final or text == MISSING else f"{ABOUT}{text}"
 
 
 def limited(value: float, unit: Unit, sign: str) -> str:
@@ -356,24 +356,48 @@ def energies(values: Sequence[float]) -> list[str]:
 
 
 def energy_beside(value: float, largest: float) -> str:
-    """Format an energy in the unit that suits the `largest` of its column; `<0.01 Wh` if it is too small for that."""
-    size, unit, digits = _energy_unit(largest)
-    is_less = 0 < value < size * 10**-digits / 2
-    return _odd(value) or f"{'<' * is_less}{10**-digits if is_less else value / size:,.{digits}f} {unit}"
+    """Format an energy in the unit that suits the `largest` of its column; `<0.01 Wh` if it is too small for that.
 
-
-def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
-    """Format the energies of rows like `energies`, followed by those of their sums in the same column.
-
-    The unit of a row must not change while the sum grows: in kWh, all epochs of a long run would be 0.063. A sum that
-    is too large for the unit of the rows has its own.
+    The unit of a row must not change while the sum below the column grows: in kWh, all epochs of a long run would be
+    0.063. A sum that is too large for the unit of the rows has its own.
     """
-    largest = max((value for value in rows if math.isfinite(value)), default=math.nan)
-    if not math.isfinite(largest):
-        return [*energies(rows), *energies(beside)]
-    size = _energy_unit(largest)[0]
-    sums = [energy_beside(value, value if _energy_unit(value)[0] > size else largest) for value in beside]
-    return [*energies(rows), *sums]
+    own, of_column = _energy_unit(value), _energy_unit(largest)
+    size, unit, digits = own if own[0] > of_column[0] else of_column
+    return _odd(value) or f"{_rounded(value / size, digits)} {unit}"
+
+
+def _rounded(value: float, digits: int) -> str:
+    """Format a number with so many decimals; `<0.01` if it is too small for them."""
+    is_less = 0 < value < 10**-digits / 2
+    return f"{'<' * is_less}{10**-digits if is_less else value:,.{digits}f}"
+
+
+def in_column(
+    value: float, unit: Unit, largest: float = NAN, *, is_fine: bool = False, is_narrow: bool = False
+) -> str:  # fmt: skip
+    """Format a value in the unit and with the decimals that suit the `largest` of its column.
+
+    `largest`: NaN for a value by itself.
+
+    `is_fine`: a small part of a whole, with three digits: `51.1 J`. `is_narrow`: percent without a space.
+    """
+    most = largest if math.isfinite(largest) else value
+    if not math.isfinite(value):
+        return MISSING
+    if is_fine:
+        decimals = 2 - math.floor(math.log10(most)) if most > 0 else 0
+        return f"{_rounded(value, min(9, max(0, decimals)))} {_SMALL[unit]}"
+    if unit is Unit.JOULES:
+        return energy_beside(value, most)
+    if unit is Unit.PER_SECOND:
+        return pace(value, pace_decimals([most]))
+    if unit is Unit.SECONDS:
+        return span(value)
+    return percent(value) if unit is Unit.RATIO and is_narrow else number(value, unit)
+
+
+_SMALL: Mapping[Unit, str] = {Unit.JOULES: "J"}
+"""Units of what is written with three digits."""
 
 
 def _joules(value: float) -> str:
@@ -401,4 +425,5 @@ _WRITERS: dict[Unit, Callable[[float], str]] = {
     Unit.COUNT: lambda value: f"{value:,.0f}" if value == int(value) else f"{value:,.2f}",
     Unit.BITS: lambda value: f"0x{int(value):x}",
     Unit.BYTES_PER_SECOND: lambda value: f"{bytes_binary(value)}/s",
+    Unit.PER_SECOND: lambda value: pace(value, pace_decimals([value])),
 }

@@ -19,22 +19,16 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.comparison import ComparedRun, comparison_findings
 from gpumon.model import units
 from gpumon.model.frame import RunState
-from gpumon.model.metrics import Unit
 from gpumon.reports.compare_measures import (
-    BETWEEN,
-    CPU,
-    OF_TIME_AND_MEMORY,
-    STEPS_PER_SECOND,
+    MEASURES,
+    RUN_MEASURES,
     WHOLE,
     Measure,
     WholeRun,
     config_differences,
     config_document,
     config_lines,
-    energy_per,
-    paces,
     unknown_energy,
-    usage_measure,
 )
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw, sentence, wrapped
@@ -59,17 +53,6 @@ NO_INTERVAL = f"A run with fewer than {FEWEST} epochs has too few to tell: its d
 SINGLE = "one value of each, and a single value has no confidence interval."
 
 T = TypeVar("T")
-
-MEASURES: tuple[Measure[EpochSummary], ...] = (
-    Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
-    STEPS_PER_SECOND,
-    Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures,
-            write_all=paces),
-    *OF_TIME_AND_MEMORY,
-    usage_measure("energy", Unit.JOULES, "Energy per epoch"),
-    energy_per("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step),
-    energy_per("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample),
-)  # fmt: skip
 
 
 class Difference(NamedTuple):
@@ -272,7 +255,7 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
         )
         if has_too_few(comparison):
             yield from sentence(NO_INTERVAL, width)
-        beside = [line for line in comparison.whole if line.measure in (*BETWEEN, *CPU)]
+        beside = [line for line in comparison.whole if line.measure in RUN_MEASURES]
         if beside:
             yield ""
             yield from _table(beside, width, single=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
+from gpumon.model.columns import EPOCHS, OF_RUNS, Column, View, shown
 from gpumon.model.metrics import Unit
 from gpumon.model.run import Parameter
+from gpumon.reports.epoch_text import number
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases
 from gpumon.storage.ledger.combine import total_of
 from gpumon.storage.ledger.records import EpochTimes, Record
-from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.summary import EpochSummary
 
 _WIDE = 32
@@ -126,32 +128,34 @@ def _cells(one: ConfigDifference) -> Iterator[str]:
 
 
 T = TypeVar("T")
-TITLE = {column.name: column.title for column in USAGE}
 
 
 class Measure(NamedTuple, Generic[T]):
     """A number of each epoch, or of each run, that is compared."""
 
-    name: str
-    title: str
+    column: Column
     of: Callable[[T], float]
-    write: Callable[[float], str]
-    in_points: bool = False
-    """A ratio differs by points of percent: a share of a share would mislead."""
-    write_all: Callable[[Sequence[float]], list[str]] | None = None
-    """Text of several values in one unit and with one precision, where `write` chooses them by each value."""
+
+    @property
+    def name(self) -> str:
+        """Its name in JSON."""
+        return "run_allocated_peak" if self.column.key == "framework_peak" else self.column.key
+
+    @property
+    def title(self) -> str:
+        return self.column.title
+
+    @property
+    def in_points(self) -> bool:
+        """Whether it differs by points of percent: a share of a share would mislead."""
+        return self.column.unit is Unit.RATIO
 
     def texts(self, values: Sequence[float]) -> list[str]:
-        """Values that stand beside each other."""
-        return self.write_all(values) if self.write_all else [self.write(value) for value in values]
-
-
-def usage_measure(name: str, unit: Unit, title: str = "") -> Measure[EpochSummary]:
-    """A measure that is a column of `schema.USAGE`."""
-    return Measure(
-        name, title or TITLE[name], lambda epoch: epoch.value(name), lambda value: units.number(value, unit),
-        unit is Unit.RATIO, {Unit.JOULES: units.energies, Unit.RATIO: shares}.get(unit),
-    )  # fmt: skip
+        """Values that stand beside each other, in one unit."""
+        if self.in_points:
+            return shares(values)
+        largest = max((value for value in values if math.isfinite(value)), default=NAN)
+        return [self.column.write(value, largest) for value in values]
 
 
 def shares(values: Sequence[float]) -> list[str]:
@@ -163,60 +167,6 @@ def shares(values: Sequence[float]) -> list[str]:
     is_fine = any(0.0005 <= abs(value - first) < 0.01 for value in values)
     return [f"{value * 100:.1f} %" if is_fine and math.isfinite(value) else units.number(value, Unit.RATIO)
             for value in values]  # fmt: skip
-
-
-def paces(values: Sequence[float]) -> list[str]:
-    """Steps or samples per second of several runs: `4.00`, `11.52`."""
-    decimals = units.pace_decimals(values)
-    return [units.pace(value, decimals) for value in values]
-
-
-def tensors_peak(epoch: EpochSummary) -> float:
-    """The most in live tensors: the framework's own peak, else what was read between steps."""
-    peak = epoch.live_peak.value
-    return peak if is_known(peak) else epoch.value("run_allocated_peak")
-
-
-def energy_per(name: str, title: str, of: Callable[[EpochSummary], float]) -> Measure[EpochSummary]:
-    """A measure of joules for each step or sample."""
-    return Measure(name, title, of, small_joules, write_all=small_joules_each)
-
-
-def joules(value: float) -> str:
-    """An energy for people."""
-    return units.number(value, Unit.JOULES)
-
-
-def small_joules(value: float) -> str:
-    """The energy of a step or a sample: `51.1 J`."""
-    return f"{units.figures(value)} J" if is_known(value) else units.MISSING
-
-
-def small_joules_each(values: Sequence[float]) -> list[str]:
-    """Several of these with equal decimals: `51.0 J` beside `51.1 J`."""
-    texts = [units.figures(value) for value in values if is_known(value)]
-    if any("e" in text for text in texts):
-        return [small_joules(value) for value in values]
-    decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
-    return [f"{value:.{decimals}f} J" if math.isfinite(value) else small_joules(value) for value in values]
-
-
-STEPS_PER_SECOND: Measure[EpochSummary] = Measure(
-    "steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures, write_all=paces
-)
-OF_TIME_AND_MEMORY: tuple[Measure[EpochSummary], ...] = (
-    Measure(
-        "wait_share", "Wait for data", lambda epoch: epoch.wait_share,
-        lambda value: units.number(value, Unit.RATIO), in_points=True, write_all=shares,
-    ),
-    usage_measure("utilization_mean", Unit.RATIO),
-    usage_measure("idle_share", Unit.RATIO),
-    usage_measure("memory_used_peak", Unit.BYTES),
-    Measure(
-        "run_allocated_peak", TITLE["run_allocated_peak"], tensors_peak, lambda value: units.number(value, Unit.BYTES)
-    ),
-)  # fmt: skip
-"""Measures of an epoch and of a whole run alike: shares of the time, and peaks of memory."""
 
 
 class WholeRun:
@@ -252,36 +202,25 @@ class WholeRun:
         return self.between.value("energy") if self.between else NAN
 
 
-BETWEEN: tuple[Measure[WholeRun], ...] = (
-    Measure("between_seconds", "Between epochs, time", lambda run: run.between_seconds, units.span),
-    Measure(
-        "between_energy", "Between epochs, energy", lambda run: run.between_energy, joules, write_all=units.energies
-    ),
+def _value(key: str, stretch: EpochSummary) -> float:
+    """An exact value; of live tensors the framework's own peak, else what was read between steps."""
+    return number(key, stretch) if key == "framework_peak" else stretch.number(key)
+
+
+def _of_epoch(column: Column) -> Measure[EpochSummary]:
+    return Measure(column, lambda epoch: _value(column.key, epoch))
+
+
+def _of_run(column: Column) -> Measure[WholeRun]:
+    return Measure(column, lambda run: _value(column.key, run.total))
+
+
+MEASURES: tuple[Measure[EpochSummary], ...] = tuple(map(_of_epoch, shown(EPOCHS, View.COMPARE)))
+RUN_MEASURES: tuple[Measure[WholeRun], ...] = tuple(
+    Measure(column, attrgetter(column.key)) for column in shown(OF_RUNS, View.COMPARE)
 )
-CPU: tuple[Measure[WholeRun], ...] = (
-    Measure("cpu_seconds", "CPU time", lambda run: run.cpu_seconds, units.span),
-    Measure("package_energy", "CPU energy", lambda run: run.package_energy, joules, write_all=units.energies),
-)
-"""Of the processes of a run, and of the CPU packages of its machine while it ran."""
-
-
-_OF_TOTAL: tuple[Measure[EpochSummary], ...] = (
-    Measure("seconds", "Time", lambda total: total.seconds, units.span),
-    STEPS_PER_SECOND,
-    *OF_TIME_AND_MEMORY,
-    usage_measure("energy", Unit.JOULES, "GPU energy"),
-    energy_per("energy_per_step", "GPU energy per step", lambda total: total.energy_per_step),
-)
-
-
-def _of_run(measure: Measure[EpochSummary]) -> Measure[WholeRun]:
-    return Measure(
-        measure.name, measure.title, lambda run: measure.of(run.total), measure.write, in_points=measure.in_points,
-        write_all=measure.write_all,
-    )  # fmt: skip
-
-
-WHOLE: tuple[Measure[WholeRun], ...] = (*(_of_run(measure) for measure in _OF_TOTAL), *BETWEEN, *CPU)
+"""What lies between its epochs, the CPU time of its processes, and the energy of the CPU packages of its machine."""
+WHOLE: tuple[Measure[WholeRun], ...] = (*(_of_run(measure.column) for measure in MEASURES), *RUN_MEASURES)
 
 
 def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:

@@ -10,7 +10,6 @@ from importlib import import_module
 from time import gmtime, strftime
 
 from gpumon.common.errors import GpumonError, pip
-from gpumon.model.metrics import Unit
 
 BYTE_ORDER_MARK = "\ufeff"
 """In front of a file for spreadsheets: without it, Excel reads UTF-8 as something else."""
@@ -34,11 +33,6 @@ def csv_line(cells: Sequence[Cell]) -> str:
     """Return one line with its newline; None is an empty cell."""
     line: str = _WRITER.writerow([_harmless(cell) for cell in cells])  # that of our write
     return line
-
-
-def named(name: str, unit: Unit) -> str:
-    """A column's name with its unit at its end: `energy_joules`; `seconds` stays as it is."""
-    return name if name.endswith(unit.value) else f"{name}_{unit.value}"
 
 
 def utc(seconds: float) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpumon.diagnosis.past import epoch_findings
-from gpumon.model.metrics import Unit
-from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, named, utc
+from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
+from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, utc
 from gpumon.reports.run_export import LOGGED, reached
 from gpumon.reports.run_json import known
 from gpumon.storage.ledger.aggregate import epochs, step_summaries, whole
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.schema import STEP_ROWS, USAGE
+from gpumon.storage.ledger.schema import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 
@@ -23,38 +23,31 @@ class EpochField(NamedTuple):
     of: Callable[[EpochSummary], Cell]
 
 
-def _measured(name: str) -> Callable[[EpochSummary], Cell]:
-    return lambda epoch: known(epoch.value(name))
+_PEAK = BY_KEY["framework_peak"]
+"""It stands before what is measured on devices, as it always has."""
 
 
-def _derived(name: str) -> Callable[[EpochSummary], Cell]:
-    return lambda epoch: known(getattr(epoch, name))
+def _value(key: str) -> Callable[[EpochSummary], Cell]:
+    return lambda epoch: known(epoch.number(key))
 
 
-FIELDS: tuple[EpochField, ...] = (
-    EpochField("epoch", lambda epoch: epoch.epoch if epoch.ordinal >= 0 else None),
-    EpochField("begun_utc", lambda epoch: utc(epoch.begun)),
-    EpochField("ended_utc", lambda epoch: utc(epoch.ended)),
-    EpochField("begun_seconds", lambda epoch: known(epoch.begun)),
-    EpochField("ended_seconds", lambda epoch: known(epoch.ended)),
-    EpochField("seconds", _derived("seconds")),
-    EpochField("steps", lambda epoch: epoch.steps),
-    EpochField("steps_per_second", _derived("steps_per_second")),
-    EpochField("samples_per_second", _derived("samples_per_second")),
-    EpochField("wait_seconds", _derived("wait")),
-    EpochField(named("wait_share", Unit.RATIO), _derived("wait_share")),
-    EpochField("framework_peak_bytes", lambda epoch: known(epoch.live_peak.value)),
-    EpochField("framework_peak_reached", lambda epoch: reached(epoch.live_peak)),
-    *(
-        EpochField(named(column.name, column.unit), _measured(column.name))
-        for column in USAGE
-        if column.name != "seconds"
-    ),
-    EpochField(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
-    EpochField(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
-    EpochField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch))),
-    EpochField("first_step", lambda epoch: epoch.epoch if epoch.ordinal <= STEP_ROWS else None),
-)
+def _fields() -> Iterator[EpochField]:
+    yield EpochField("epoch", lambda epoch: epoch.epoch if epoch.ordinal >= 0 else None)
+    yield EpochField("begun_utc", lambda epoch: utc(epoch.begun))
+    yield EpochField("ended_utc", lambda epoch: utc(epoch.ended))
+    yield EpochField("begun_seconds", lambda epoch: known(epoch.begun))
+    yield EpochField("ended_seconds", lambda epoch: known(epoch.ended))
+    for column in shown(EPOCHS, View.CSV):
+        if column is not _PEAK:
+            yield EpochField(column.file_name, _value(column.key))
+        if column.key == "wait_share":
+            yield EpochField(_PEAK.file_name, _value(_PEAK.key))
+            yield EpochField("framework_peak_reached", lambda epoch: reached(epoch.live_peak))
+    yield EpochField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch)))
+    yield EpochField("first_step", lambda epoch: epoch.epoch if epoch.ordinal <= STEP_ROWS else None)
+
+
+FIELDS: tuple[EpochField, ...] = tuple(_fields())
 """Behind them come the metrics that were logged. A run without epochs has rows of its steps, and one of all of it."""
 
 

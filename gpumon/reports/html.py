@@ -20,16 +20,17 @@ from gpumon.common.config import Prices
 from gpumon.common.errors import MissingPackage
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
+from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import Mark
 from gpumon.model.metrics import Unit
-from gpumon.reports import run_notes, run_tables, run_text
+from gpumon.reports import epoch_text, run_notes, run_tables, run_text
 from gpumon.reports.figures.run import SHADES, Figure, dated, figure
 from gpumon.reports.figures.run_series import FineHistory, RunSeries, refined, run_series
 from gpumon.reports.run_tables import config_table, state
 from gpumon.reports.text_table import TextColumn
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record, RunTrace
-from gpumon.storage.ledger.schema import STEP_ROWS, USAGE
+from gpumon.storage.ledger.schema import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 PHASES_UP_TO = 500
@@ -38,7 +39,6 @@ _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.plain, (NAN, math.inf, -math.inf)))
 """Values that a diverged training logs."""
 _BAD = ' class="bad"'
-_HELP = {column.heading: column.help for column in USAGE}
 
 
 def page(
@@ -122,28 +122,29 @@ def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterato
 
 
 def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
-    values = {column.name: value for column, value in zip(USAGE, total.values, strict=True)}
+    def text(key: str) -> str:
+        return epoch_text.cell(BY_KEY[key], total, {}, is_narrow=False)
+
     ended = sorted(epoch.seconds for epoch in epochs if is_known(epoch.ended))
-    power = units.number(values["power_mean"], Unit.WATTS)
     gpus = max(1, len(record.devices))
     memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)
     cards = (
-        ("Time", units.duration(total.seconds), f"{units.figures(total.seconds * gpus / 3600)} GPU hours"),
+        ("seconds", text("seconds"), f"{units.figures(total.seconds * gpus / 3600)} GPU hours"),
         *_counted(record, ended, total),
-        ("Utilization", units.number(values["utilization_mean"], Unit.RATIO),
-         f"idle {units.number(values['idle_share'], Unit.RATIO)} of the time"),
-        ("Wait for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
-        ("Device memory, peak", units.number(values["memory_used_peak"], Unit.BYTES),
-         f"of {units.number(memory, Unit.BYTES)}; tensors {run_tables.live_peak(total)}"),
-        ("Energy", units.number(values["energy"], Unit.JOULES),
-         f"{units.figures(total.energy_per_step)} J per step, {power}" if total.steps else power),
+        ("utilization_mean", text("utilization_mean"), f"idle {text('idle_share')} of the time"),
+        ("wait_share", text("wait_share"), text("wait")),
+        ("memory_used_peak", text("memory_used_peak"),
+         f"of {units.number(memory, Unit.BYTES)}; tensors {text('framework_peak')}"),
+        ("energy", text("energy"),
+         f"{text('energy_per_step')} per step, {text('power_mean')}" if total.steps else text("power_mean")),
     )  # fmt: skip
     yield '<div class="sums">'
     for what, value, more in cards:
         if not any(letter.isdigit() for letter in value + more):
             continue  # nothing is known of it: the notes say why
+        title = BY_KEY[what].title if what in BY_KEY else what
         yield (
-            f'<div class="sum"><div class="what">{escape(what)}</div><div class="value">{escape(value)}</div>'
+            f'<div class="sum"><div class="what">{escape(title)}</div><div class="value">{escape(value)}</div>'
             f'<div class="more">{escape(more)}</div></div>'
         )
     yield "</div>"
@@ -155,7 +156,8 @@ def _counted(record: Record, ended: Sequence[float], total: EpochSummary) -> Ite
         middle = ended[len(ended) // 2] if ended else NAN
         yield "Epochs", str(len(ended)), f"{units.span(middle)} each (median)"
     elif total.steps is not None:
-        yield "Steps", units.count(total.steps), f"{units.figures(total.steps_per_second)} per second"
+        rate = epoch_text.cell(BY_KEY["steps_per_second"], total, {})
+        yield "steps", units.count(total.steps), f"{rate} per second"
 
 
 def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None) -> Iterator[str]:
@@ -209,9 +211,8 @@ def _table(
     kinds = ["" if columns[i].right else ' class="word"' for i in range(len(columns))]
     yield f'<section class="card"><h2>{title}</h2><div class="scroll"><table><thead><tr>'
     for i in kept:
-        text = _HELP.get(columns[i].heading, "")
-        tip = f' title="{escape(text)}"' if text else ""
-        yield f"<th{kinds[i]}{tip}>{escape(columns[i].heading)}</th>"
+        tip = f' title="{escape(columns[i].help)}"' if columns[i].help else ""
+        yield f"<th{kinds[i]}{tip}>{escape(columns[i].title or columns[i].heading)}</th>"
     yield "</tr></thead><tbody>"
     for place, row in enumerate(rows):
         kind = " class=phase" if row[0].startswith(" ") else ""

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import Measured, price_devices
+from gpumon.model.columns import USAGE
 from gpumon.reports import charges
-from gpumon.reports.csv import Cell, csv_line, named, parquet_bytes, utc
+from gpumon.reports.csv import Cell, csv_line, parquet_bytes, utc
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import (
@@ -32,7 +33,7 @@ from gpumon.storage.ledger.records import (
     StepRow,
     UsageRow,
 )
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 
 
 class ExportFormat(NamedTuple):
@@ -211,9 +212,9 @@ FIELDS: tuple[ExportField, ...] = (
         "Origin of utilization: driver, ticks, or empty where it is not known.",
     ),
     *(
-        ExportField(named(column.name, column.unit), _measured(i), column.help)
+        ExportField(column.file_name, _measured(i), column.help)
         for i, column in enumerate(USAGE)
-        if column.name != "seconds"
+        if column.key != "seconds"
     ),
     ExportField(
         "part",

@@ -1,6 +1,6 @@
 """Runs as JSON: `gpumon runs list --json` and `gpumon runs show --json`.
 
-Keys of what was measured are those of `schema.USAGE`; units are base units, times seconds since 1970;
+Keys of what was measured are those of `columns.USAGE`; units are base units, times seconds since 1970;
 null is "not known" and never 0.
 """
 
@@ -15,6 +15,7 @@ from gpumon.common.numbers import is_known, logged
 from gpumon.cost import NO_CHARGE, Charge, price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdict
+from gpumon.model.columns import EPOCHS, USAGE, Column, View, shown
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import RUN_FACTS, facts_to_json
@@ -23,7 +24,6 @@ from gpumon.reports.run_tables import about_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import between, outside_phases, step_summaries
 from gpumon.storage.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
-from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.summary import EpochSummary
 
 SCHEMA = 1
@@ -107,27 +107,31 @@ def epoch_of(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, A
 
 def total_of(total: EpochSummary) -> dict[str, Any]:
     """A whole run, from `aggregate.whole`."""
+    values = _values(total)
     return {
-        "steps": total.steps, "wait": known(total.wait), "wait_share": known(total.wait_share), **peak_of(total),
-        **usage_of(total), "seconds": known(total.seconds), "metrics": metrics_of(total.metrics),
-        "steps_per_second": known(total.steps_per_second), "energy_per_step": known(total.energy_per_step),
+        **{key: value for key, value in values.items() if key not in _NOT_OF_RUN},
+        "metrics": metrics_of(total.metrics),
+    }
+
+
+_NOT_OF_RUN = ("ranks", "samples_per_second", "energy_per_sample")
+"""Keys of an epoch that a whole run does not have."""
+_COLUMNS = shown(EPOCHS, View.JSON)
+
+
+def _values(stretch: EpochSummary) -> dict[str, Any]:
+    """The columns of a stretch, with how many ranks it has, and of what its peak and its utilization are."""
+    values = {column.key: known(stretch.number(column.key)) for column in _COLUMNS}
+    return {
+        "ranks": stretch.ranks, **values,
+        "framework_peak_reached": stretch.live_peak.reached if stretch.framework_peak > 0 else None,
+        "utilization_from": stretch.utilization_from or None,
     }  # fmt: skip
 
 
-def usage_of(stretch: EpochSummary) -> dict[str, Any]:
-    """Return the measured columns of a stretch."""
-    return {"utilization_from": stretch.utilization_from or None, **values_of(stretch.values)}
-
-
-def peak_of(stretch: EpochSummary) -> dict[str, Any]:
-    """The framework's own peak of live tensors: whether it was reached here, or it was no more than that."""
-    peak = stretch.live_peak
-    return {"framework_peak": known(peak.value), "framework_peak_reached": peak.reached if peak.value > 0 else None}
-
-
 def values_of(values: Sequence[float]) -> dict[str, float | None]:
-    """A row of `schema.USAGE` by name."""
-    return {column.name: known(value) for column, value in zip(USAGE, values, strict=True)}
+    """A row of `columns.USAGE` by name."""
+    return {column.key: known(value) for column, value in zip(USAGE, values, strict=True)}
 
 
 def mark_of(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
@@ -152,26 +156,12 @@ def known(value: float) -> float | None:
 def _stretch(epoch: EpochSummary) -> dict[str, Any]:
     return {
         "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": known(epoch.begun), "ended": known(epoch.ended),
-        **_counted(epoch), "metrics": metrics_of(epoch.metrics), **usage_of(epoch),
-        "seconds": known(epoch.seconds),
+        **_values(epoch), "metrics": metrics_of(epoch.metrics),
     }  # fmt: skip
 
 
 def _phase(phase: EpochSummary) -> dict[str, Any]:
-    return {
-        "phase": phase.phase, "times": phase.times, **_counted(phase), **usage_of(phase),
-        "seconds": known(phase.seconds),
-    }  # fmt: skip
-
-
-def _counted(stretch: EpochSummary) -> dict[str, Any]:
-    return {
-        "ranks": stretch.ranks, "steps": stretch.steps, "wait": known(stretch.wait),
-        "wait_share": known(stretch.wait_share), **peak_of(stretch),
-        "steps_per_second": known(stretch.steps_per_second), "energy_per_step": known(stretch.energy_per_step),
-        "samples_per_second": known(stretch.samples_per_second),
-        "energy_per_sample": known(stretch.energy_per_sample),
-    }  # fmt: skip
+    return {"phase": phase.phase, "times": phase.times, **_values(phase)}
 
 
 def rank_of(rank: RankRow) -> dict[str, Any]:
@@ -227,6 +217,15 @@ def _known(kind: str, help: str, **bounds: float) -> Schema:
     return {"type": [kind, "null"], "description": help, **bounds}
 
 
+def _schema(column: Column) -> Schema:
+    """The schema of a number; null where it is not known."""
+    if column.unit is Unit.COUNT:
+        return {**WHOLE, "title": column.title, "description": column.help}
+    bounds = {"minimum": 0} if column.unit is not Unit.CELSIUS else {}
+    unit = {"x-unit": column.unit.value} if column.unit else {}
+    return {"type": ["number", "null"], "title": column.title, **unit, **bounds, "description": column.help}
+
+
 COUNT: Schema = {"type": "integer", "minimum": 0}
 WHOLE: Schema = {"type": ["integer", "null"], "minimum": 0}
 TIME: Schema = {"type": ["number", "null"], "description": "seconds since 1970; null where it is not known"}
@@ -237,29 +236,15 @@ PARAMETERS: Schema = {
     "type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
 }  # fmt: skip
 
-_USAGE: Mapping[str, Schema] = {
-    "utilization_from": ref("text", "where utilization comes from"),
-    **{
-        column.name: {
-            "type": ["number", "null"], "x-unit": column.unit.value,
-            **({"minimum": 0} if column.unit is not Unit.CELSIUS else {}), "description": column.help,
-        }
-        for column in USAGE
-    },
-}  # fmt: skip
-_PEAK: Mapping[str, Schema] = {
-    "framework_peak": ref("amount", "bytes: the framework's own peak of live tensors"),
+_VALUES: Mapping[str, Schema] = {
+    "ranks": COUNT,
+    **{column.key: _schema(column) for column in _COLUMNS},
     "framework_peak_reached": {"type": ["boolean", "null"], "description": "whether it was reached in this stretch"},
-}
-_COUNTED: Mapping[str, Schema] = {
-    "ranks": COUNT, "steps": WHOLE,
-    "wait": ref("amount", "seconds waited for data"), "wait_share": ref("amount", "share of the time, 0 to 1"), **_PEAK,
-    "steps_per_second": ref("amount"), "energy_per_step": ref("amount", "joules"),
-    "samples_per_second": ref("amount"), "energy_per_sample": ref("amount", "joules"),
+    "utilization_from": ref("text", "where utilization comes from"),
 }  # fmt: skip
 _STRETCH: Mapping[str, Schema] = {
-    "ordinal": COUNT, "epoch": {"type": ["integer", "null"]}, "begun": TIME, "ended": TIME, **_COUNTED,
-    "metrics": LOGGED, **_USAGE,
+    "ordinal": COUNT, "epoch": {"type": ["integer", "null"]}, "begun": TIME, "ended": TIME, **_VALUES,
+    "metrics": LOGGED,
 }  # fmt: skip
 _RUN: Mapping[str, Schema] = {
     "id": RUN_ID, "name": {"type": "string"}, "user": ref("text"), "hostname": ref("text"), "framework": ref("text"),
@@ -287,14 +272,13 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
         "utilization_mean": ref("amount", "0 to 1"), "tags": TEXTS,
     }),
     "run_told": thing({**_RUN, **_ABOUT}),
-    "run_phase": thing({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_COUNTED, **_USAGE}),
+    "run_phase": thing({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_VALUES}),
     "run_total": thing({
-        "steps": WHOLE, "wait": ref("amount"), "wait_share": ref("amount"), **_PEAK, **_USAGE,
-        "metrics": LOGGED, "steps_per_second": ref("amount"), "energy_per_step": ref("amount"),
+        **{key: schema for key, schema in _VALUES.items() if key not in _NOT_OF_RUN}, "metrics": LOGGED,
         "phases": rows("run_phase"),
     }),
     "run_between": thing({
-        "phase": {"type": "null"}, "times": WHOLE, **_COUNTED, **_USAGE, "phases": rows("run_phase"),
+        "phase": {"type": "null"}, "times": WHOLE, **_VALUES, "phases": rows("run_phase"),
     }),
     "run_steps": thing({**_STRETCH, "epoch": {"type": "null"}, "first_step": COUNT}),
     "run_epoch": thing({**_STRETCH, "phases": rows("run_phase"), "verdict": ref("text")}),

@@ -10,11 +10,13 @@ from gpumon.common.numbers import is_known
 from gpumon.cost import price_run
 from gpumon.diagnosis.past import findings
 from gpumon.model import units
+from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.reports.charges import sentence
-from gpumon.reports.run_tables import HEADING, OPEN, live_peak
+from gpumon.reports.epoch_text import sign
+from gpumon.reports.run_tables import OPEN
 from gpumon.storage.ledger.combine import total_of
 from gpumon.storage.ledger.records import MarkRow, Record
 from gpumon.storage.ledger.summary import EpochSummary
@@ -36,11 +38,11 @@ def notes(
     yield from cpu_cost(record, total.seconds)
     if prices is not None and (cost := sentence(price_run(total, epochs, record.devices, prices), prices)):
         yield cost
-    peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
+    peaks = {sign("framework_peak", stretch) for stretch in (*epochs, total)}
     if AT_MOST in peaks:
         yield f"{AT_MOST} upper bound: the framework reached its peak earlier."
     read = [one for one in (*epochs, total) if not is_known(one.live_peak.value)]
-    if any(live_peak(one)[0] == AT_LEAST for one in read):
+    if any(is_known(one.value("run_allocated_peak")) for one in read):
         yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
     elif AT_LEAST in peaks:
         yield f"{AT_LEAST} lower bound: what has not ended may reach more."
@@ -93,7 +95,7 @@ def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
         "driver, ticks": "the driver's own samples, and from one sample per tick where it gave none",
     }.get(total.utilization_from)
     if origin:
-        return f"{HEADING['utilization_mean']} comes from {origin}."
+        return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."
     if total.value("sampled") > 0:
         return "The driver gave no utilization of this run's GPUs; of MIG instances it has none."
     return f"No GPU of this run was sampled{' yet' if going_on else ''}."

@@ -9,18 +9,18 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut
 from gpumon.cost import NO_CHARGE, Charge
-from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.model import units
+from gpumon.model.columns import EPOCHS, RANKS, USAGE, View, shown
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import Parameter
-from gpumon.model.units import AT_LEAST, AT_MOST
-from gpumon.reports import charges
-from gpumon.reports.text_table import TextColumn, distinct, draw
+from gpumon.model.units import AT_LEAST
+from gpumon.reports import charges, epoch_text
+from gpumon.reports.text_table import TextColumn, distinct, draw, text_column
 from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import totals
 from gpumon.storage.ledger.records import NoteRow, Particulars, RankRow, Record, RunRow, RunSummary, UsageRow
-from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10
@@ -166,43 +166,10 @@ _METRICS = 8
 TitledRow = tuple[str, EpochSummary]
 """The first cell of a row, and the stretch of time that it shows."""
 
-HEADING = {column.name: column.heading for column in USAGE}
-# Of each epoch what people look for first stays longest.
-EPOCH_COLUMNS = (
-    TextColumn("EPOCH", 100, right=False, most=24),
-    TextColumn("TIME", 99),
-    TextColumn("STEPS", 50),
-    TextColumn("STEPS/S", 80),
-    TextColumn("SAMPLES/S", 55),
-    TextColumn("WAIT", 70),
-    TextColumn(HEADING["utilization_mean"], 98),
-    TextColumn("P5–P95", 40),
-    TextColumn(HEADING["idle_share"], 75),
-    TextColumn(HEADING["run_allocated_peak"], 60),
-    TextColumn(HEADING["run_reserved_peak"], 45),
-    TextColumn(HEADING["run_used_peak"], 30),
-    TextColumn(HEADING["memory_used_peak"], 90),
-    TextColumn(HEADING["energy"], 85),
-    TextColumn("J/STEP", 35),
-    TextColumn("J/SAMPLE", 34),
-    TextColumn(HEADING["throttled_share"], 65),
-)
-_FIRST = {word: EPOCH_COLUMNS[0]._replace(heading=word) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
+_EPOCHS = shown(EPOCHS, View.COMMAND)
+_FIRST = {word: TextColumn(word, 100, right=False, most=24) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
 """The first column, by what the rows are of."""
-_RANKS = (
-    TextColumn("RANK", 100),
-    TextColumn("PID", 60),
-    TextColumn("GPU", 90, right=False),
-    TextColumn("STATE", 95, right=False),
-    TextColumn("STEPS", 50),
-    TextColumn("WAIT", 70),
-    TextColumn(HEADING["utilization_mean"], 85),
-    TextColumn(HEADING["run_allocated_peak"], 40),
-    TextColumn(HEADING["memory_used_peak"], 80),
-    TextColumn(HEADING["energy"], 75),
-    TextColumn("RETRIES", 30),
-    TextColumn("OOMS", 65),
-)
+_RANKS = tuple(map(text_column, shown(RANKS, View.COMMAND)))
 
 
 def epoch_table(
@@ -225,26 +192,23 @@ def epoch_table(
         named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
-    first_beside = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
+    beside = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
     rows_of = [stretch for _, stretch in named]
-    energies = energy_texts(rows_of[:first_beside], rows_of[first_beside:])
-    told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
+    most = epoch_text.largest(_EPOCHS, rows_of[:beside], rows_of[beside:])
+    logged_texts = [_logged(rows_of, name) for name in names]
     rows = [
-        _epoch_row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])
+        (
+            title,
+            *(epoch_text.cell(column, stretch, most) for column in _EPOCHS),
+            *priced(stretch),
+            *(texts[place] for texts in logged_texts),
+        )
         for place, (title, stretch) in enumerate(named)
     ]
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
-    return [_FIRST[_rows_of(epochs, outside)], *EPOCH_COLUMNS[1:], *costs, *logged], rows
-
-
-def energy_texts(made: Sequence[EpochSummary], beside: Sequence[EpochSummary]) -> list[str]:
-    """Energies of epochs or rows of steps, and of what stands beside them, in one unit; `≥` where a part is known."""
-    stretches = [*made, *beside]
-    joules = [one.value("energy_least" if one.lacks_energy else "energy") for one in stretches]
-    texts = units.energies_beside(joules[: len(made)], joules[len(made) :])
-    return [f"{AT_LEAST}{text}" if one.lacks_energy else text for one, text in zip(stretches, texts, strict=True)]
+    return [_FIRST[_rows_of(epochs, outside)], *map(text_column, _EPOCHS), *costs, *logged], rows
 
 
 def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> str:
@@ -279,65 +243,31 @@ def _titled(phase: EpochSummary) -> TitledRow:
 
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
     """The columns and rows of the table of ranks."""
-    return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
+    values = [_rank_values(record, rank) for rank in record.ranks]
+    energies = units.energies([of["energy"] for of in values])
+    return _RANKS, [_rank(*row) for row in zip(record.ranks, values, energies, strict=True)]
 
 
-def live_peak(stretch: EpochSummary) -> str:
-    """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`; no exact one of what has not ended."""
-    peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
-    if not is_known(peak.value):
-        return units.limited(read, Unit.BYTES, AT_LEAST)
-    return units.limited(peak.value, Unit.BYTES, _so_far(stretch) if peak.reached else AT_MOST)
-
-
-def used_peak(stretch: EpochSummary) -> str:
-    """The most memory in use on a device: `31.0 GiB`, or `≥31.0 GiB` where it goes on, or was sampled in part."""
-    sign = AT_LEAST if is_partly_sampled(stretch) else _so_far(stretch)
-    return units.limited(stretch.value("memory_used_peak"), Unit.BYTES, sign)
-
-
-def _so_far(stretch: EpochSummary) -> str:
-    """The sign of a peak that may still rise."""
-    return AT_LEAST if stretch.is_open else ""
-
-
-def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
+def _logged(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     """Return the values that were logged by a name, with equal decimals; empty where none was."""
     texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
-def _epoch_row(title: str, stretch: EpochSummary, energy: str, further: Sequence[str]) -> tuple[str, ...]:
-    values = dict(zip(HEADING, stretch.values, strict=True))
-    low, high = values["utilization_p5"], values["utilization_p95"]
-    return (
-        title, units.span(stretch.seconds), units.count(stretch.steps), units.figures(stretch.steps_per_second),
-        units.figures(stretch.samples_per_second),
-        units.percent(stretch.wait_share),
-        units.about(units.percent(values["utilization_mean"]), is_final=not stretch.is_settling),
-        f"{units.percent(low)[:-1]}–{units.percent(high)}" if is_known(low) and is_known(high) else units.MISSING,
-        units.about(units.percent(values["idle_share"]), is_final=not stretch.is_settling),
-        live_peak(stretch),
-        *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used")),
-        used_peak(stretch),
-        energy, units.figures(stretch.energy_per_step),
-        units.figures(stretch.energy_per_sample),
-        units.percent(values["throttled_share"]),
-        *further,
-    )  # fmt: skip
-
-
-def _rank(record: Record, place: int) -> tuple[str, ...]:
-    rank = record.ranks[place]
+def _rank_values(record: Record, rank: RankRow) -> Mapping[str, float]:
+    """What was measured of a rank, by the keys of `columns.USAGE`."""
     own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
     whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
-    values = dict(zip(HEADING, totals(whole or own), strict=True))
+    return dict(zip((column.key for column in USAGE), totals(whole or own), strict=True))
+
+
+def _rank(rank: RankRow, values: Mapping[str, float], energy: str) -> tuple[str, ...]:
     return (
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
         rank.state.name.lower(), units.count(rank.steps or None), units.span(rank.wait),
         units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
-        units.limited(values["memory_used_peak"], Unit.BYTES, _of_rank(rank)),
-        units.number(values["energy"], Unit.JOULES), units.whole(rank.retries), units.whole(rank.ooms),
+        units.limited(values["memory_used_peak"], Unit.BYTES, _of_rank(rank)), energy,
+        units.whole(rank.retries), units.whole(rank.ooms),
     )  # fmt: skip
 
 

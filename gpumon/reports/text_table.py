@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.text import cut, text_width
 from gpumon.model import units
+from gpumon.model.columns import Column
 
 GAP = "  "
 
@@ -25,6 +26,14 @@ class TextColumn(NamedTuple):
     """The narrowest it gets before a column is dropped; 0 for never narrower."""
     shorten: Callable[[str, int], str] = cut
     """Gives a text in at most so many cells."""
+    title: str = ""
+    """Heading where there is more room; `heading` where it is empty."""
+    help: str = ""
+
+
+def text_column(column: Column, most: int = 0, least: int = 0) -> TextColumn:
+    """A column of `model.columns` in a table of text."""
+    return TextColumn(column.heading, column.keep, column.is_number, most, least, title=column.title, help=column.help)
 
 
 def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:

@@ -137,7 +137,7 @@ def test_a_run_whose_epochs_nobody_saw_is_named_without_a_number_of_them(env: di
 def test_runs_are_compared(env: dict[str, str], filled: Book) -> None:
     done = gpumon("runs", "compare", "resnet50-1", "resnet50-7", "vit", env=env)
     assert done.returncode == 0
-    assert "Epoch time" in done.stdout
+    assert "\nTime " in done.stdout
     assert "Caution: different numbers of GPUs: A 1, B 1, C 2" in done.stdout
     found = json.loads(gpumon("runs", "compare", "resnet50-1", "resnet50-7", "--json", env=env).stdout)
     assert found["measures"][0]["name"] == "seconds"

@@ -517,17 +517,21 @@ def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
     assert "Epochs" not in "\n".join(play(FakeFeed(), (120, 40)))
 
 
-def test_what_a_ledger_tells_of_epochs_comes_before_what_frames_told() -> None:
-    line = EpochLine("e3", 95.0, 0.147, 2.94, 0.14, 0.88, 0.04, "64 Wh", ("1.018", "1.106"), False)
+def test_a_row_of_an_epoch_has_the_columns_of_which_some_row_knows_something() -> None:
+    values = {
+        "seconds": 95.0, "steps_per_second": 2.94, "wait_share": 0.14, "utilization_mean": 0.88, "idle_share": 0.04,
+        "energy": 3600.0 * 64, "memory_used_peak": NAN,
+    }  # fmt: skip
+    line = EpochLine("e3", values, 0.147, ("1.018", "1.106"))
     columns = epoch_lines.columns([line], ("loss", "val"))
     assert [column.title for column in columns] == [
-        "epoch", "took", "change", "steps/s", "wait", "util", "idle", "energy", "loss", "val",
+        "epoch", "time", "change", "steps/s", "wait", "util", "idle", "energy", "loss", "val",
     ]  # fmt: skip
-    told = [part[0] for part in epoch_lines.texts(line, columns, 2)]
-    assert told == ["e3", "1:35", "+15 %", "2.94", "14%", "88%", "4%", "64 Wh", "1.018", "1.106"]
-    unknown = EpochLine("e4", 1.0, NAN, NAN, NAN, NAN, NAN, "", (), True)
+    told = [part[0] for part in epoch_lines.texts(line, columns, epoch_lines.largest([line]))]
+    assert told == ["e3", "1:35", "+15 %", "2.94", "14%", "88%", "4%", "64.0 Wh", "1.018", "1.106"]
+    unknown = EpochLine("e4", {"seconds": 1.0}, goes_on=True)
     shown = epoch_lines.columns([unknown], ("loss",))
-    assert [part[0] for part in epoch_lines.texts(unknown, shown, 2)] == ["e4 ▸", "1.0 s", "–", "–"]
+    assert [part[0] for part in epoch_lines.texts(unknown, shown, {})] == ["e4 ▸", "1.0 s", "–", "–"]
 
 
 def test_rows_of_own_processes_stand_out_with_their_scripts_and_others_have_a_name_only() -> None:
@@ -670,10 +674,15 @@ def test_a_loss_of_any_size_fits_into_its_column() -> None:
 
 
 def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
-    line = EpochLine("e3", 95.0, 0.147, 2.94, 0.14, 0.88, 0.04, "", (), False)
-    now, before = _ToldEpoch(line, 3245.0, {"loss": 1.12, "acc": 0.6964}), _ToldEpoch(line, 9000.0, {"loss": 1.129})
-    assert [one.energy for one in _in_columns([now, before], ())] == ["0.90 Wh", "2.50 Wh"]
-    assert [one.energy for one in _in_columns([now], ())] == ["3,245 J"]
+    now = _ToldEpoch(EpochLine("e3", {"energy": 3245.0}), {"loss": 1.12, "acc": 0.6964})
+    before = _ToldEpoch(EpochLine("e2", {"energy": 9000.0}), {"loss": 1.129})
+
+    def energies(*lines: EpochLine) -> list[str]:
+        columns = epoch_lines.columns(lines, ())
+        return [epoch_lines.texts(line, columns, epoch_lines.largest(lines))[-1][0] for line in lines]
+
+    assert energies(now.line, before.line) == ["0.90 Wh", "2.50 Wh"]
+    assert energies(now.line) == ["3,245 J"]
     assert [one.logged for one in _in_columns([now, before], ("loss", "acc"))] == [["1.120", "0.6964"], ["1.129", ""]]
 
 

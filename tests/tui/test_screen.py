@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from math import nan
 from typing import Any
 
 import pytest
@@ -346,10 +345,10 @@ def test_on_a_narrow_screen_the_state_of_each_gpu_has_room() -> None:
 
 
 def test_an_epoch_of_a_part_of_a_second_did_not_take_nothing() -> None:
-    line = EpochLine("e3", 0.25, nan, nan, nan, nan, nan, "", (), False)
+    line = EpochLine("e3", {"seconds": 0.25})
     columns = epoch_lines.columns([line], ())
-    told = dict(zip((column.title for column in columns), epoch_lines.texts(line, columns, 2), strict=True))
-    assert told["took"][0] == "250 ms"
+    told = dict(zip((column.title for column in columns), epoch_lines.texts(line, columns, {}), strict=True))
+    assert told["time"][0] == "250 ms"
 
 
 def test_help_opens_and_any_key_closes_it() -> None:

@@ -30,7 +30,7 @@ def test_a_comparison_begins_with_the_parameters_that_differ(tmp_path: Path) -> 
     two = Particulars({"lr": 0.01, "batch": 32.0, "amp": 1}, {"commit": "b" * 40, "torch": "2.9"})
     found = records(tmp_path, one, two)
     said = text(found)
-    table = said[said.index("CONFIG") : said.index("Epoch time")].splitlines()
+    table = said[said.index("CONFIG") : said.index("\nTime")].splitlines()
     assert [line.split() for line in table[1:5]] == [
         ["lr", "0.1", "0.01"], ["amp", "true", "1"], ["own", "1", "–"], ["commit", "a" * 10, "b" * 10],
     ]  # fmt: skip

@@ -18,11 +18,11 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, ledger_path, ledger_paths, places
+from gpumon.model.columns import USAGE
 from gpumon.model.frame import RunState
 from gpumon.reports.figures.run_series import thinned
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.tables import LEDGER_FILE, TABLES, VERSION
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder
 from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, Store, write
@@ -99,7 +99,7 @@ def test_a_new_ledger_has_every_measured_column_and_takes_a_row_of_them(
     tmp_path: Path, connection: sqlite3.Connection
 ) -> None:
     usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "driver"}
-    measured = {column.name: 1.0 + place for place, column in enumerate(USAGE)}
+    measured = {column.key: 1.0 + place for place, column in enumerate(USAGE)}
     assert not write(connection, batch(*run_rows("r"), epoch_row("tag.r"), LedgerRow("usage", usage | measured)))
     connection.close()
     with Ledger(str(tmp_path / "state" / "ledger.sqlite")) as ledger:

@@ -15,7 +15,17 @@ from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
 from gpumon.model import units
 from gpumon.model.frame import RunState
-from gpumon.reports import compare, epoch_export, html, run_export, run_json, run_notes, run_tables, run_text
+from gpumon.reports import (
+    compare,
+    epoch_export,
+    epoch_text,
+    html,
+    run_export,
+    run_json,
+    run_notes,
+    run_tables,
+    run_text,
+)
 from gpumon.reports.figures.run import figure
 from gpumon.reports.figures.run_series import run_series
 from gpumon.reports.text_table import distinct
@@ -211,8 +221,8 @@ def test_steps_and_their_rate_are_those_of_training(book: Book) -> None:
     book.epoch(key, 0, seconds=10.0, steps=100, trained=5.0)
     book.usage(key, 0, book.device(key), **measured(energy=500.0))
     epoch, whole = cells_of(record_of(book))
-    assert (epoch["STEPS"], epoch["STEPS/S"], epoch["J/STEP"]) == ("100", "20", "5")
-    assert (whole["STEPS"], whole["STEPS/S"]) == ("100", "20"), "not diluted by what was no training"
+    assert (epoch["STEPS"], epoch["STEPS/S"], epoch["ENERGY/STEP"]) == ("100", "20.00", "5.00 J")
+    assert (whole["STEPS"], whole["STEPS/S"]) == ("100", "20.00"), "not diluted by what was no training"
 
 
 def test_the_rate_of_a_run_counts_the_time_of_epochs_that_tell_no_training_apart(book: Book) -> None:
@@ -222,7 +232,7 @@ def test_the_rate_of_a_run_counts_the_time_of_epochs_that_tell_no_training_apart
     book.epoch(key, 1, seconds=20.0, steps=100, trained=10.0)
     book.epoch(key, 2, seconds=50.0, steps=0)  # a validation of its own
     *rates, whole = [row["STEPS/S"] for row in cells_of(record_of(book))]
-    assert (rates[:2], whole) == (["10", "10"], "10")
+    assert (rates[:2], whole) == (["10.00", "10.00"], "10.00")
 
 
 def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
@@ -351,8 +361,8 @@ def test_a_peak_of_what_goes_on_is_a_lower_bound_and_the_notes_say_so(book: Book
     record = record_of(book)
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, NOW)
-    assert [run_tables.live_peak(one) for one in (*epochs, total)] == ["5.0 GiB", "≥5.0 GiB", "≥5.0 GiB"]
-    assert [run_tables.used_peak(one) for one in (*epochs, total)] == ["42.0 GiB", "≥42.0 GiB", "≥42.0 GiB"]
+    for key, peak in (("framework_peak", "5.0 GiB"), ("memory_used_peak", "42.0 GiB")):
+        assert [epoch_text.peak(key, one) for one in (*epochs, total)] == [peak, f"≥{peak}", f"≥{peak}"]
     said = " ".join(run_notes.notes(record, epochs, total))
     assert "≥ lower bound: what has not ended may reach more." in said
     assert "read between steps" not in said
@@ -367,7 +377,8 @@ def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(
     epochs = aggregate.epochs(record)
     judged = [verdict(one, running=False) for one in epochs]
     assert [one and one.text for one in judged] == ["fine", "3% sampled", "not sampled", "10% sampled"]
-    assert [run_tables.used_peak(one) for one in epochs] == ["42.0 GiB", "≥42.0 GiB", units.MISSING, "≥42.0 GiB"]
+    peaks = [epoch_text.peak("memory_used_peak", one) for one in epochs]
+    assert peaks == ["42.0 GiB", "≥42.0 GiB", units.MISSING, "≥42.0 GiB"]
     book.db.execute("UPDATE epoch SET wait = 0.6 * seconds WHERE ordinal = 1")
     told = verdict(aggregate.epochs(record_of(book))[1], running=False)
     assert told is not None

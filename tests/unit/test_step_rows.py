@@ -269,7 +269,7 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     page = html.page(record, [], NOW)
     assert "291–300" in page
     assert "<h2>Steps</h2>" in page
-    assert '<div class="what">Steps</div><div class="value">300</div><div class="more">5 per second</div>' in page
+    assert '<div class="what">Steps</div><div class="value">300</div><div class="more">5.00 per second</div>' in page
     assert ">Epochs<" not in page, "it has none, and not 0 of them"
 
 

@@ -94,7 +94,7 @@ def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_
         done = subprocess.run(
             [node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True
         )
-        assert json.loads(done.stdout) == units.energies_beside(rows, sums)
+        assert json.loads(done.stdout) == [units.energy_beside(value, max(rows)) for value in (*rows, *sums)]
 
 
 def test_what_is_missing_is_the_same_dash(node: str) -> None:

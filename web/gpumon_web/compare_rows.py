@@ -9,7 +9,7 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, letters, verdict
-from gpumon.reports.compare_measures import BETWEEN, CPU, ConfigComparison, ConfigDifference
+from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference
 from gpumon.reports.run_json import known
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon_web.page import Cells, Rows
@@ -91,7 +91,7 @@ def _shown(compared: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
     by_epochs = all(compared.epochs)
     if by_epochs:
         yield from ((one, False) for one in compared.lines)
-    yield from ((one, True) for one in compared.whole if not by_epochs or one.measure in (*BETWEEN, *CPU))
+    yield from ((one, True) for one in compared.whole if not by_epochs or one.measure in RUN_MEASURES)
 
 
 def saved(compared: Comparison) -> list[Cells]:

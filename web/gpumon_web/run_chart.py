@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
 from gpumon.diagnosis.past import Verdicts, verdicts_of
+from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME
 from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_course
@@ -20,7 +21,6 @@ from gpumon.reports.figures.run_series import RunSeries, diverged_points
 from gpumon.storage.history.query import MOST
 from gpumon.storage.ledger.long_run import LongRun
 from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
-from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts import (
     METRICS,

@@ -8,14 +8,13 @@ from typing import Any
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.past import FINE
 from gpumon.model import units
+from gpumon.model.columns import BY_KEY
 from gpumon.model.metrics import Unit
-from gpumon.storage.ledger.records import USAGE_INDEX
-from gpumon.storage.ledger.schema import USAGE
 from gpumon_web.charts import METRICS, left_out
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, energy, going_on, line, run_state, share, tag, text
 
-TENSORS, DEVICE = (USAGE[USAGE_INDEX[name]].title for name in ("run_allocated_peak", "memory_used_peak"))
+TENSORS, DEVICE = (BY_KEY[key].title for key in ("framework_peak", "memory_used_peak"))
 """Headings of the peaks of live tensors, and of all memory of a device."""
 LOGGED = 4
 """Logged metrics that have a column, of those in the newest epochs."""

@@ -22,19 +22,20 @@ from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import ledger_path, ledger_paths, places
 from gpumon.common.text import clean, cut
+from gpumon.model.columns import USAGE
 from gpumon.model.run import Parameter
 from gpumon.storage.ledger import aggregate, dataframe
 from gpumon.storage.ledger.aggregate import between, step_summaries
 from gpumon.storage.ledger.dataframe import RowTable
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.storage.ledger.records import NoteRow, Particulars, Record, RunSummary
-from gpumon.storage.ledger.schema import USAGE, WHOLE_RUN
+from gpumon.storage.ledger.schema import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.sqlite.read import explain_absence
 
 _WIDE = 40
 _OF_WHOLE = ("steps", "steps_per_second", "samples_per_second", "wait", "wait_share", "energy_per_step")
-_USAGE = tuple(column.name for column in USAGE if column.name != "seconds")
+_USAGE = tuple(column.key for column in USAGE if column.key != "seconds")
 
 
 @dataclass(frozen=True)

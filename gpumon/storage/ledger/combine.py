@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, itemgetter
 
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.columns import USAGE, OverDevices, OverTime
 from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, UsageRow
-from gpumon.storage.ledger.schema import USAGE, WHOLE_RUN, OverDevices, OverTime
+from gpumon.storage.ledger.schema import WHOLE_RUN
 
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
@@ -143,7 +144,7 @@ def _combined_each(devices: Sequence[Sequence[Values]], *, same_device: bool = F
             columns.append(_OVER_DEVICES[OverDevices.HIGHEST](cells))
         else:
             combined = _OVER_DEVICES[column.over_devices](cells)
-            if column.name in _OF_ALL and not same_device and not _all_known(cells):
+            if column.key in _OF_ALL and not same_device and not _all_known(cells):
                 whole = map(_is_whole, zip(*cells, strict=True))
                 combined = [value if known else NAN for value, known in zip(combined, whole, strict=True)]
             columns.append(combined)

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar, overload
 from gpumon.common.errors import MissingPackage
 from gpumon.common.numbers import is_known
 from gpumon.model import units
+from gpumon.model.columns import EPOCHS
 from gpumon.model.metrics import Unit
-from gpumon.storage.ledger.schema import USAGE
 
 T = TypeVar("T")
 HIDDEN: Mapping[str, bool] = {"hidden": True}
@@ -26,9 +26,7 @@ _COLUMNS_SHOWN = 40
 _TIMES = frozenset(("begun", "ended", "started", "time"))
 _PREFIXES = {"metrics": "logged.", "usage": ""}
 """Before the names of a mapping: none hides a column of ours."""
-_UNITS = {column.name: column.unit for column in USAGE} | {
-    "seconds": Unit.SECONDS, "wait": Unit.SECONDS, "wait_share": Unit.RATIO, "utilization": Unit.RATIO,
-}  # fmt: skip
+_UNITS = {column.key: column.unit for column in EPOCHS if column.unit is not None} | {"utilization": Unit.RATIO}
 _STYLE = "text-align: left"
 
 
@@ -143,7 +141,7 @@ def _text(name: str, cell: Any) -> str:
     if isinstance(cell, float) and name in _TIMES:
         return units.moment(cell)
     if isinstance(cell, float):
-        return units.number(cell, _UNITS[name]) if name in _UNITS else units.figures(cell)
+        return units.in_column(cell, _UNITS[name]) if name in _UNITS else units.figures(cell)
     return str(cell)
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
 from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.common.text import clean
+from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.run import facts_from_row
 from gpumon.storage.history.downsample import Envelope
@@ -31,7 +32,7 @@ from gpumon.storage.ledger.records import (
     StepRow,
     UsageRow,
 )
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
@@ -167,7 +168,7 @@ def usage_rows(table: ResultColumns) -> list[UsageRow]:
         phase=table.text("phase"),
         uuid=table.text("uuid"),
         utilization_from=table.text("utilization_from"),
-        values=list(zip(*(table.real(column.name) for column in USAGE), strict=True)),
+        values=list(zip(*(table.real(column.key) for column in USAGE), strict=True)),
         energy_from=table.real("energy_from"),
         energy_to=table.real("energy_to"),
     )

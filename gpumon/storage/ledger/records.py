@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.columns import USAGE
 from gpumon.model.frame import EVALUATION, Mark, RunState
 from gpumon.model.run import Parameter, RunFacts
 from gpumon.storage.history.downsample import Envelope
-from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH
+from gpumon.storage.ledger.schema import WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 
 AWAITED = 30 * SECOND
@@ -54,7 +55,7 @@ def _of_rank(state: str | None) -> SettledEpochs:
         return SettledEpochs(begun=0)  # none, or damaged: it is unknown
 
 
-USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
+USAGE_INDEX: dict[str, int] = {column.key: i for i, column in enumerate(USAGE)}
 """Place of a column in a row's list of values."""
 UNSEEN = 60.0
 """Seconds without a sign of a daemon after which a run is no longer said to run: it writes every ten or so."""
@@ -326,7 +327,7 @@ class UsageRow(NamedTuple):
     utilization_from: str
     """`driver`, `ticks`, or empty where nothing was sampled."""
     values: Sequence[float]
-    """In the order of `schema.USAGE`."""
+    """In the order of `columns.USAGE`."""
     energy_from: float = NAN
     """The driver's counter of energy at its begin and..."""
     energy_to: float = NAN

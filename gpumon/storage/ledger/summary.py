@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.thresholds import PACE_FROM
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.columns import EPOCHS
 from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, EpochRow, LivePeak, PhaseRow, Record
 
 
@@ -31,7 +32,7 @@ class EpochSummary(NamedTuple):
     ranks: int
     utilization_from: str
     values: Sequence[float] = UNMEASURED
-    """In the order of `schema.USAGE`, joined over devices."""
+    """In the order of `columns.USAGE`, joined over devices."""
     batch: float = NAN
     """Samples of a step, of all ranks together."""
     trained: float = NAN
@@ -48,8 +49,15 @@ class EpochSummary(NamedTuple):
     """Whether the ledger changes it no more, as far as that is known: the driver's samples come seconds late."""
 
     def value(self, column: str) -> float:
-        """The value of a column of `schema.USAGE`, by its name."""
+        """The value of a column of `columns.USAGE`, by its name."""
         return self.values[USAGE_INDEX[column]]
+
+    def number(self, column: str) -> float:
+        """The value of a column of `columns.EPOCHS`, by its key: the training's own, else what was measured."""
+        if column not in OWN_COLUMNS:
+            return self.value(column)
+        value: float | None = getattr(self, column)
+        return NAN if value is None else value
 
     @property
     def lacks_energy(self) -> bool:
@@ -88,6 +96,10 @@ class EpochSummary(NamedTuple):
         return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
 
     @property
+    def framework_peak(self) -> float:
+        return self.live_peak.value
+
+    @property
     def energy_per_step(self) -> float:
         return self.value("energy") / self.steps if self.steps else NAN
 
@@ -98,6 +110,10 @@ class EpochSummary(NamedTuple):
     @property
     def energy_per_sample(self) -> float:
         return self.energy_per_step / self.batch if self.batch > 0 else NAN
+
+
+OWN_COLUMNS = frozenset(column.key for column in EPOCHS if hasattr(EpochSummary, column.key))
+"""Columns whose values are those of the training, or follow from them."""
 
 
 class EpochSums(NamedTuple):

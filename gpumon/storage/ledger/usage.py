@@ -14,8 +14,8 @@ from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.rapl import PackageReading
+from gpumon.model.columns import USAGE, MeasuredBy
 from gpumon.model.metrics import GPU_INDEX, IDLE
-from gpumon.storage.ledger.schema import USAGE, MeasuredBy
 
 PACKAGE_COVERED = 0.9
 """Energy is reported where so much of the time lies between two readings; their mean power stands for the rest.
@@ -84,9 +84,9 @@ BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
-_MEANS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.MEAN}
-_PEAKS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.PEAK}
-_FIRSTS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.FIRST}
+_MEANS = {column.key: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.MEAN}
+_PEAKS = {column.key: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.PEAK}
+_FIRSTS = {column.key: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.FIRST}
 COUNTERS = tuple(
     GPU_INDEX[f"gpu.{metric}"]
     for metric in (

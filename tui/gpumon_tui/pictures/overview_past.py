@@ -26,10 +26,11 @@ from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import epoch_lines
 from gpumon_tui.renderables.epoch_lines import EpochLine
 from gpumon_tui.renderables.event_rows import EventRow
-from gpumon_tui.renderables.lean_section import LeanColumn, LeanPlace, fitting, headings, put_row
+from gpumon_tui.renderables.lean_section import LeanPlace, fitting, headings, put_row
 from gpumon_tui.renderables.overview_rows import loss_name
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.run_opened import by_ticks
+from gpumon_tui.renderables.table import TableColumn
 from gpumon_tui.renderables.text_width import Line, fit, safe
 from gpumon_tui.told_events import EventTables
 from gpumon_tui.view import View
@@ -44,18 +45,18 @@ AWAITED = 16
 NAME_CELLS = 28
 """Cells of the name of their run, at most."""
 METRICS = ("gpu.utilization", "gpu.power")
+_OF_LEDGER = ("wait_share", "idle_share")
+"""Columns of an epoch that goes on of which a ledger knows more than frames."""
 EVENT_COLUMNS = (
-    LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
-    LeanColumn("GPU", 8, keep=7), LeanColumn("", 0, keep=6), LeanColumn("took", 15, right=True, keep=5),
+    TableColumn("", 1, keep=8), TableColumn("when", 8, keep=9), TableColumn("what", 19, keep=10),
+    TableColumn("GPU", 8, keep=7), TableColumn("", 0, keep=6, least=10), TableColumn("took", 15, right=True, keep=5),
 )  # fmt: skip
 
 
 class _ToldEpoch(NamedTuple):
-    """An epoch, wherever it is known from, before its numbers are texts: these depend on the rows around it."""
+    """An epoch, wherever it is known from, before what it logged is text: that depends on the rows around it."""
 
     line: EpochLine
-    """Without its energy and what was logged."""
-    joules: float
     metrics: Mapping[str, float]
 
 
@@ -78,13 +79,13 @@ class EpochPicture(SectionPicture):
         """Rows that are made: those on screen, and as many above and below for equal units and decimals."""
         self._name = ""
         self._metrics: Sequence[str] = ()
-        self._columns: tuple[LeanColumn, ...] = ()
-        self._decimals = 0
+        self._columns: tuple[TableColumn, ...] = ()
+        self._largest: Mapping[str, float] = {}
         self._shown: tuple[Frame | None, str, bool] = None, "", True
         self._kept_shown: OpenRun | None = None
         self._awaited: tuple[str, int] = "", -1
         """The run and the epoch that has ended in frames, and not yet in the ledger."""
-        self._read: Memo[tuple[EpochLine, float]] = Memo()
+        self._read: Memo[EpochLine] = Memo()
 
     def many(self) -> int:
         """Return how many epochs there are to show."""
@@ -134,13 +135,13 @@ class EpochPicture(SectionPicture):
             self._lines = dict(zip(places, lines, strict=True))
             self._read.keep({line.title for line in lines})
         self._columns = epoch_lines.columns(list(self._lines.values()), self._metrics)
-        self._decimals = units.pace_decimals(one.pace for one in self._lines.values())
+        self._largest = epoch_lines.largest(self._lines.values())
 
     def row(self, place: int) -> Placed:
         if place not in self._lines:  # rows have gone below those that were on screen
             self._lines[place] = _in_columns([self._told(place)], self._metrics)[0]
         row = Placed()
-        put_row(row, self._places, epoch_lines.texts(self._lines[place], self._columns, self._decimals))
+        put_row(row, self._places, epoch_lines.texts(self._lines[place], self._columns, self._largest))
         return row
 
     def heading(self) -> Placed | None:
@@ -183,15 +184,16 @@ class EpochPicture(SectionPicture):
         kept = self._kept_shown
         if kept is not None and place >= self._live_count:
             row = kept.rows[self._kept_count - 1 - (place - self._live_count)]
-            return _ToldEpoch(epoch_lines.of_ledger(row), row.of.value("energy"), row.of.metrics)
+            return _ToldEpoch(epoch_lines.of_ledger(row), row.of.metrics)
         told = self._live(place)
         if kept is None:
             return told
-        line = told.line._replace(is_settling=not told.line.goes_on)
+        line = told.line if told.line.goes_on else told.line._replace(signs={"utilization_mean": units.ABOUT})
         if line.goes_on and line.title == kept.rows[-1].title:
             # What a run waits and is idle its ledger knows best, and the opened run says.
-            ledger = epoch_lines.of_ledger(kept.rows[-1])
-            line = line._replace(wait=ledger.wait if is_known(ledger.wait) else line.wait, idle=ledger.idle)
+            ledger = epoch_lines.of_ledger(kept.rows[-1]).values
+            best = {key: ledger[key] for key in _OF_LEDGER if is_known(ledger[key]) or key not in line.values}
+            line = line._replace(values={**line.values, **best})
         return told._replace(line=line)
 
     def _await_end(self, ranks: Ranks) -> None:
@@ -212,9 +214,10 @@ class EpochPicture(SectionPicture):
         before, one = self._stretch(place)
         when = one.end if one.finished else view.now // READ_EVERY
         shows = ranks.first.key, when, view.filling, ranks.gpus
-        line, joules = self._read.get(f"e{one.epoch}", shows, partial(self._line, ranks, one, before))
-        took = line.took if one.finished else one.end - one.begin
-        return _ToldEpoch(line._replace(took=took), joules, view.logged.values(ranks.first.id, one.epoch))
+        line = self._read.get(f"e{one.epoch}", shows, partial(self._line, ranks, one, before))
+        seconds = line.values["seconds"] if one.finished else one.end - one.begin
+        line = line._replace(values={**line.values, "seconds": seconds})
+        return _ToldEpoch(line, view.logged.values(ranks.first.id, one.epoch))
 
     def _stretch(self, place: int) -> tuple[EpochSpan | None, EpochSpan]:
         """An epoch of frames, and the one before it if that is known; places count from the newest."""
@@ -224,8 +227,8 @@ class EpochPicture(SectionPicture):
         *before, one = epochs.epoch_spans(key, self.view.now, slice(max(0, at - 1), at + 1))
         return (before[0] if before else None), one
 
-    def _line(self, ranks: Ranks, one: EpochSpan, before: EpochSpan | None) -> tuple[EpochLine, float]:
-        """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""
+    def _line(self, ranks: Ranks, one: EpochSpan, before: EpochSpan | None) -> EpochLine:
+        """A row that says nothing of what was logged yet."""
         view, seconds = self.view, one.end - one.begin
         is_on = ranks.state is RunState.RUNNING
         change = NAN
@@ -240,24 +243,21 @@ class EpochPicture(SectionPicture):
             power = sum(watts) if watts else NAN
         pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end, is_open=not one.finished)
         goes_on = not one.finished and is_on
-        wait = view.epochs.data_wait_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
-        line = EpochLine(f"e{one.epoch}", seconds, change, pace, wait, utilization, NAN, "", (), goes_on)
-        return line, power * seconds
+        wait = view.epochs.waited_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
+        values = {
+            "seconds": seconds, "steps_per_second": pace, "wait_share": wait, "utilization_mean": utilization,
+            "energy": power * seconds,
+        }  # fmt: skip
+        return EpochLine(f"e{one.epoch}", values, change, goes_on=goes_on)
 
 
 def _in_columns(told: Sequence[_ToldEpoch], names: Sequence[str]) -> list[EpochLine]:
-    """Rows with their energy in one unit, and with the values of each of the metrics `names` in equal decimals."""
-    energies = units.energies([one.joules for one in told])
+    """Rows with the values of each of the metrics `names` in equal decimals."""
     columns = []
     for name in names:
         texts = iter(units.plains([one.metrics[name] for one in told if name in one.metrics]))
         columns.append([next(texts) if name in one.metrics else "" for one in told])
-    return [
-        one.line._replace(
-            energy=energies[place] if is_known(one.joules) else "", logged=[column[place] for column in columns]
-        )
-        for place, one in enumerate(told)
-    ]
+    return [one.line._replace(logged=[column[place] for column in columns]) for place, one in enumerate(told)]
 
 
 class EventPicture(SectionPicture):

@@ -2,99 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
+from gpumon.model.columns import BY_KEY
+from gpumon.reports import epoch_text
 from gpumon.reports.run_tables import OPEN
 from gpumon_tui import theme
-from gpumon_tui.renderables.lean_section import LeanColumn, Told
+from gpumon_tui.renderables.lean_section import Told
+from gpumon_tui.renderables.table import TableColumn, table_column
 from gpumon_tui.renderables.text_width import Line, safe, width
+from gpumon_tui.run_reading.rows import COLUMNS
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import StretchRow
 
 GOES_ON = " ▸"
-TITLES = ("epoch", "took", "change", "steps/s", "wait", "util", "idle", "energy")
-"""Headings of all columns but those of metrics."""
+_EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
+_ALWAYS = ("seconds", "utilization_mean")
+"""Columns that stay where no row knows anything for them."""
 
 
 class EpochLine(NamedTuple):
-    """An epoch as a row tells of it; NaN and empty texts stand for what is not known."""
+    """An epoch as a row tells of it."""
 
     title: str
     """`e6`."""
-    took: float
-    """Seconds."""
-    change: float
-    """Against the epoch before, as a share of it."""
-    pace: float
-    """Steps per second of training."""
-    wait: float
-    """Share of the time waited for data."""
-    utilization: float
-    idle: float
-    energy: str
-    logged: Sequence[str]
-    """Values of the metrics that have columns."""
-    goes_on: bool
-    is_settling: bool = False
-    """Whether it has ended, and what was measured in it may still change."""
+    values: Mapping[str, float]
+    """By the keys of columns; one that is unknown is not there, or NaN."""
+    change: float = NAN
+    """Of its time against the epoch before, as a share of it."""
+    logged: Sequence[str] = ()
+    """Values of the metrics that have columns; empty where none was logged."""
+    goes_on: bool = False
+    signs: Mapping[str, str] = {}
+    """What stands before numbers that are bounds, or that may still change."""
 
 
-def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[LeanColumn, ...]:
+def largest(lines: Iterable[EpochLine]) -> Mapping[str, float]:
+    """The largest number of each column; one that is unknown in all of them has none."""
+    found: dict[str, float] = {}
+    for line in lines:
+        for key, value in line.values.items():
+            if is_known(value):
+                found[key] = max(value, found.get(key, value))
+    return found
+
+
+def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableColumn, ...]:
     """Return the columns of which some row knows something, with those of at most two `metrics` by their names."""
-    known = {
-        "change": any(is_known(one.change) for one in lines), "steps/s": any(is_known(one.pace) for one in lines),
-        "wait": any(is_known(one.wait) for one in lines), "idle": any(is_known(one.idle) for one in lines),
-        "energy": any(one.energy for one in lines),
-    }  # fmt: skip
-    found = (
-        LeanColumn("epoch", 8, right=True, keep=20),
-        LeanColumn("took", 7, right=True, keep=19),
-        LeanColumn("change", 7, right=True, keep=9),
-        LeanColumn("steps/s", 7, right=True, keep=12),
-        LeanColumn("wait", 4, right=True, keep=11),
-        LeanColumn("util", 5, right=True, keep=18),
-        LeanColumn("idle", 5, right=True, keep=8),
-        LeanColumn("energy", 9, right=True, keep=10),
+    known = largest(lines).keys() | _ALWAYS
+    first, *others = (table_column(column) for column in COLUMNS if column.key in known)
+    return (
+        table_column(_EPOCH, 8)._replace(right=True),
+        first,
+        *((table_column(_CHANGE, 7),) if any(is_known(line.change) for line in lines) else ()),
+        *others,
         *(
-            LeanColumn(name, 8, right=True, keep=17 - place, wish=min(width(name), 20))
+            TableColumn(name, 8, right=True, keep=97 - place, wish=min(width(name), 20))
             for place, name in enumerate(map(safe, metrics[:2]))
         ),
     )
-    return tuple(column for column in found if known.get(column.title, True))
 
 
-def texts(one: EpochLine, of: Sequence[LeanColumn], decimals: int) -> list[Told | Line]:
-    """Return the texts of a row for the columns `of` a table; `decimals` are those of its steps per second."""
-    style = theme.STRONG if one.goes_on else theme.PLAIN
+def texts(line: EpochLine, of: Sequence[TableColumn], largest: Mapping[str, float]) -> list[Told | Line]:
+    """Return the texts of a row for the columns `of` a table, by the `largest` number of each."""
+    style = theme.STRONG if line.goes_on else theme.PLAIN
 
     def known(text: str, style: Style = theme.PLAIN) -> Told:
         return (units.MISSING, theme.FAINT) if text in ("", units.MISSING) else (text, style)
 
-    all_texts: tuple[Told, ...] = (
-        (one.title + (GOES_ON if one.goes_on else ""), theme.RUN),
-        (units.span(one.took), style),
-        (units.change_of_value(one.change) if is_known(one.change) else "", theme.DIM),
-        known(units.pace(one.pace, decimals)),
-        known(units.percent(one.wait)),
-        known(units.about(units.percent(one.utilization), is_final=not one.is_settling)),
-        known(units.about(units.percent(one.idle), is_final=not one.is_settling)),
-        known(one.energy),
-    )
-    by_title = dict(zip(TITLES, all_texts, strict=True))
-    logged = iter([known(text, style) for text in one.logged[:2]])
-    return [by_title[one.title] if one.title in by_title else next(logged, known("")) for one in of]
+    by_title = {
+        _EPOCH.short: (line.title + (GOES_ON if line.goes_on else ""), theme.RUN),
+        _CHANGE.short: (units.change_of_value(line.change) if is_known(line.change) else "", theme.DIM),
+    }
+    for column in COLUMNS:
+        value = line.values.get(column.key, NAN)
+        text = column.write(value, largest.get(column.key, value), is_narrow=True)
+        sign = line.signs.get(column.key, "") if text != units.MISSING else ""
+        by_title[column.short] = known(sign + text, style if column.key == "seconds" else theme.PLAIN)
+    logged = iter([known(text, style) for text in line.logged[:2]])
+    return [by_title[column.title] if column.title in by_title else next(logged, known("")) for column in of]
 
 
-def of_ledger(one: StretchRow) -> EpochLine:
+def of_ledger(row: StretchRow) -> EpochLine:
     """Return a row of an opened run."""
-    of, title = one.of, one.title + (OPEN if one.goes_on and not one.is_running else "")
     return EpochLine(
-        title, of.seconds, one.took_change, of.steps_per_second, of.wait_share, of.value("utilization_mean"),
-        of.value("idle_share"), one.energy, one.logged, one.is_running, of.is_settling,
-    )  # fmt: skip
+        row.title + (OPEN if row.goes_on and not row.is_running else ""),
+        {column.key: epoch_text.number(column.key, row.of) for column in COLUMNS},
+        row.took_change,
+        row.logged,
+        row.is_running,
+        {column.key: epoch_text.sign(column.key, row.of) for column in COLUMNS},
+    )

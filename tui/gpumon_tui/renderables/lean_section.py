@@ -11,27 +11,12 @@ from rich.style import Style
 
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.table import TableColumn
 from gpumon_tui.renderables.text_width import Line, cut, fit, length
 
 NAME = palette.ink("strong", bold=True)
 WIDE = 100
 """Cells of a page from which its margins are two cells."""
-FLEXIBLE = 10
-"""Fewest cells of a column that takes what is left."""
-
-
-class LeanColumn(NamedTuple):
-    """A column of a section; `cells` of 0 takes what room is left."""
-
-    title: str
-    cells: int
-    right: bool = False
-    keep: int = 0
-    """The larger, the longer it stays when there is no room."""
-    wish: int = 0
-    """Cells that it takes where others leave them; those that one of 0 leaves to others with a wish."""
-    least: int = FLEXIBLE
-    """Fewest cells of one of 0: others leave for these."""
 
 
 class LeanPlace(NamedTuple):
@@ -40,7 +25,7 @@ class LeanPlace(NamedTuple):
     at: int
     """Its place among all."""
     begin: int
-    column: LeanColumn
+    column: TableColumn
 
 
 def margin(page: int) -> int:
@@ -66,7 +51,7 @@ def section_head(name: str, detail: Line, more: Line, cells: int, left: int) -> 
 
 @lru_cache(maxsize=64)
 def fitting(
-    columns: tuple[LeanColumn, ...], begin: int, end: int, empty: frozenset[str] = frozenset()
+    columns: tuple[TableColumn, ...], begin: int, end: int, empty: frozenset[str] = frozenset()
 ) -> tuple[LeanPlace, ...]:
     """Return the columns that have room from cell `begin` to `end`, two cells apart.
 

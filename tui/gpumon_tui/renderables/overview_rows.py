@@ -18,8 +18,9 @@ from gpumon.model.process import Process
 from gpumon_tui import palette, theme
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables import process_columns
-from gpumon_tui.renderables.lean_section import LeanColumn, Told
+from gpumon_tui.renderables.lean_section import Told
 from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.table import TableColumn
 from gpumon_tui.renderables.text_width import SENTENCE, Line, fit, safe, width
 
 LEAST_SUBJECT, _SUBJECT = 14, 20
@@ -36,17 +37,17 @@ _NAME = 32
 LOSS = 7
 """Cells of the column of losses."""
 RUN_COLUMNS = (
-    LeanColumn("run", 15, keep=12, wish=_NAME),
-    LeanColumn("user", 8, keep=5),
-    LeanColumn("GPUs", 6, keep=7),
-    LeanColumn("", 0, keep=4, wish=20),
-    LeanColumn("epoch", 11, right=True, keep=11),
-    LeanColumn("phase", 8, keep=3),
-    LeanColumn("steps/s", 7, right=True, keep=8),
-    LeanColumn("loss", LOSS, right=True, keep=9),
-    LeanColumn("change", 7, right=True, keep=6),
-    LeanColumn("left", 11, right=True, keep=10),
-    LeanColumn("ends", 5, right=True, keep=2),
+    TableColumn("run", 15, keep=12, wish=_NAME),
+    TableColumn("user", 8, keep=5),
+    TableColumn("GPUs", 6, keep=7),
+    TableColumn("", 0, keep=4, wish=20, least=10),
+    TableColumn("epoch", 11, right=True, keep=11),
+    TableColumn("phase", 8, keep=3),
+    TableColumn("steps/s", 7, right=True, keep=8),
+    TableColumn("loss", LOSS, right=True, keep=9),
+    TableColumn("change", 7, right=True, keep=6),
+    TableColumn("left", 11, right=True, keep=10),
+    TableColumn("ends", 5, right=True, keep=2),
 )
 EPOCH_CELLS = next(column.cells for column in RUN_COLUMNS if column.title == "epoch")
 NARROW_RUN_COLUMNS = tuple(
@@ -59,10 +60,10 @@ _KEPT = (9, 10, 8, 7, 6, 3, 1, 2, 0, 11)
 _RUN_CELLS, _PROGRAM, _WISHES = 14, 12, {"run": _NAME, "program": 24}
 
 
-def _lean(name: str, keep: int) -> LeanColumn:
+def _lean(name: str, keep: int) -> TableColumn:
     of = process_columns.BY_NAME[name]
     cells = _RUN_CELLS if name == "run" else max(of.cells, len(of.title)) if of.right else of.cells
-    return LeanColumn(of.title, cells, of.right, keep, wish=_WISHES.get(name, 0), least=_PROGRAM)
+    return TableColumn(of.title, cells, of.right, keep, wish=_WISHES.get(name, 0), least=_PROGRAM)
 
 
 PROCESS_COLUMNS = tuple(_lean(name, keep) for name, keep in zip(PROCESS_NAMES, _KEPT, strict=True))

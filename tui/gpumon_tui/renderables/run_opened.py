@@ -12,14 +12,17 @@ from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled, sampled_text
 from gpumon.model import units
+from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import TRAINING
-from gpumon.reports.run_tables import OPEN, used_peak
+from gpumon.reports import epoch_text
+from gpumon.reports.run_tables import OPEN
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.attention import in_few_lines
 from gpumon_tui.renderables.run_list import SEVERE, UNSEEN
 from gpumon_tui.renderables.section import margin
-from gpumon_tui.renderables.table import Cell, Row, TableColumn
+from gpumon_tui.renderables.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, length, safe, width
+from gpumon_tui.run_reading.rows import COLUMNS
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import OpenRun, StretchRow
@@ -39,6 +42,7 @@ _PHASES = {
     "validate": palette.tinted("power", 0.42), "evaluate": palette.tinted("power", 0.42),
     "test": palette.tinted("power", 0.42), "checkpoint": palette.tinted("temp", 0.42),
 }  # fmt: skip
+_EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 INPUT_BOUND = "input_bound"
 _GOES_ON = " ▸"
 _WIDE, _HALF_WIDE, _NARROW = 130, 76, 10
@@ -53,23 +57,20 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
         TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
         for place, text in enumerate(map(safe, run.metrics))
     ]
-    changes = [TableColumn("change", 7, right=True, keep=52)] if metrics else []
+    changes = [TableColumn(_CHANGE.short, 7, right=True, keep=52)] if metrics else []
+    first, *others = map(table_column, COLUMNS)
+    title = table_column(_EPOCH, titles)._replace(right=True)
     return (
-        TableColumn("steps" if run.is_by_steps else "epoch", titles, right=True, keep=100),
-        TableColumn("took", 8, right=True, keep=99),
-        TableColumn("change", 7, right=True, keep=70),
-        TableColumn("time spent", BAR, keep=66),
-        TableColumn("steps/s", 7, right=True, keep=60),
-        TableColumn("wait", 4, right=True, keep=85),
-        TableColumn("util", 5, right=True, keep=98),
-        TableColumn("idle", 5, right=True, keep=65),
-        TableColumn("mem max", 8 + run.totals.is_part, right=True, keep=55),  # "≥" before a peak that is in part
-        TableColumn("energy", 9, right=True, keep=75),
+        title._replace(title="steps") if run.is_by_steps else title,
+        first,
+        table_column(_CHANGE, 7),
+        table_column(BY_KEY["phases"], BAR),
+        *others,
         *(metrics[:1] and [metrics[0]._replace(keep=90)]),
         *changes,
         *metrics[1:],
         *(TableColumn(title, COST, right=True, keep=74 - place) for place, title in enumerate(run.costs)),
-        TableColumn("verdict", 14, keep=80),
+        table_column(BY_KEY["verdict"], 14),
     )
 
 
@@ -78,8 +79,8 @@ class RowScale(NamedTuple):
 
     longest: float
     """Seconds of a full bar."""
-    decimals: int
-    """Of steps per second."""
+    largest: Mapping[str, float]
+    """The largest number of each column, by its key."""
     empty: frozenset[int]
     """Places of columns for which no row has anything."""
 
@@ -87,16 +88,15 @@ class RowScale(NamedTuple):
 def scale_of(run: OpenRun) -> RowScale:
     """Return what the rows of a run have in common."""
     totals = run.totals
-    empty = {place for place, title in _MEASURED.items() if title not in totals.measured}
+    others = enumerate(COLUMNS[1:], CHANGE + 2)
+    empty = {place for place, column in others if column.key not in totals.largest}
     if len(run.rows) < 2:
-        empty |= {CHANGE, max(_MEASURED) + 2} if run.metrics else {CHANGE}
-    return RowScale(totals.longest, units.pace_decimals([totals.fastest]), frozenset(empty))
+        empty |= {CHANGE, len(COLUMNS) + CHANGE + 2} if run.metrics else {CHANGE}
+    return RowScale(totals.longest, totals.largest, frozenset(empty))
 
 
 CHANGE = 2
-"""Place of the change against the epoch before."""
-_MEASURED: Mapping[int, str] = {4: "steps/s", 5: "wait", 6: "util", 7: "idle", 8: "mem max", 9: "energy"}
-"""Columns that may be empty in every row, by place; behind them stand a metric and its change."""
+"""Place of the change against the epoch before; then come the bar, the other columns, a metric and its change."""
 
 
 def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
@@ -114,21 +114,20 @@ def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
     severity = judged.severity if judged is not None else None
     is_slow = judged is not None and judged.kind == INPUT_BOUND
     idle = judged is not None and judged.kind == "mostly_idle"
+    styles = {
+        "seconds": style, "utilization_mean": style, "energy": style,
+        "wait_share": theme.WARN if is_slow else theme.DIM, "idle_share": theme.WARN if idle else theme.DIM,
+    }  # fmt: skip
+    first, *others = (
+        Cell(epoch_text.cell(column, of, scale.largest), styles.get(column.key, theme.DIM)) for column in COLUMNS
+    )
     logged = [Cell(text, style) for text in one.logged]
     return (
         Cell(one.title + sign, theme.RUN),
-        Cell(units.span(of.seconds), style),
+        first,
         Cell(_change(one.took_change), theme.DIM),
         Cell("", parts=went(one, scale.longest, BAR)),
-        Cell(_known(units.pace(of.steps_per_second, scale.decimals)), theme.DIM),
-        Cell(units.percent(of.wait_share), theme.WARN if is_slow else theme.DIM),
-        Cell(units.about(units.percent(of.value("utilization_mean")), is_final=not of.is_settling), style),
-        Cell(
-            units.about(units.percent(of.value("idle_share")), is_final=not of.is_settling),
-            theme.WARN if idle else theme.DIM,
-        ),
-        Cell(used_peak(of), theme.DIM),
-        Cell(one.energy, style),
+        *others,
         *logged[:1],
         *([Cell(_change_of_value(one.logged_change), theme.DIM)] if logged else []),
         *logged[1:],
@@ -141,18 +140,14 @@ def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) 
     """The whole run, or what lies between its epochs, in a row below them, of a table of so many cells."""
     of = one.of
     style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
+    first, *others = (Cell(epoch_text.cell(column, of, scale.largest), style) for column in COLUMNS)
     logged = [Cell(text, style) for text in one.logged]
     return (
         Cell(safe(_title(one.title, cells)).strip(), style),
-        Cell(units.span(of.seconds), style),
+        first,
         Cell(""),
         Cell("", parts=[] if is_whole else went(one, scale.longest, BAR)) if one.parts else Cell(""),
-        Cell(_known(units.pace(of.steps_per_second, scale.decimals)), style),
-        Cell(units.percent(of.wait_share), style),
-        Cell(units.percent(of.value("utilization_mean")), style),
-        Cell(units.percent(of.value("idle_share")), style),
-        Cell(used_peak(of), style),
-        Cell(one.energy, style),
+        *others,
         *logged[:1],
         *([Cell("")] if logged else []),
         *logged[1:],
@@ -217,7 +212,8 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
     for value, what in (
         (state, ""), (units.span(run.seconds), ""), (seen, ""), (_epochs(run), ""),
-        (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " peak"),
+        (epoch_text.cell(BY_KEY["energy"], whole.of, run.totals.largest), ""), (by_ticks(run), ""),
+        (epoch_text.peak("memory_used_peak", whole.of), " peak"),
     ):  # fmt: skip
         fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
         if value and value != units.MISSING and fits:
@@ -266,7 +262,3 @@ def _change(share: float) -> str:
 
 def _change_of_value(share: float) -> str:
     return units.change_of_value(share) if is_known(share) else ""
-
-
-def _known(text: str) -> str:
-    return text if text else units.MISSING

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.reports import compare
-from gpumon.reports.compare_measures import BETWEEN, CPU, ConfigComparison, ConfigDifference, config_differences
+from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference, config_differences
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import Record
@@ -22,7 +22,7 @@ def compared(baseline: Record, other: Record) -> ComparedRuns:
     found, config = compare.compare(records), config_differences(records)
     by_epochs = all(found.epochs)
     singles = found.whole if not by_epochs else [
-        line for line in found.whole if line.measure in (*BETWEEN, *CPU)
+        line for line in found.whole if line.measure in RUN_MEASURES
     ]  # fmt: skip
     epochs = [aggregate.epochs(record) for record in records]
     metric = first_metric({name: 0.0 for name in names(epochs[0]) if name in names(epochs[1])})
@@ -74,7 +74,7 @@ def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
         name=line.measure.name,
         title=line.measure.title,
         values=(baseline, own),
-        difference=line.measure.write(abs(found.value)),
+        difference=line.measure.column.write(abs(found.value)),
         verdict=verdict,
         briefs=compare.briefly(verdict),
         share=found.value if line.measure.in_points or not found.value else found.share,

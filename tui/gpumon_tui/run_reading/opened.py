@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import Charge, price_run, price_summary
-from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
+from gpumon.diagnosis.past import findings, verdict
 from gpumon.model.frame import RunState
+from gpumon.reports import epoch_text
 from gpumon.reports.charges import cells, columns, sentence
-from gpumon.reports.run_tables import about_lines, energy_texts, live_peak, outside_rows, state
+from gpumon.reports.run_tables import about_lines, outside_rows, state
 from gpumon.reports.run_text import gpus
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import entered, outside_phases, step_summaries, steps_text
@@ -21,7 +22,7 @@ from gpumon.storage.ledger.records import DeviceRow, PhaseRow, Record
 from gpumon.storage.ledger.schema import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
 from gpumon_tui.run_reading.logged import column, finite_range, names
-from gpumon_tui.run_reading.rows import EpochTotals, OpenRun, StretchRow, StretchRows
+from gpumon_tui.run_reading.rows import COLUMNS, EpochTotals, OpenRun, StretchRow, StretchRows
 
 
 def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
@@ -35,13 +36,12 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     outside = [row for row in outside_rows(record, epochs, total, phases=True) if row[1].ordinal > STEP_ROWS]
     beside = [*outside, ("all", total)]
     metrics = names([*made, total])
-    in_one_unit = energy_texts(made, [row for _, row in beside])
     logged = {name: column([*made, *(row for _, row in beside)], name) for name in metrics}
     parts = _parts(record.phases) if not is_by_steps else {}
 
     def row(place: int, title: str, of: EpochSummary, before: EpochSummary | None, judged: bool) -> StretchRow:
         return StretchRow(
-            title=title, of=of, took_change=_change(of, before), energy=in_one_unit[place], peak=live_peak(of),
+            title=title, of=of, took_change=_change(of, before),
             parts=list(parts.get(of.ordinal, _NO_PARTS).items()),
             logged=[logged[name][place] for name in metrics],
             logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
@@ -70,28 +70,16 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     )  # fmt: skip
 
 
-_MEASURED: Mapping[str, Callable[[EpochSummary], float]] = {
-    "steps/s": lambda of: of.steps_per_second, "wait": lambda of: of.wait_share,
-    "util": lambda of: of.value("utilization_mean"), "idle": lambda of: of.value("idle_share"),
-    "mem max": lambda of: of.value("memory_used_peak"), "energy": lambda of: of.value("energy"),
-}  # fmt: skip
-"""The values of columns that may be empty in every row."""
-
-
 def _totals(
     record: Record, made: Sequence[EpochSummary], beside: Sequence[EpochSummary], metrics: Sequence[str]
 ) -> EpochTotals:
-    every = [*made, *beside]
-    paces = [pace for of in every if isfinite(pace := of.steps_per_second)]
     metric = next((name for name in metrics if any(name in of.metrics for of in made)), "")
     logged = [of.metrics.get(metric, NAN) for of in made] if metric else []
     mean = [of.value("utilization_mean") for of in made]
     low, high = ([_either(of.value(name), of.value("utilization_mean")) for of in made] for name in _PERCENTILES)
     return EpochTotals(
         longest=max((of.seconds for of in made if is_known(of.seconds)), default=0.0),
-        fastest=max(paces, default=0.0),
-        measured=frozenset(title for title, value in _MEASURED.items() if any(is_known(value(of)) for of in every)),
-        is_part=any(is_partly_sampled(of) or of.is_open for of in (*made, beside[-1])),
+        largest=epoch_text.largest(COLUMNS, made, beside),
         ended=sum(is_known(of.ended) for of in made),
         done=epochs_done(record, made) if are_epochs_known(record, made) else None,
         numbers=[of.epoch for of in made],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.columns import EPOCHS, View, shown
 from gpumon.model.frame import RunState
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from gpumon.diagnosis.past import Verdict
     from gpumon.storage.ledger.records import Record
     from gpumon.storage.ledger.summary import EpochSummary
+
+COLUMNS = shown(EPOCHS, View.TERMINAL)
+"""Columns of tables of epochs."""
 
 
 class ListedRun(NamedTuple):
@@ -77,9 +81,6 @@ class StretchRow(NamedTuple):
     """Against the stretch before, as a share of it; NaN where one of them is not over."""
     parts: Sequence[tuple[str, float]]
     """Phases with their seconds."""
-    peak: str
-    """The most in live tensors, as `gpumon runs show` has it."""
-    energy: str
     logged: Sequence[str]
     """The values of `OpenRun.metrics`; empty where none was logged."""
     logged_change: float
@@ -128,12 +129,8 @@ class EpochTotals(NamedTuple):
 
     longest: float
     """Seconds of the longest row."""
-    fastest: float
-    """The largest number of steps per second, also of the rows below the table."""
-    measured: frozenset[str]
-    """Titles of columns for which some row has a value."""
-    is_part: bool
-    """Whether some memory peak may be only a lower bound."""
+    largest: Mapping[str, float]
+    """The largest number of each column, by its key; one that is unknown in every row has none."""
     ended: int
     """Rows that have ended."""
     done: int | None

@@ -1,0 +1,284 @@
+"""The one table of columns of rows: epochs, runs, ranks, processes, GPUs and users.
+
+Text tables, CSV, JSON and its schema, reports, the terminal and the browser view, comparisons and `docs/columns.md`
+derive from it; nothing else names a title, a unit or the rule by which a column combines devices and epochs.
+
+Values are in base units, as those of `metrics`. A missing value is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, Flag, auto
+
+from gpumon.common.numbers import NAN
+from gpumon.model import units
+from gpumon.model.metrics import IDLE, Unit
+
+
+class View(Flag):
+    """Where a column is shown."""
+
+    COMMAND = auto()
+    """Text tables of commands, and reports."""
+    TERMINAL = auto()
+    """`gpumon tui`."""
+    BROWSER = auto()
+    """`gpumon web`."""
+    COMPARE = auto()
+    """Comparisons of runs, in every view."""
+    CSV = auto()
+    JSON = auto()
+    TABLES = COMMAND | TERMINAL | BROWSER
+    FILES = CSV | JSON
+    ALL = TABLES | COMPARE | FILES
+
+
+class OverDevices(Enum):
+    """Rule by which several devices become one number."""
+
+    SUM = "sum"
+    """Unknown where one is; ranks on one device count it once."""
+    MEAN = "mean"
+    HIGHEST = "highest"
+    LOWEST = "lowest"
+    NONE = "none"
+    """It is not measured on devices."""
+
+
+class OverTime(Enum):
+    """Rule by which stretches behind each other become one number."""
+
+    SUM = "sum"
+    """Unknown where one is."""
+    MEAN = "mean"
+    """Weighed by the time sampled."""
+    HIGHEST = "highest"
+    FIRST = "first"
+    UNKNOWN = "unknown"
+    """It does not follow from its parts, as a percentile."""
+
+
+class MeasuredBy(Enum):
+    """Rule by which samples of a metric become one number."""
+
+    MEAN = "mean"
+    """Weighed by how long each value held."""
+    PEAK = "peak"
+    FIRST = "first"
+    OWN = "own"
+    """By code of its own in `storage.ledger.usage`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table of rows."""
+
+    key: str
+    """Its name in JSON and in files, and the attribute of the row that has its value."""
+    title: str
+    """Heading in the browser, in comparisons and in the documentation."""
+    short: str
+    """Heading in terminals; commands write it in capitals."""
+    unit: Unit | None
+    """None for text."""
+    help: str
+    keep: int = 0
+    """The larger, the longer a table keeps the column where there is little room."""
+    views: View = View.ALL
+    better: int = 0
+    """1 where more is better, -1 where less is, 0 where neither can be said."""
+    is_fine: bool = False
+    """Whether values are small parts of a whole, which are written with three digits."""
+    over_devices: OverDevices = OverDevices.NONE
+    over_time: OverTime = OverTime.UNKNOWN
+    measured_by: MeasuredBy = MeasuredBy.OWN
+    of: str = ""
+    """The metric of the device that it is measured from, such as `gpu.power`."""
+    across: str = ""
+    """For the documentation: how ranks or devices combine, where no rule says it."""
+
+    @property
+    def heading(self) -> str:
+        """Heading in text tables of commands."""
+        return self.short.upper()
+
+    @property
+    def file_name(self) -> str:
+        """Name in CSV and Parquet, which ends with the unit: `energy_joules`; `seconds` and counts stay as they are."""
+        unit = "" if self.unit in (None, Unit.COUNT) else self.unit.value
+        return self.key if self.key.endswith(unit) else f"{self.key}_{unit}"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether cells stand at the right."""
+        return self.unit is not None
+
+    def write(self, value: float, largest: float = NAN, *, is_narrow: bool = False) -> str:
+        """A value as people read it, in the unit and with the decimals that suit the `largest` one of its column."""
+        if self.unit is None:
+            raise TypeError(f"{self.key} is text")
+        return units.in_column(value, self.unit, largest, is_fine=self.is_fine, is_narrow=is_narrow)
+
+
+def _mean(key: str, title: str, short: str, unit: Unit, help: str, of: str, views: View = View.FILES) -> Column:
+    return Column(
+        key, title, short, unit, help, views=views,
+        over_devices=OverDevices.MEAN, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of=of,
+    )  # fmt: skip
+
+
+def _peak(
+    key: str, title: str, short: str, unit: Unit, help: str, of: str, keep: int = 0, views: View = View.FILES
+) -> Column:
+    return Column(
+        key, title, short, unit, help, keep, views,
+        over_devices=OverDevices.HIGHEST, over_time=OverTime.HIGHEST, measured_by=MeasuredBy.PEAK, of=of,
+    )  # fmt: skip
+
+
+def _own(
+    key: str, title: str, short: str, unit: Unit, help: str, keep: int = 0, views: View = View.FILES, better: int = 0,
+    over_devices: OverDevices = OverDevices.MEAN, over_time: OverTime = OverTime.MEAN,
+) -> Column:  # fmt: skip
+    return Column(key, title, short, unit, help, keep, views, better, over_devices=over_devices, over_time=over_time)
+
+
+_DETAIL = View.FILES | View.COMMAND
+_OPENED = View.FILES | View.COMMAND | View.TERMINAL
+# key, title, short title, unit, help, importance; then the rules, or the metric that it is measured from
+EPOCHS: tuple[Column, ...] = (
+    _own("seconds", "Time", "time", Unit.SECONDS, "Duration, by the training's own boundaries.", 99, View.ALL, -1,
+         over_devices=OverDevices.HIGHEST, over_time=OverTime.SUM),
+    Column("steps", "Steps", "steps", Unit.COUNT, "Training steps; validation steps are in the row of that phase. "
+           "Unknown where they are not counted, as by callbacks in validation.", 50, _DETAIL,
+           across="of the rank with most"),
+    Column("steps_per_second", "Steps per second", "steps/s", Unit.PER_SECOND, "Steps per second of training time.",
+           80, View.ALL, 1, across="of the rank with most"),
+    Column("samples_per_second", "Samples per second", "samples/s", Unit.PER_SECOND,
+           "Samples per second of training time, if each rank reports the samples per step.", 55,
+           _DETAIL | View.COMPARE, 1, across="sum"),
+    Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data, in the phases that "
+           "measure it.", views=View.FILES, across="mean of ranks"),
+    Column("wait_share", "Wait for data", "wait", Unit.RATIO, "Share of the time spent waiting for data, in the phases "
+           "that measure it.", 86, View.ALL, -1, across="mean of ranks"),
+    _own("sampled", "Time sampled", "sampled", Unit.SECONDS,
+         "Time covered by samples; less than the duration if no daemon was running.",
+         over_devices=OverDevices.LOWEST, over_time=OverTime.SUM),
+    _own("utilization_mean", "Utilization", "util", Unit.RATIO, "Mean over time. ≈: until the driver's last samples "
+         "have come.", 98, View.ALL, 1),
+    _own("utilization_p5", "Utilization, 5th percentile", "p5", Unit.RATIO,
+         "Utilization was lower for 5 % of the time.",
+         over_devices=OverDevices.LOWEST, over_time=OverTime.UNKNOWN),
+    _own("utilization_p95", "Utilization, 95th percentile", "p95", Unit.RATIO,
+         "Utilization was higher for 5 % of the time.",
+         over_devices=OverDevices.HIGHEST, over_time=OverTime.UNKNOWN),
+    Column("utilization_range", "Utilization, 5th to 95th percentile", "p5–p95", Unit.RATIO,
+           "Utilization was between these for 90 % of the time.", 40, View.COMMAND, across="lowest to highest"),
+    _own("idle_share", "Idle", "idle", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %.",
+         75, View.ALL, -1),
+    _own("energy", "Energy", "energy", Unit.JOULES,
+         "Of the whole board, from the driver's counter, interpolated at the boundaries; unknown below one second "
+         "and on MIG instances. ≥: more than 1 % may belong to the time before or after.", 85, View.ALL, -1,
+         over_devices=OverDevices.SUM, over_time=OverTime.SUM),
+    Column("power_mean", "Power", "power", Unit.WATTS,
+           "Mean over time: energy by time if energy is known, else mean of the samples.", views=View.FILES,
+           over_devices=OverDevices.SUM, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of="gpu.power"),
+    _peak("memory_used_peak", "Device memory, peak", "mem max", Unit.BYTES, "Peak memory of all processes.",
+          "gpu.memory_used", 90, _OPENED | View.COMPARE),
+    _mean("memory_used_mean", "Device memory", "mem", Unit.BYTES, "Mean memory of all processes.",
+          "gpu.memory_used"),
+    _peak("run_used_peak", "Memory of the run, peak", "run max", Unit.BYTES,
+          "Peak memory of the run's processes, from the driver: with contexts and libraries.", "gpu.run_used", 30,
+          _DETAIL),
+    _peak("run_reserved_peak", "Framework memory, peak", "held max", Unit.BYTES,
+          "Peak memory reserved by the framework's allocator.", "gpu.run_reserved", 45, _DETAIL),
+    _peak("run_allocated_peak", "Tensors between steps, peak", "alloc max", Unit.BYTES,
+          "Peak memory in live tensors as read between steps, when activations are freed.", "gpu.run_allocated"),
+    Column("framework_peak", "Tensors, peak", "live max", Unit.BYTES, "Peak memory in live tensors, by the framework's "
+           "own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between steps, when "
+           "activations are freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
+           across="fullest device"),
+    _mean("run_allocated_mean", "Tensors between steps", "alloc", Unit.BYTES, "Mean memory in live tensors.",
+          "gpu.run_allocated"),
+    _peak("run_inactive_split_peak", "Fragments, peak", "frag max", Unit.BYTES,
+          "Peak of free parts of blocks that could not be returned to the driver.", "gpu.run_inactive_split"),
+    _own("throttled_share", "Throttled", "throttle", Unit.RATIO,
+         "Share of the time during which heat or a power brake held the clocks down.", 65, _DETAIL),
+    _own("capped_share", "Power capped", "capped", Unit.RATIO,
+         "Share of the time during which the power limit held the clocks down; normal at full load."),
+    Column("temperature_start", "Temperature at the start", "temp 0", Unit.CELSIUS, "The first reading.",
+           views=View.FILES, over_devices=OverDevices.MEAN, over_time=OverTime.FIRST,
+           measured_by=MeasuredBy.FIRST, of="gpu.temperature"),
+    _mean("temperature_mean", "Temperature", "temp", Unit.CELSIUS, "Mean over time.", "gpu.temperature"),
+    _peak("temperature_peak", "Temperature, peak", "temp max", Unit.CELSIUS, "The highest reading.", "gpu.temperature"),
+    _mean("clock_sm_mean", "SM clock", "clock", Unit.HERTZ, "Mean over time.", "gpu.clock_sm"),
+    _own("energy_least", "Energy, at least", "≥energy", Unit.JOULES,
+         "The energy where it is known; else the part of it that surely belongs here, because a gap in the readings "
+         "lies across a boundary.", over_devices=OverDevices.SUM, over_time=OverTime.SUM),
+    Column("energy_per_step", "Energy per step", "energy/step", Unit.JOULES, "Energy of the whole epoch per training "
+           "step.", 35, _DETAIL | View.COMPARE, -1, is_fine=True, across="sum"),
+    Column("energy_per_sample", "Energy per sample", "energy/sample", Unit.JOULES, "Energy of the whole epoch per "
+           "training sample.", 34, _DETAIL | View.COMPARE, -1, is_fine=True, across="sum"),
+)  # fmt: skip
+"""Values of an epoch, a phase, a row of steps, the time between epochs, and a whole run."""
+USAGE: tuple[Column, ...] = tuple(column for column in EPOCHS if column.over_devices is not OverDevices.NONE)
+"""Those that the ledger keeps for each device, in the order of a row's values. A new one has a migration of its own."""
+BESIDE_EPOCHS: tuple[Column, ...] = (
+    Column("epoch", "Epoch", "epoch", None, "Its number, as the training counts.", 100, View.TABLES),
+    Column("change", "Change of time", "change", Unit.RATIO, "Its time compared with that of the epoch before.", 70,
+           View.TERMINAL),
+    Column("phases", "Time by phase", "phases", None, "A bar of its time: work, waiting for data, then other phases.",
+           66, View.TERMINAL),
+    Column("beside", "Not training", "other", Unit.SECONDS, "Time in phases other than training.", 40, View.BROWSER),
+    Column("verdict", "Verdict", "verdict", None, "What the diagnosis found.", 80, View.TERMINAL | View.BROWSER),
+)  # fmt: skip
+"""What views show of an epoch beside its values."""
+BY_KEY = {column.key: column for column in (*EPOCHS, *BESIDE_EPOCHS)}
+
+
+def _as(key: str, keep: int, views: View = View.COMMAND) -> Column:
+    """A column of epochs in another table."""
+    return replace(BY_KEY[key], keep=keep, views=views)
+
+
+OF_RUNS: tuple[Column, ...] = (
+    Column("between_seconds", "Between epochs, time", "between", Unit.SECONDS, "Time outside epochs.",
+           views=View.COMPARE),
+    Column("between_energy", "Between epochs, energy", "between", Unit.JOULES, "Energy outside epochs.",
+           views=View.COMPARE),
+    Column("cpu_seconds", "CPU time", "CPU time", Unit.SECONDS, "CPU time of the processes of the run.",
+           views=View.COMPARE),
+    Column("package_energy", "CPU energy", "CPU energy", Unit.JOULES, "Energy of the CPU packages of its machine while "
+           "it ran.", views=View.COMPARE),
+)  # fmt: skip
+"""What only a whole run has, as comparisons show it."""
+RANKS: tuple[Column, ...] = (
+    Column("rank", "Rank", "rank", Unit.COUNT, "Its number in a distributed run.", 100, View.TABLES),
+    Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 60, View.TABLES),
+    Column("gpus", "GPU", "GPU", None, "Numbers of its GPUs.", 90, View.TABLES),
+    Column("state", "State", "state", None, "Whether it runs, or how it ended.", 95, View.COMMAND | View.BROWSER),
+    Column("steps", "Steps", "steps", Unit.COUNT, "Training steps.", 50, View.COMMAND | View.BROWSER),
+    Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data.", 70, View.TABLES),
+    _as("utilization_mean", 85),
+    replace(BY_KEY["framework_peak"], key="peak", keep=40, views=View.TABLES),
+    _as("memory_used_peak", 80),
+    _as("energy", 75),
+    Column("retries", "Allocation retries", "retries", Unit.COUNT, "Times the framework's allocator had to free its "
+           "cache and try again.", 30, View.COMMAND | View.TERMINAL),
+    Column("ooms", "Out of memory", "OOMs", Unit.COUNT, "Out-of-memory errors.", 65, View.TABLES),
+)  # fmt: skip
+"""Values of a process of a run."""
+
+TABLES: Mapping[str, tuple[Column, ...]] = {
+    "Epochs": (*BESIDE_EPOCHS, *EPOCHS),
+    "Whole runs in comparisons": OF_RUNS,
+    "Ranks": RANKS,
+}
+"""All tables, by their titles in the documentation."""
+
+
+def shown(columns: tuple[Column, ...], view: View) -> tuple[Column, ...]:
+    """Columns that a view shows."""
+    return tuple(column for column in columns if view in column.views)
