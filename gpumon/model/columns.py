@@ -271,10 +271,50 @@ RANKS: tuple[Column, ...] = (
 )  # fmt: skip
 """Values of a process of a run."""
 
+RUNS: tuple[Column, ...] = (
+    Column("id", "Run", "run", None, "Its id.", 100, View.COMMAND | View.TERMINAL | View.FILES),
+    Column("name", "Name", "name", None, "Its name; commands leave it out where the id begins with it.", 30,
+           View.COMMAND | View.TERMINAL | View.FILES),
+    Column("user", "User", "user", None, "The user who runs it.", 84, View.TABLES | View.FILES),
+    Column("started", "Started", "started", Unit.SECONDS, "When it began.", 86, View.TABLES | View.FILES),
+    Column("seconds", "Time", "time", Unit.SECONDS, "How long it lasts, or lasted.", 82, View.TABLES | View.FILES),
+    Column("state", "State", "state", None, "Whether it runs, or how it ended.", 90,
+           View.COMMAND | View.BROWSER | View.FILES),
+    Column("progress", "Progress", "progress", None, "A bar of the planned epochs or steps that are done.", 20,
+           View.TERMINAL),
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "The epoch in which it is or ended, of those planned.", 88,
+           View.TABLES),
+    Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until its end.", 60, View.TERMINAL),
+    Column("gpus", "GPUs", "GPUs", Unit.COUNT, "How many GPUs it has.", 40, View.TABLES | View.FILES),
+    _as("utilization_mean", 80, View.TABLES | View.FILES),
+    _as("wait_share", 50, View.TERMINAL),
+    _as("energy", 75, View.TABLES | View.FILES),
+    Column("metric", "Metric", "metric", None, "The metric that was logged first, with its last value.", 55,
+           View.TERMINAL),
+    _as("verdict", 90, View.TERMINAL),
+    Column("tags", "Tags", "tags", None, "Tags that were given to it.", 35, View.COMMAND | View.JSON),
+    Column("resumes", "Resumes", "resumes", None, "Id of the run that it continues.", 20, View.COMMAND | View.JSON),
+    Column("hostname", "Host", "host", None, "The machine that it runs on.", 15, View.COMMAND | View.JSON),
+    Column("framework", "Framework", "framework", None, "The framework that reports it.", 10,
+           View.COMMAND | View.BROWSER | View.FILES),
+)  # fmt: skip
+"""A run in a list of runs."""
+RUN_BY_KEY = {column.key: column for column in RUNS}
+COSTS: tuple[Column, ...] = (
+    Column("held", "Cost", "cost", None, "Cost of the time of its GPUs.", 87, View.TABLES),
+    Column("idle_held", "Idle cost", "idle cost", None, "The part of it in which they did nothing.", 55, View.TABLES),
+    Column("energy", "Power cost", "power cost", None, "Cost of the energy, by itself: it is never added to that of "
+           "the time.", 72, View.TABLES),
+    Column("co2", "CO₂", "CO2", None, "Mass of the CO₂ that the energy came to.", 50, View.TABLES),
+)  # fmt: skip
+"""What has a price in the settings, by the names of `cost.Charge`; amounts stand at the right."""
+
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "Epochs": (*BESIDE_EPOCHS, *EPOCHS),
     "Whole runs in comparisons": OF_RUNS,
     "Ranks": RANKS,
+    "Runs": RUNS,
+    "Costs": COSTS,
 }
 """All tables, by their titles in the documentation."""
 

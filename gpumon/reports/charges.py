@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost import Amount, Charge
 from gpumon.model import units
+from gpumon.model.columns import COSTS, Column
 from gpumon.reports.csv import Cell
-from gpumon.reports.text_table import TextColumn
+from gpumon.reports.text_table import TextColumn, text_column
 
 FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
 """Cells of a CSV row; those of an amount that is not known are empty."""
@@ -18,17 +19,21 @@ FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
     """Columns of what has a price."""
-    return tuple(TextColumn(heading, keep) for heading, keep, _ in _shown(prices))
+    return tuple(text_column(column)._replace(right=True) for column in priced(prices))
 
 
-def priced(prices: Prices) -> Sequence[str]:
-    """Return the names of the amounts below these columns."""
-    return [name for _, _, name in _shown(prices)]
+def priced(prices: Prices) -> Sequence[Column]:
+    """Return the columns of what has a price; their keys are the names of amounts of a charge."""
+    has = {
+        "held": bool(prices.gpu_hour), "idle_held": bool(prices.gpu_hour), "energy": prices.has_energy,
+        "co2": is_known(prices.co2),
+    }  # fmt: skip
+    return [column for column in COSTS if has[column.key]]
 
 
 def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
     """Return the texts below these columns."""
-    return tuple(text(getattr(charge, name), name, prices) for _, _, name in _shown(prices))
+    return tuple(text(getattr(charge, column.key), column.key, prices) for column in priced(prices))
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
@@ -79,14 +84,3 @@ def _json(amount: Amount) -> dict[str, Any] | None:
     if not amount.is_meaningful:
         return None
     return {"value": amount.value, "complete": amount.complete, "about": amount.about}
-
-
-def _shown(prices: Prices) -> Iterator[tuple[str, int, str]]:
-    """Heading, weight and name in a charge of what has a price."""
-    if prices.gpu_hour:
-        yield "COST", 87, "held"
-        yield "IDLE COST", 55, "idle_held"
-    if prices.has_energy:
-        yield "POWER COST", 72, "energy"
-    if is_known(prices.co2):
-        yield "CO2", 50, "co2"

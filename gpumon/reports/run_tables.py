@@ -10,7 +10,7 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import cut
 from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import units
-from gpumon.model.columns import EPOCHS, RANKS, USAGE, View, shown
+from gpumon.model.columns import EPOCHS, RANKS, RUNS, USAGE, View, shown
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import Parameter
@@ -89,23 +89,14 @@ def _by(note: NoteRow) -> str:
     return f" ({note.author}, {units.moment(note.time)})" if note.author else ""
 
 
-RUN_COLUMNS = (
-    TextColumn("RUN", 100, right=False, most=49, least=17),
-    TextColumn("NAME", 30, right=False, most=24),
-    TextColumn("USER", 84, right=False, most=16, least=6),
-    TextColumn("STARTED", 86),
-    TextColumn("TIME", 82),
-    TextColumn("STATE", 90, right=False),
-    TextColumn("EPOCH", 88),
-    TextColumn("GPUS", 40),
-    TextColumn("UTIL", 70),
-    TextColumn("ENERGY", 75),
-    TextColumn("TAGS", 35, right=False, most=32),
-    TextColumn("RESUMES", 20, right=False, most=49),
-    TextColumn("HOST", 15, right=False, most=24),
-    TextColumn("FRAMEWORK", 10, right=False, most=16),
-)
-_COSTS_AT = [column.heading for column in RUN_COLUMNS].index("ENERGY") + 1
+_ROOM = {
+    "id": (49, 17), "name": (24, 0), "user": (16, 6), "tags": (32, 0), "resumes": (49, 0), "hostname": (24, 0),
+    "framework": (16, 0),
+}  # fmt: skip
+"""The widest and the narrowest that columns of text become."""
+_RUNS = shown(RUNS, View.COMMAND)
+RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
+_COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
 """Place of the columns of costs, where there are any."""
 
 
@@ -145,13 +136,14 @@ def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
 
 def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
     run = listed.run
-    return (
-        run.id, run.name if run.name not in run.id else "", run.user, units.age(run.started, now),
-        units.span(run.lasted(now)), state(run, now), place(listed), str(listed.gpus or units.MISSING),
-        units.percent(listed.utilization), energy,
-        ", ".join(listed.tags), run.resumes,
-        run.hostname, run.framework or run.label,
-    )  # fmt: skip
+    cells = {
+        "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
+        "started": units.age(run.started, now), "seconds": units.span(run.lasted(now)), "state": state(run, now),
+        "epoch": place(listed), "gpus": str(listed.gpus or units.MISSING),
+        "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
+        "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
+    }  # fmt: skip
+    return tuple(cells[column.key] for column in _RUNS)
 
 
 OPEN = " …"

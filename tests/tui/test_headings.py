@@ -39,7 +39,7 @@ def test_words_are_in_lower_case_and_only_abbreviations_are_not(cells: int) -> N
 @pytest.mark.parametrize("falls", [True, False])
 def test_the_mark_of_the_order_stands_behind_the_heading_and_moves_nothing(cells: int, falls: bool) -> None:
     mark = "▼" if falls else "▲"
-    for title in ("run", "began", "took", "energy"):
+    for title in ("name", "started", "time", "energy"):
         if title not in text_of(runs(cells, -1)):
             continue
         line = text_of(runs(cells, RUN_TITLES.index(title), falls=falls))

@@ -71,9 +71,8 @@ def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> 
         "energy", "energy", 12, 8, lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
     )  # fmt: skip
     if prices is not None:
-        titles = [column.heading.lower() for column in charges.columns(prices)]
-        for place, (title, name) in enumerate(zip(titles, charges.priced(prices), strict=True)):
-            yield _cost(title, name, 7.0 - place, prices)
+        for place, column in enumerate(charges.priced(prices)):
+            yield _cost(column.short, column.key, 7.0 - place, prices)
     if has_times:
         yield AccountColumn(
             "unseen", "not seen", 9, 7.5, lambda a, f: a.row.unseen,

@@ -22,9 +22,7 @@ _MONTH: ProcessColumn[UserTotal] = ProcessColumn(
 
 def with_costs(prices: Prices) -> tuple[ProcessColumn[UserTotal], ...]:
     """The columns of totals by user, with these before the last one, which takes what room is left."""
-    titles = [column.heading.lower() for column in charges.columns(prices)]
-    named = zip(titles, charges.priced(prices), strict=True)
-    costs = [_cost(title, name, place, prices) for place, (title, name) in enumerate(named)]
+    costs = [_cost(column.short, column.key, place, prices) for place, column in enumerate(charges.priced(prices))]
     return (*USER_COLUMNS[:-1], _MONTH, *costs, USER_COLUMNS[-1])
 
 

@@ -14,9 +14,10 @@ from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.model import units
+from gpumon.model.columns import RUN_BY_KEY, RUNS, View, shown
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon_tui import palette, theme
-from gpumon_tui.renderables.table import Cell, Row, TableColumn
+from gpumon_tui.renderables.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.renderables.text_width import Line, fit, safe, width
 from gpumon_tui.run_reading.rows import ListedRun, text_of
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 BAR = 10
 ALL_ROOM = 1000
 """Cells that have room for every word."""
-VERDICT = "verdict"
+VERDICT = RUN_BY_KEY["verdict"].short
 """Title of the column that has the room that is left."""
 NARROW = 50
 """Cells of a page below which columns are narrower."""
@@ -47,11 +48,16 @@ class Order(NamedTuple):
     """An order of the list."""
 
     name: str
-    column: str
-    """Title of the column that shows it."""
-    key: Callable[[ListedRun], Any]
+    key: str
+    """Of the column that shows it."""
+    by: Callable[[ListedRun], Any]
     falls: bool = True
     """Whether the latest, the largest or the worst stand first."""
+
+    @property
+    def column(self) -> str:
+        """Title of the column that shows it."""
+        return RUN_BY_KEY[self.key].short
 
 
 def _high(value: float) -> float:
@@ -64,12 +70,12 @@ def _last(value: float) -> tuple[bool, float]:
 
 
 ORDERS = (
-    Order("newest first", "began", lambda run: (run.is_over, -run.started)),
-    Order("by name", "run", lambda run: (run.name.casefold(), -run.started), falls=False),
+    Order("newest first", "started", lambda run: (run.is_over, -run.started)),
+    Order("by name", "name", lambda run: (run.name.casefold(), -run.started), falls=False),
     Order("by user", "user", lambda run: (run.user.casefold(), -run.started), falls=False),
-    Order("longest first", "took", lambda run: _last(_high(run.seconds))),
+    Order("longest first", "seconds", lambda run: _last(_high(run.seconds))),
     Order("most energy first", "energy", lambda run: _last(_high(run.energy))),
-    Order("least utilized first", "util", lambda run: _last(run.utilization), falls=False),
+    Order("least utilized first", "utilization_mean", lambda run: _last(run.utilization), falls=False),
     Order("worst end first", "verdict", lambda run: (not run.ended_badly, run.state, -run.started)),
 )
 """The orders, in the turn in which a key takes them."""
@@ -115,46 +121,43 @@ def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
     return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
 
 
+_SHOWN = shown(RUNS, View.TERMINAL)
+COLUMNS = (RUN_BY_KEY["name"], *(column for column in _SHOWN if column.key != "name"))
+"""Columns of the list, behind that of a mark: names come first."""
+_KEEP = {"name": 99, "id": 10, "user": 70, "started": 65}
+"""What is less important than in the list of commands, which say nothing else of a run."""
+_CELLS = {"id": 22, "user": 8, "gpus": 4, "started": 11, "progress": BAR, "energy": 10, "metric": METRIC}
+
+
 def columns(cells: int) -> tuple[TableColumn, ...]:
     """The columns for a page of so many cells."""
     name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
-    return (
-        TableColumn("", 1, keep=100),
-        TableColumn("run", name, keep=99, wish=MOST_NAME),
-        TableColumn("ID", 22, keep=10),
-        TableColumn("user", 8, keep=70),
-        TableColumn("GPUs", 4, right=True, keep=40),
-        TableColumn("began", 11, right=True, keep=65),
-        TableColumn("progress", BAR, keep=20),
-        TableColumn("epoch", NARROW_EPOCH if cells < NARROW else EPOCH, right=True, keep=95),
-        TableColumn("took", 8, right=True, keep=85),
-        TableColumn("left", 8, right=True, keep=60),
-        TableColumn("util", 4, right=True, keep=80),
-        TableColumn("wait", 4, right=True, keep=50),
-        TableColumn("energy", 10, right=True, keep=75),
-        TableColumn("metric", METRIC, keep=55),
-        TableColumn(VERDICT, 0, keep=90, wish=VERDICT_CELLS),
-    )
+    wide = {**_CELLS, "name": name, "epoch": NARROW_EPOCH if cells < NARROW else EPOCH}
+    found = {column.key: table_column(column, wide.get(column.key, 0)) for column in COLUMNS}
+    found = {key: made._replace(keep=_KEEP.get(key, made.keep)) for key, made in found.items()}
+    found["name"] = found["name"]._replace(wish=MOST_NAME)
+    found["verdict"] = found["verdict"]._replace(cells=0, wish=VERDICT_CELLS)
+    return (TableColumn("", 1, keep=100), *found.values())
 
 
 _KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
-    "user": lambda run: bool(run.user), "GPUs": lambda run: run.gpus > 0, "progress": lambda run: is_known(run.share),
-    "left": lambda run: is_known(run.left), "util": lambda run: is_known(run.utilization),
-    "wait": lambda run: run.is_kept, "energy": lambda run: is_known(run.energy),
+    "user": lambda run: bool(run.user), "gpus": lambda run: run.gpus > 0, "progress": lambda run: is_known(run.share),
+    "left": lambda run: is_known(run.left), "utilization_mean": lambda run: is_known(run.utilization),
+    "wait_share": lambda run: run.is_kept, "energy": lambda run: is_known(run.energy),
     "metric": lambda run: run.is_kept or bool(run.metric),
 }  # fmt: skip
 """Whether a run has something for a column; one that a ledger has is told of a moment later."""
 
 
 def known(runs: Sequence[ListedRun]) -> frozenset[str]:
-    """Return the titles of columns that may be empty and for which some run has something."""
-    return frozenset(title for title, has in _KNOWN.items() if any(map(has, runs)))
+    """Return the keys of columns that may be empty and for which some run has something."""
+    return frozenset(key for key, has in _KNOWN.items() if any(map(has, runs)))
 
 
-def empty(columns: Sequence[TableColumn], known: frozenset[str]) -> frozenset[int]:
-    """Return the places of columns for which no run has anything, by the titles that are `known`."""
-    titles = _KNOWN.keys() - known
-    return frozenset(place for place, column in enumerate(columns) if column.title in titles)
+def empty(known: frozenset[str]) -> frozenset[int]:
+    """Return the places of columns for which no run has anything, by the keys that are `known`."""
+    keys = _KNOWN.keys() - known
+    return frozenset(place for place, column in enumerate(COLUMNS, 1) if column.key in keys)
 
 
 def row(
@@ -175,23 +178,23 @@ def row(
     wait = detail.wait if detail is not None else NAN
     metric = run.metric or (detail.metric if detail is not None else "")
     strong = palette.ink("strong", bold=True)
-    return (
-        Cell(*mark(run)),
-        Cell(safe(run.name), theme.RUN if not run.is_over else strong if is_open else theme.PLAIN),
-        Cell(safe(run.id), theme.FAINT),
-        Cell(safe(run.user), theme.DIM),
-        Cell(str(run.gpus or units.MISSING), quiet),
-        Cell(_began(run.started, now), theme.DIM),
-        Cell("", parts=thin(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
-        Cell(place, theme.PLAIN if run.is_over else strong),
-        Cell(units.span(run.seconds)),
-        Cell(units.duration(run.left) if is_known(run.left) else ""),
-        Cell(units.percent(run.utilization)),
-        Cell(units.percent(wait) if detail is not None else ""),
-        Cell(units.energy_beside(run.energy, most or run.energy)),
-        Cell(_fitting(safe(metric))),
-        Cell(safe(verdict), SEVERE[severity]),
-    )
+    cells_of = {
+        "name": Cell(safe(run.name), theme.RUN if not run.is_over else strong if is_open else theme.PLAIN),
+        "id": Cell(safe(run.id), theme.FAINT),
+        "user": Cell(safe(run.user), theme.DIM),
+        "gpus": Cell(str(run.gpus or units.MISSING), quiet),
+        "started": Cell(_began(run.started, now), theme.DIM),
+        "progress": Cell("", parts=thin(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
+        "epoch": Cell(place, theme.PLAIN if run.is_over else strong),
+        "seconds": Cell(units.span(run.seconds)),
+        "left": Cell(units.duration(run.left) if is_known(run.left) else ""),
+        "utilization_mean": Cell(units.percent(run.utilization)),
+        "wait_share": Cell(units.percent(wait) if detail is not None else ""),
+        "energy": Cell(units.energy_beside(run.energy, most or run.energy)),
+        "metric": Cell(_fitting(safe(metric))),
+        "verdict": Cell(safe(verdict), SEVERE[severity]),
+    }  # fmt: skip
+    return (Cell(*mark(run)), *(cells_of[column.key] for column in COLUMNS))
 
 
 def _fitting(metric: str) -> str:

@@ -12,7 +12,7 @@ from gpumon.cost import Charge, price_run, price_summary
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.model.frame import RunState
 from gpumon.reports import epoch_text
-from gpumon.reports.charges import cells, columns, sentence
+from gpumon.reports.charges import cells, priced, sentence
 from gpumon.reports.run_tables import about_lines, outside_rows, state
 from gpumon.reports.run_text import gpus
 from gpumon.storage.ledger import aggregate
@@ -108,7 +108,7 @@ class _Priced(NamedTuple):
         return [text for text in [sentence(self.whole, self.prices)] if text]
 
     def headings(self) -> Sequence[str]:
-        return [column.heading.lower() for column in columns(self.prices)]
+        return [column.short for column in priced(self.prices)]
 
     def cells(self, of: EpochSummary, *, is_epoch: bool, is_whole: bool) -> Sequence[str]:
         """The texts of a row below these headings; none for what lies between epochs, at many hours of the day."""

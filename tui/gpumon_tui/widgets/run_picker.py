@@ -218,7 +218,7 @@ class RunPicker:
 
         def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
             columns = run_list.columns(cells)
-            return columns, placed(columns, cells, run_list.empty(columns, known))
+            return columns, placed(columns, cells, run_list.empty(known))
 
         return self._places.get(0, (known, cells), found)
 
@@ -233,7 +233,7 @@ class RunPicker:
         others = self._kept.get(0, known, lambda: [run for run in kept if run.id not in live_ids])
         by_id = self._kept.get(1, known, lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
         # An answer that has nothing new has the same runs: they are neither sorted nor counted again.
-        past = self._sorted.get(0, (others, self.order), lambda: sorted(others, key=order.key))
+        past = self._sorted.get(0, (others, self.order), lambda: sorted(others, key=order.by))
         self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.matching(past, self.words)))
         of_kept = {run.id: run for run in by_id}
         live = [
@@ -243,8 +243,8 @@ class RunPicker:
             for ranks in view.ranks
         ]
         found, places = list(self._past.runs), []
-        for before, run in enumerate(sorted(run_list.matching(live, self.words), key=order.key)):
-            places.append((bisect_left(self._past.runs, order.key(run), key=order.key) + before, run))
+        for before, run in enumerate(sorted(run_list.matching(live, self.words), key=order.by)):
+            places.append((bisect_left(self._past.runs, order.by(run), key=order.by) + before, run))
             found.insert(*places[-1])
         self._live = places
         self._hidden = len(past) + len(live) - len(found)
