@@ -186,7 +186,7 @@ EPOCHS: tuple[Column, ...] = (
            "Mean over time: energy by time if energy is known, else mean of the samples.", views=View.FILES,
            over_devices=OverDevices.SUM, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of="gpu.power"),
     _peak("memory_used_peak", "Device memory, peak", "mem max", Unit.BYTES, "Peak memory of all processes.",
-          "gpu.memory_used", 90, _OPENED | View.COMPARE),
+          "gpu.memory_used", 73, _OPENED | View.COMPARE),
     _mean("memory_used_mean", "Device memory", "mem", Unit.BYTES, "Mean memory of all processes.",
           "gpu.memory_used"),
     _peak("run_used_peak", "Memory of the run, peak", "run max", Unit.BYTES,
@@ -232,7 +232,7 @@ BESIDE_EPOCHS: tuple[Column, ...] = (
     Column("phases", "Time by phase", "phases", None, "A bar of its time: work, waiting for data, then other phases.",
            66, View.TERMINAL),
     Column("beside", "Not training", "other", Unit.SECONDS, "Time in phases other than training.", 40, View.BROWSER),
-    Column("verdict", "Verdict", "verdict", None, "What the diagnosis found.", 80, View.TERMINAL | View.BROWSER),
+    Column("verdict", "Verdict", "verdict", None, "What the diagnosis found.", 87, View.TERMINAL | View.BROWSER),
 )  # fmt: skip
 """What views show of an epoch beside its values."""
 BY_KEY = {column.key: column for column in (*EPOCHS, *BESIDE_EPOCHS)}

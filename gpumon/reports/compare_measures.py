@@ -142,6 +142,11 @@ class Measure(NamedTuple, Generic[T]):
         return "run_allocated_peak" if self.column.key == "framework_peak" else self.column.key
 
     @property
+    def file_name(self) -> str:
+        """Its name in files, with the unit."""
+        return self.column.file_name.replace(self.column.key, self.name)
+
+    @property
     def title(self) -> str:
         return self.column.title
 

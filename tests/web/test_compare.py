@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
 from gpumon.reports import compare
-from gpumon.reports.compare_measures import CPU, WHOLE, small_joules_each
+from gpumon.reports.compare_measures import MEASURES, RUN_MEASURES, WHOLE
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
@@ -26,7 +26,7 @@ from gpumon.storage.ledger.records import RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
 from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
-from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers, whole_notes
+from gpumon_web.compare_rows import MOST, least, numbers, saved_name, whole_notes
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
 from gpumon_web.run_chart import LOGGED
@@ -116,8 +116,9 @@ def test_the_epoch_that_goes_on_did_not_break_off(tmp_path: Path) -> None:
 
 
 def test_energies_of_a_step_have_one_precision() -> None:
-    assert small_joules_each([51.0, 51.1, NAN]) == ["51.0 J", "51.1 J", "–"]
-    assert small_joules_each([0.00002, 3.0]) == ["2e-05 J", "3 J"]
+    (measure,) = (one for one in MEASURES if one.name == "energy_per_step")
+    assert measure.texts([51.0, 51.1, NAN]) == ["51.0 J", "51.1 J", "–"]
+    assert measure.texts([0.00002, 3.0]) == ["<0.01 J", "3.00 J"]
 
 
 def words(cell: list[dict[str, Any]]) -> list[str]:
@@ -177,7 +178,7 @@ def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_comman
     with Ledgers([three(tmp_path)]) as ledgers:
         rows = {row.id: ledger for ledger, row in ledgers.candidates()}
         told = compare.compare([rows[run].record(run) for run in IDS])
-    cpu = next(measure for measure in CPU if measure.name == "cpu_seconds")
+    cpu = next(measure for measure in RUN_MEASURES if measure.name == "cpu_seconds")
     differences = [compare.Difference(-0.25, math.nan, math.nan, -0.25)] * 2
     single = told.lines[0]._replace(measure=cpu, medians=[0.08, 0.06, 0.06], differences=differences)
     told = told._replace(whole=[single])
@@ -267,8 +268,8 @@ def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_inte
 
 def test_each_column_of_a_file_of_numbers_names_its_unit() -> None:
     units = ("_seconds", "_per_second", "_ratio", "_bytes", "_joules")
-    for measures, own in ((compare.MEASURES, SAVED_OF_EPOCHS), (WHOLE, SAVED_OF_RUNS)):
-        columns = [own.get(one.name) or SAVED.get(one.name, one.name) for one in measures]
+    for measures, single in ((MEASURES, False), (WHOLE, True)):
+        columns = [saved_name(one, single=single) for one in measures]
         assert [name for name in columns if not name.endswith(units)] == []
         assert len({*columns}) == len(columns)
 
@@ -620,7 +621,7 @@ def test_a_table_with_columns_behind_its_edge_shows_that_until_they_are_reached(
     ],
 )
 def test_ratios_have_the_digits_in_which_they_differ(values: Sequence[float], texts: list[str]) -> None:
-    in_points = [one for one in (*compare.MEASURES, *WHOLE) if one.in_points]
+    in_points = [one for one in (*MEASURES, *WHOLE) if one.in_points]
     assert [one.texts(values) for one in in_points] == [texts] * 6
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, letters, verdict
-from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference
+from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference, Measure
 from gpumon.reports.run_json import known
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon_web.page import Cells, Rows
@@ -23,21 +24,8 @@ MOST, FEWEST = 8, 2
 LABEL_CELLS = 22
 VALUE_CELLS = 60
 NAME_CELLS = 200
-WANTED = {
-    "seconds": -1, "steps_per_second": 1, "samples_per_second": 1, "wait_share": -1, "idle_share": -1, "energy": -1,
-    "energy_per_step": -1, "energy_per_sample": -1, "utilization_mean": 1,
-}  # fmt: skip
-"""The direction in which a measure is better, of those that have one."""
-SAVED: Mapping[str, str] = {
-    "wait_share": "wait_share_ratio", "idle_share": "idle_share_ratio", "utilization_mean": "utilization_mean_ratio",
-    "memory_used_peak": "memory_used_peak_bytes", "run_allocated_peak": "run_allocated_peak_bytes",
-    "energy_per_step": "energy_per_step_joules", "energy_per_sample": "energy_per_sample_joules",
-    "between_energy": "between_energy_joules", "package_energy": "package_energy_joules",
-}  # fmt: skip
-"""Columns of a file, with the unit, of measures whose name is without."""
-SAVED_OF_EPOCHS: Mapping[str, str] = {"seconds": "epoch_seconds", "energy": "epoch_energy_joules"}
-SAVED_OF_RUNS: Mapping[str, str] = {"seconds": "run_seconds", "energy": "run_energy_joules"}
-"""The same, of what is another number for an epoch than for a whole run."""
+_OTHER_FOR_EPOCHS = ("seconds", "energy")
+"""Measures that are another number for an epoch than for a whole run: a file has them under two names."""
 Cell = list[Cells]
 Named = Sequence[str]
 
@@ -105,8 +93,7 @@ def saved(compared: Comparison) -> list[Cells]:
             letters(len(compared.records)), compared.records, compared.epochs, strict=True)
     ]  # fmt: skip
     for one, single in _shown(compared):
-        name = one.measure.name
-        column = (SAVED_OF_RUNS if single else SAVED_OF_EPOCHS).get(name) or SAVED.get(name, name)
+        column = saved_name(one.measure, single=single)
         for place, (row, value) in enumerate(zip(rows, one.medians, strict=True)):
             row[column] = known(value)
             found = one.differences[place - 1] if place else None
@@ -117,13 +104,19 @@ def saved(compared: Comparison) -> list[Cells]:
     return rows
 
 
+def saved_name(measure: Measure[Any], *, single: bool) -> str:
+    """The name of a measure in a file, with its unit; `single`: of a whole run."""
+    of = "" if measure.name not in _OTHER_FOR_EPOCHS else "run_" if single else "epoch_"
+    return f"{of}{measure.file_name}"
+
+
 def _measure(found: MeasureComparison, names: Named, of: str, *, single: bool) -> Cells:
     measure = found.measure
     first, *others = measure.texts(found.medians)
     cells: dict[str, Cell] = {names[0]: [line(text(first, "num"))]}
     for name, told, one in zip(names[1:], others, found.differences, strict=True):
         said = verdict(one, measure, single=single)  # a value that is missing says so once
-        wanted = WANTED.get(measure.name, 0) * one.value if one.is_clear and not single else 0.0
+        wanted = measure.column.better * one.value if one.is_clear and not single else 0.0
         level = "mut" if said == SAME else "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
         cells[name] = [line(text(told, "num"), *([text(said, level)] if said != told else []))]
     return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title + of, "of": cells}

@@ -243,7 +243,7 @@ class EpochPicture(SectionPicture):
             power = sum(watts) if watts else NAN
         pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end, is_open=not one.finished)
         goes_on = not one.finished and is_on
-        wait = view.epochs.waited_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
+        wait = view.epochs.data_wait_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
         values = {
             "seconds": seconds, "steps_per_second": pace, "wait_share": wait, "utilization_mean": utilization,
             "energy": power * seconds,
