@@ -331,7 +331,7 @@ def how(ended: Ended) -> str:
 def _lines(ended: Ended, seconds: float, report: CommandReport) -> Iterator[SummaryLine]:
     cores = f"{ended.cpu / seconds:.1f} CPU cores" if seconds >= 1 and is_known(ended.cpu) else ""
     memory = "" if not is_known(ended.memory) else f"{units.bytes_binary(ended.memory)} of memory"
-    yield SummaryLine("time", units.brief(seconds), ", ".join(part for part in (cores, memory) if part))
+    yield SummaryLine("time", units.span(seconds), ", ".join(part for part in (cores, memory) if part))
     if report.uses:
         yield from _device_lines(report.uses)
         if report.problem:
@@ -393,7 +393,7 @@ def _spread(uses: Sequence[DeviceCost]) -> str:
 def _training(training: Training, *, alone: bool) -> SummaryLine:
     parts = [] if alone else [clean(training.name, 40)]
     if training.epochs:
-        parts.append(f"{units.brief(training.seconds)} each")
+        parts.append(f"{units.span(training.seconds)} each")
     parts += [f"{clean(name, 40)} {units.plain(value)}" for name, value in training.metrics.items()]
     if training.steps and not training.epochs:  # of boosted trees, say
         return SummaryLine("steps", str(training.steps), ", ".join(parts))

@@ -114,13 +114,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole // 3600 % 24} h"
 
 
-def brief(seconds: float) -> str:
-    """Format a duration like `duration`, but below a second in whole milliseconds: `420 ms`, `8.0 s`."""
-    return f"{seconds * 1000:.0f} ms" if 0 < seconds < 0.9995 else duration(seconds)
-
-
 def span(seconds: float) -> str:
-    """Format a duration like `brief`, but below 10 ms with a decimal: `1.2 ms`, `12 ms`, `8.0 s`."""
+    """Format a duration like `duration`, but below a second in milliseconds: `1.2 ms`, `12 ms`, `8.0 s`."""
     if 0 < seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
     return duration(seconds)
@@ -377,9 +372,7 @@ def in_column(
 ) -> str:  # fmt: skip
     """Format a value in the unit and with the decimals that suit the `largest` of its column.
 
-    `largest`: NaN for a value by itself.
-
-    `is_fine`: a small part of a whole, with three digits: `51.1 J`. `is_narrow`: percent without a space.
+    `largest`: NaN for a value by itself. `is_fine`: a small part of a whole, with three digits: `51.1 J`. `is_narrow`: percent without a space.
     """
     most = largest if math.isfinite(largest) else value
     if not math.isfinite(value):

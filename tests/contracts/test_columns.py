@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 import runpy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-from gpumon.model.columns import TABLES, Column
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.columns import EPOCHS, RANKS, RUNS, TABLES, USAGE, Column, View, shown
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import Unit
+from gpumon.reports import compare, epoch_export, epoch_text, html, run_export, run_json, run_tables
+from gpumon.reports.csv import BYTE_ORDER_MARK
+from gpumon.storage.ledger.aggregate import epochs, whole
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon_tui.renderables import epoch_lines, run_list, run_live, run_opened
+from gpumon_tui.run_reading.opened import opened
+from gpumon_web import epoch_cells, run_rows
+from gpumon_web.pages import runs as runs_page
+from tests.runs import BEGAN, GIB, Book, measured
 
 ROOT = Path(__file__).parents[2]
 ALL = [pytest.param(column, id=f"{title}: {column.key}") for title, columns in TABLES.items() for column in columns]
@@ -41,3 +60,145 @@ def test_the_page_on_columns_is_up_to_date() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["columns_page"]()
     page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
     assert page == made, "docs/columns.md is not what the tables say: run 'python docs/generate.py'"
+
+
+RUN = "resnet50-1a2b"
+NOW = BEGAN + 3600.0
+Shown = Mapping[str, tuple[str, str]]
+"""Titles and texts of an epoch in a view, by the keys of columns."""
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A run of one epoch of which everything is known."""
+    book = Book(tmp_path_factory.mktemp("ledger"))
+    book.run(state=RunState.FINISHED, ended=(BEGAN + 10) * SECOND, updated=(BEGAN + 10) * SECOND)
+    key = book.rank(RUN, state=RunState.FINISHED, ended=(BEGAN + 10) * SECOND, batch=32)
+    uuid = book.device(key)
+    peak = {"peak": 32 * GIB, "peak_reached": 1}
+    book.epoch(key, 0, steps=123, metrics='{"loss": 0.5}', **peak)
+    book.usage(key, 0, uuid, **measured(10.0, 0.9, throttled_share=0.03, energy_least=5000.0))
+    book.usage(key, WHOLE_RUN, uuid, **measured(10.0, 0.9, throttled_share=0.03, energy_least=5000.0))
+    with book, Ledger(str(book.path)) as ledger:
+        return ledger.record(RUN)
+
+
+def command(record: Record) -> Shown:
+    columns, (row, *_) = run_tables.epoch_table(epochs(record), {}, whole(record, epochs(record), NOW))
+    found = dict(zip((column.heading for column in columns), row, strict=True))
+    return {column.key: (column.heading, found[column.heading]) for column in EPOCHS if column.heading in found}
+
+
+def report(record: Record) -> Shown:
+    page = html.page(record, [], NOW)
+    table = page[page.index("<h2>Epochs</h2>") :]
+    titles = re.findall(r"<th[^>]*>(.*?)</th>", table)
+    found = dict(zip(titles, re.findall(r"<td[^>]*>(.*?)</td>", table), strict=False))
+    return {column.key: (column.title, found[column.title]) for column in EPOCHS if column.title in found}
+
+
+def terminal(record: Record) -> Shown:
+    run = opened(record, NOW)
+    row = run_opened.row(run.rows[0], run_opened.scale_of(run))
+    found = dict(zip((column.title for column in run_opened.columns(run, 200)), row, strict=True))
+    return {column.key: (column.short, found[column.short].text) for column in EPOCHS if column.short in found}
+
+
+def overview(record: Record) -> Shown:
+    line = epoch_lines.of_ledger(opened(record, NOW).rows[0])
+    columns = epoch_lines.columns([line], ())
+    texts = epoch_lines.texts(line, columns, epoch_lines.largest([line]))
+    found = dict(zip((column.title for column in columns), (str(text[0]) for text in texts), strict=True))
+    return {column.key: (column.short, found[column.short]) for column in EPOCHS if column.short in found}
+
+
+_BROWSER: Mapping[str, Callable[[float], str]] = {
+    "percent": lambda value: units.number(value, Unit.RATIO), "bytes": lambda value: units.number(value, Unit.BYTES),
+    "joules": lambda value: units.energy_beside(value, value), "lasting": units.span, "duration": units.span,
+    "count": lambda value: units.number(value, Unit.COUNT),
+}  # fmt: skip
+"""What the scripts write of values by kind: `test_numbers_are_the_same_text_in_a_page_as_everywhere_else` holds it."""
+
+
+def browser(record: Record) -> Shown:
+    rows = epoch_cells.rows(record, epochs(record))
+    cells = run_rows.epoch(rows[0], {"user": "", "state": "finished"}, run_rows.largest(rows))
+    by_title = {column.title: column for column in run_rows.EPOCHS}
+    found = {}
+    for column in EPOCHS:
+        if column.title in by_title:
+            kind, cell = by_title[column.title].kind, cells[by_title[column.title].key]
+            text = cell[0]["line"][0]["text"] if kind == "rich" else cell if kind == "text" else _BROWSER[kind](cell)
+            found[column.key] = column.title, text
+    return found
+
+
+def comparison(record: Record) -> Shown:
+    lines = compare.compare([record, record]).lines
+    return {one.measure.column.key: (one.measure.title, one.measure.texts(one.medians)[0]) for one in lines}
+
+
+VIEWS: Mapping[str, tuple[View, Callable[[Record], Shown]]] = {
+    "command": (View.COMMAND, command), "report": (View.COMMAND, report), "terminal": (View.TERMINAL, terminal),
+    "overview": (View.TERMINAL, overview), "browser": (View.BROWSER, browser),
+    "comparison": (View.COMPARE, comparison),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_column_of_epochs_is_the_same_in_every_view(record: Record, name: str) -> None:
+    view, read = VIEWS[name]
+    found = read(record)
+    (epoch,) = epochs(record)
+    largest = epoch_text.largest(EPOCHS, [epoch])
+    assert {*found} == {column.key for column in shown(EPOCHS, view)}, "each that it shows, and no other"
+    for column in shown(EPOCHS, view):
+        title, text = found[column.key]
+        assert title in (column.title, column.short, column.heading)
+        assert plain(text) == plain(epoch_text.cell(column, epoch, largest)), column.key
+        assert plain(text) != units.MISSING
+
+
+def plain(text: str) -> str:
+    """A text without its spaces: those before units and behind signs are left out where there is little room."""
+    return text.replace(" ", "")
+
+
+def test_every_column_of_epochs_has_a_value(record: Record) -> None:
+    (epoch,) = epochs(record)
+    assert [column.key for column in EPOCHS if not is_known(epoch_text.number(column.key, epoch))] == []
+
+
+def test_files_have_each_column_of_epochs_by_its_key_and_unit(record: Record) -> None:
+    (epoch,) = epochs(record)
+    (row,) = csv.DictReader(io.StringIO("".join(epoch_export.lines(record)).lstrip(BYTE_ORDER_MARK)))
+    assert {column.file_name for column in shown(EPOCHS, View.CSV)} <= row.keys()
+    for column in shown(EPOCHS, View.CSV):
+        assert float(row[column.file_name]) == pytest.approx(epoch.number(column.key)), column.key
+    exported = {field.name for field in run_export.FIELDS}
+    assert {column.file_name for column in USAGE} <= exported
+
+
+def test_json_and_its_schema_have_each_column_of_epochs(record: Record) -> None:
+    (epoch,) = epochs(record)
+    (made,) = run_json.whole(record, NOW)["epochs"]
+    schema = run_json.RUN_SCHEMAS["run_epoch"]["properties"]
+    for column in shown(EPOCHS, View.JSON):
+        assert made[column.key] == pytest.approx(epoch.number(column.key)), column.key
+        assert (schema[column.key]["title"], schema[column.key]["description"]) == (column.title, column.help)
+
+
+def test_lists_of_runs_have_the_titles_of_the_table() -> None:
+    command = [column.heading for column in run_tables.RUN_COLUMNS]
+    assert command == [column.heading for column in shown(RUNS, View.COMMAND)]
+    terminal = {column.title for column in run_list.columns(200)} - {""}
+    assert terminal == {column.short for column in shown(RUNS, View.TERMINAL)}
+    browser = {column.title for column in runs_page.COLUMNS} - {"Compare"}
+    assert browser == {column.title for column in shown(RUNS, View.BROWSER)} | {RUNS[0].title}
+
+
+def test_tables_of_ranks_have_the_titles_of_the_table(record: Record) -> None:
+    columns, _ = run_tables.rank_table(record)
+    assert [column.heading for column in columns] == [column.heading for column in shown(RANKS, View.COMMAND)]
+    assert [column.title for column in run_rows.RANKS] == [column.title for column in shown(RANKS, View.BROWSER)]
+    assert [column.title for column in run_live.COLUMNS[:-1]] == [c.short for c in shown(RANKS, View.TERMINAL)]

@@ -32,7 +32,7 @@ from tests.builders import TIME, device, process, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
 
-MOST_PARTS = 86
+MOST_PARTS = 100
 """Dash components in a layout: each is sent, put up and laid out before a page shows its first number."""
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
 NAMING = (

@@ -36,7 +36,7 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("gigahertz", lambda value: units.number(value, Unit.HERTZ), tuple(value * 1e6 for value in WATTS)),
     ("joules", lambda value: units.number(value, Unit.JOULES), JOULES),
     ("duration", units.duration, SECONDS),
-    ("brief", units.brief, (*SECONDS, 0.9994, 0.9995, 0.0125)),
+    ("brief", units.span, (*SECONDS, 0.9994, 0.9995, 0.0125)),
     ("digits", units.digits, tuple(value for value in LOGGED if value % 1)),
     ("span", units.words, SECONDS),
     ("plain", units.plain, LOGGED),

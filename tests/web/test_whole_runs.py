@@ -83,12 +83,12 @@ def test_a_run_without_epochs_has_rows_of_its_steps_and_one_of_all_of_it(tmp_pat
     assert rows[-1]["energy"] == pytest.approx(told["total"]["energy"], rel=1e-3)
     assert rows[-1]["seconds"] == pytest.approx(told["total"]["seconds"], rel=1e-3)
     assert [row["energy"] for row in rows[:30]] == pytest.approx([row["energy"] for row in told["steps"]], rel=1e-3)
-    assert rows[0]["counted"] == {"Steps": "10", "Steps/s": "5"}
+    assert (rows[0]["steps"], rows[0]["steps_per_second"]) == (10, "5.00")
     assert (rows[4]["beside"], rows[5]["beside"]) == (0.0, pytest.approx(0.5))
     values = found.values
     assert (values["epochs_title"], values["epoch_column"], values["logged_names"]) == ("Steps", "Steps", ["loss"])
     assert (values["epoch_is"], values["epoch"]) == ("Steps done", "300 of 300")
-    assert (values["mean_is"], values["mean"]) == ("Steps per second", "5")
+    assert (values["mean_is"], values["mean"]) == ("Steps per second", "5.00")
     assert not values["stepless"]
     assert values["csv"]["href"].startswith("api/run.csv?id=")
 
@@ -98,7 +98,8 @@ def test_a_command_has_one_row_and_claims_no_steps_and_no_epochs(tmp_path: Path)
     command = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=-1, epochs=0, step=0)
     found = Recorded(tmp_path, ticks(24, [begin, end._replace(step=0, number=2)], command)).page()
     (row,) = found.values["epochs"]
-    assert (row["epoch"], row["counted"]) == ("Whole run", {"Steps": "–", "Steps/s": "–"})
+    assert (row["epoch"], row["steps"], row["steps_per_second"]) == ("Whole run", None, "–")
+    assert not found.values["has_steps"]
     assert row["energy"] > 0
     assert (row["beside"], row["wait"]) == (None, None)
     assert (found.values["epochs_title"], found.values["epoch_column"]) == ("Whole run", "Part")
@@ -116,7 +117,6 @@ def test_what_lies_between_epochs_stands_with_its_phases_above_them(tmp_path: Pa
     energy = {row["epoch"]: row["energy"] for row in rows}
     assert energy["Between epochs"] == pytest.approx(told["between"]["energy"], rel=1e-3)
     assert energy["0"] + energy["1"] + energy["Between epochs"] == pytest.approx(energy["Whole run"], rel=0.005)
-    assert run.page().values["counted_names"] == []
     assert [row["key"] for row in rest({"run": run_json.run_of(run.record.run, NOW), **all_rows(run.record)})
             .values["epochs"]] == [row["key"] for row in rows]  # fmt: skip
 

@@ -5,36 +5,20 @@ from __future__ import annotations
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, exact, is_known
 from gpumon.cost import NO_CHARGE, Charge
-from gpumon.model import units
+from gpumon.model import columns, units
 from gpumon.reports.charges import text
-from gpumon_web.page import Cells, Column
+from gpumon_web.page import Cells, described
 
-COSTS = (
-    Column(
-        "held_cost",
-        "Cost",
-        is_number=True,
-        sorts_by="held_money",
-        needs="has_held_cost",
-        help="Of the time of the GPUs that were held",
-    ),
-    Column(
-        "idle_cost",
-        "Idle cost",
-        is_number=True,
-        sorts_by="idle_money",
-        needs="has_held_cost",
-        help="The part of it in which they did nothing",
-    ),
-    Column(
-        "energy_cost",
-        "Power cost",
-        is_number=True,
-        sorts_by="energy_money",
-        needs="has_energy_cost",
-        help="Of the energy, by itself: it is never added to the time",
-    ),
-    Column("co2", "CO₂", is_number=True, sorts_by="grams", needs="has_co2", css="c-less"),
+_CELLS = {
+    "held": ("held_cost", "held_money", "has_held_cost"), "idle_held": ("idle_cost", "idle_money", "has_held_cost"),
+    "energy": ("energy_cost", "energy_money", "has_energy_cost"), "co2": ("co2", "grams", "has_co2"),
+}  # fmt: skip
+"""The cell of each, the number by which it is sorted, and the value without which it is not shown."""
+COSTS = tuple(
+    described(column, key=cell, sorts_by=number, needs=needs, css="c-less" if column.key == "co2" else "")._replace(
+        is_number=True
+    )
+    for column, (cell, number, needs) in zip(columns.COSTS, _CELLS.values(), strict=True)
 )
 """Columns of what has a price in the settings."""
 
@@ -54,10 +38,8 @@ def has_costs(prices: Prices | None) -> Cells:
 def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
     """The cells of these columns."""
     one = charge or NO_CHARGE
-    named = (("held_cost", "held_money", "held"), ("idle_cost", "idle_money", "idle_held"),
-             ("energy_cost", "energy_money", "energy"), ("co2", "grams", "co2"))  # fmt: skip
     found: Cells = {}
-    for cell, number, name in named:
+    for name, (cell, number, _) in _CELLS.items():
         amount = getattr(one, name)
         found[cell] = text(amount, name, prices) if prices else units.MISSING
         found[number] = exact(amount.value if amount.is_meaningful else NAN, _DIGITS)

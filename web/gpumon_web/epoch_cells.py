@@ -9,6 +9,8 @@ from typing import Any
 from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
+from gpumon.model import columns
+from gpumon.model.columns import EPOCHS, View
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.reports import run_json
 from gpumon.storage.ledger import aggregate
@@ -17,10 +19,9 @@ from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.summary import EpochLengths, EpochSummary
 from gpumon_web.levels import OF_SEVERITY
 
-EPOCH = (
-    "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "energy_least", "framework_peak",
-    "run_allocated_peak", "memory_used_peak",
-)  # fmt: skip
+_PEAKS = ("energy_least", "run_allocated_peak", "memory_used_peak")
+"""What stands in for an unknown energy, and for the peak of live tensors."""
+EPOCH = tuple(dict.fromkeys((*(column.key for column in columns.shown(EPOCHS, View.BROWSER)), *_PEAKS)))
 """Columns of the table of epochs."""
 NO_LENGTHS = EpochLengths()
 

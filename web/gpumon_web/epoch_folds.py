@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.past import Verdict, Verdicts, is_partly_sampled
+from gpumon.model.columns import BY_KEY, OverTime
 from gpumon.model.frame import TRAINING
 from gpumon.storage.ledger.records import LivePeak, Record
 from gpumon.storage.ledger.summary import EpochSummary
+from gpumon_web.epoch_cells import EPOCH
 from gpumon_web.levels import OF_SEVERITY
 
 LONG = 200
@@ -21,6 +23,9 @@ FEWEST = 3
 """Equal neighbors that are worth one."""
 NEWEST = 10
 """Epochs at the end that stand by themselves."""
+
+
+_COLUMNS = {key: BY_KEY[key].over_time for key in EPOCH}
 
 
 class Fold(NamedTuple):
@@ -57,24 +62,18 @@ def _row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
     names = dict.fromkeys(name for epoch in epochs for name in epoch.metrics)
     peak = max((epoch.live_peak for epoch in epochs), key=_height)
 
-    def mean(value: Callable[[EpochSummary], float | None]) -> float | None:
-        return _mean(value(epoch) for epoch in epochs)
+    def mean(key: str) -> float | None:
+        return _mean(epoch.number(key) for epoch in epochs)
 
-    def most(name: str) -> float | None:
-        return max((value for epoch in epochs if is_known(value := epoch.value(name))), default=None)
+    def most(key: str) -> float | None:
+        return max((value for epoch in epochs if is_known(value := epoch.number(key))), default=None)
 
     return {
         "first": first.ordinal, "last": last.ordinal, "epochs": [first.epoch, last.epoch], "count": len(epochs),
-        "seconds": mean(lambda one: one.seconds),
-        "wait_share": mean(lambda one: one.wait_share),
-        "utilization_mean": mean(lambda one: one.value("utilization_mean")),
-        "idle_share": mean(lambda one: one.value("idle_share")),
-        "energy": mean(lambda one: one.value("energy")),
+        **{key: most(key) if over_time is OverTime.HIGHEST else mean(key) for key, over_time in _COLUMNS.items()},
         "framework_peak": shown(peak.value),
         "framework_peak_reached": peak.reached,
         "is_partly_sampled": any(map(is_partly_sampled, epochs)),
-        "run_allocated_peak": most("run_allocated_peak"),
-        "memory_used_peak": most("memory_used_peak"),
         "beside": _mean(beside.get(epoch.ordinal) for epoch in epochs),
         "metrics": {name: value for name in names
                     if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},

@@ -11,6 +11,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpumon.model import columns
+from gpumon.model.metrics import Unit
+
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
@@ -63,6 +66,27 @@ class Column(NamedTuple):
     """Name of a list in the row that a file has as a column of its own before this one, separated by semicolons."""
     csv: str = ""
     """Its name in a file, with the unit, where the file has the cell that it is ordered by: `power_watts`."""
+
+
+_KINDS: Mapping[Unit | None, str] = {
+    Unit.RATIO: "percent", Unit.BYTES: "bytes", Unit.SECONDS: "duration", Unit.JOULES: "joules", Unit.WATTS: "watts",
+    Unit.CELSIUS: "celsius", Unit.HERTZ: "megahertz", Unit.COUNT: "count",
+}  # fmt: skip
+"""Kinds of the numbers of a unit; others are words, which Python writes."""
+_LEAVES = ((85, ""), (70, "c-extra"), (55, "c-rare"))
+"""Classes of columns by the importance that they have at least; the first to leave have another one."""
+
+
+def described(
+    column: columns.Column, kind: str = "", *, key: str = "", css: str | None = None, **layout: Any
+) -> Column:
+    """A column of `model.columns`: what it says of it, and how this view shows it."""
+    kind = kind or ("text" if column.is_fine else _KINDS.get(column.unit, "text"))
+    if css is None:
+        css = next((css for least, css in _LEAVES if column.keep >= least), "c-less")
+    return Column(
+        key or column.key, column.title, kind, column.help, css=css, is_number=column.is_number, **layout
+    )  # fmt: skip
 
 
 class Rows(list[Cells]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpumon.common.numbers import NAN
 from gpumon.model import units
+from gpumon.model.columns import BY_KEY
 from gpumon.model.metrics import Unit
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, energy, fact, person, share
@@ -75,13 +76,13 @@ def by_steps(document: Cells, run: Cells) -> Cells:
 def pace(summary: Cells, whole: Cells | None) -> Cells:
     """The mean length of the epochs of a run; of `whole`, the total of a run without epochs, its steps per second."""
     if whole is None:
-        mean = units.MISSING if summary.get("mean") is None else units.brief(summary["mean"])
+        mean = units.MISSING if summary.get("mean") is None else units.span(summary["mean"])
         return {"mean_is": "Epoch time", "mean": mean, "mean_range": length_range(summary)}
     rate, cost = whole["steps_per_second"], whole["energy_per_step"]
     return {
-        "mean_is": "Steps per second",
-        "mean": units.MISSING if rate is None else units.figures(rate),
-        "mean_range": "" if cost is None else f"{units.figures(cost)} J per step",
+        "mean_is": BY_KEY["steps_per_second"].title,
+        "mean": units.MISSING if rate is None else BY_KEY["steps_per_second"].write(rate),
+        "mean_range": "" if cost is None else f"{BY_KEY['energy_per_step'].write(cost)} per step",
     }
 
 
@@ -119,7 +120,7 @@ def length_range(summary: Cells) -> str:
     """The lengths of its epochs: `from 420 ms to 1:42`, or that there is but one, or one length; empty without any."""
     if summary.get("least") is None or summary.get("most") is None:
         return ""
-    least, most = units.brief(summary["least"]), units.brief(summary["most"])
+    least, most = units.span(summary["least"]), units.span(summary["most"])
     if least != most:
         return f"from {least} to {most}"
     return "of one epoch" if summary["done"] == 1 else f"each {least}"

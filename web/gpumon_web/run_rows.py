@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.past import FINE
 from gpumon.model import units
-from gpumon.model.columns import BY_KEY
+from gpumon.model.columns import BY_KEY, View, shown
+from gpumon.model.columns import EPOCHS as COLUMNS
+from gpumon.model.columns import RANKS as RANK_COLUMNS
+from gpumon.model.columns import Column as Described
 from gpumon.model.metrics import Unit
 from gpumon_web.charts import METRICS, left_out
-from gpumon_web.page import Cells, Column
+from gpumon_web.page import Cells, Column, described
 from gpumon_web.tokens import bar, energy, going_on, line, run_state, share, tag, text
 
 TENSORS, DEVICE = (BY_KEY[key].title for key in ("framework_peak", "memory_used_peak"))
@@ -20,50 +24,63 @@ LOGGED = 4
 """Logged metrics that have a column, of those in the newest epochs."""
 NEWEST = 50
 """These epochs."""
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
+MEASURED = shown(COLUMNS, View.BROWSER)
+"""Columns of the table of epochs that have a value of each."""
+_OWN = {
+    "seconds": described(BY_KEY["seconds"], "lasting", css="c-took"),
+    "utilization_mean": described(
+        BY_KEY["utilization_mean"], "rich", key="utilization", sorts_by="utilization_mean", css="c-use"
+    ),
+    "wait_share": described(BY_KEY["wait_share"], key="wait", css="c-wait"),
+    "idle_share": described(BY_KEY["idle_share"], "text", key="idle", sorts_by="idle_share", css="c-extra c-less"),
+    "energy": described(BY_KEY["energy"], most="most_energy", css="c-extra c-rare"),
+    "framework_peak": described(
+        BY_KEY["framework_peak"], "text", key="peak", sorts_by="peak_bytes", css="c-extra", titled="peak_column"
+    ),
+}
+"""Those that look otherwise than numbers of their unit do."""
+_PLAIN = tuple(column for column in MEASURED if column.key not in _OWN)
+
+
+def _plain(column: Described) -> Column:
+    """A column that is shown where some row has a value."""
+    return described(column, sorts_by=f"{column.key}_value" if _is_written(column) else "", needs=f"has_{column.key}")
+
+
+def _is_written(column: Described) -> bool:
+    """Whether the scripts show its numbers as words."""
+    return described(column).kind == "text"
+
 
 EPOCHS = (
-    Column("epoch", "Epoch", "opening", sorts_by="ordinal", is_head=True, titled="epoch_column"),
-    Column("seconds", "Time", "lasting", css="c-took"),
-    Column("counted", "", each_of="counted_names", is_number=True),
-    Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True, css="c-use"),
-    Column(
-        "idle", "Idle", help="Share of the time in which no kernel ran; ≈ until the driver's last samples have come",
-        sorts_by="idle_share", is_number=True, css="c-extra c-less",
-    ),
-    Column(
-        "wait", "Waits for data", "percent", "Share of the time during which it was measured; – if it was not measured",
-        css="c-wait",
-    ),
-    Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra c-less"),
-    Column(
-        "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
-        "between steps, or up to now (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
-        titled="peak_column",
-    ),
-    Column("energy", "Energy", "joules", most="most_energy", css="c-extra c-rare"),
+    described(BY_KEY["epoch"], "opening", sorts_by="ordinal", is_head=True, titled="epoch_column", css=""),
+    *(_OWN.get(column.key) or _plain(column) for column in MEASURED),
+    described(BY_KEY["beside"], css="c-extra c-less"),
     Column("logged", "Logged", "logged", css="logged", each_of="logged_names"),
-    Column("verdict", "Verdict", "tag", sorts_by="verdict_text", css="c-verdict"),
-)  # fmt: skip
-COUNTED = ("Steps", "Steps/s")
-"""Columns of a run without epochs."""
+    described(BY_KEY["verdict"], "tag", sorts_by="verdict_text", css="c-verdict"),
+)
+NEEDED = tuple(column.needs for column in EPOCHS if column.needs)
+"""Values without which columns are not shown."""
+
+
+def largest(rows: Sequence[Cells]) -> Mapping[str, float]:
+    """The largest number of each plain column, by its key; one that no row knows has none."""
+    known = {column.key: [row[column.key] for row in rows if row.get(column.key) is not None] for column in _PLAIN}
+    return {key: max(values) for key, values in known.items() if values}
+
+
 NUMBERED = 80
 """Letters of the numbers of epochs in a sentence."""
-RANKS = (
-    Column("rank", "Rank", is_head=True),
-    Column("state", "State", "tag", sorts_by="state_name"),
-    Column("gpus", "GPU"),
-    Column("pid", "PID", is_number=True),
-    Column("steps", "Steps", "count"),
-    Column("wait", "Waits for data", "duration"),
-    Column(
-        "peak",
-        TENSORS,
-        help="By the framework's own counter; ≥ while the rank goes on",
-        sorts_by="peak_bytes",
-        is_number=True,
-        css="c-peak",
-    ),
-    Column("ooms", "Out of memory", "count"),
+_RANK_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "rank": {"kind": "text", "is_head": True, "css": ""},
+    "pid": {"kind": "text", "css": ""},
+    "state": {"kind": "tag", "sorts_by": "state_name"},
+    "peak": {"kind": "text", "sorts_by": "peak_bytes", "css": "c-peak"},
+}
+RANKS = tuple(
+    described(column, **{"css": "", **_RANK_KINDS.get(column.key, {})}) for column in shown(RANK_COLUMNS, View.BROWSER)
 )
 
 
@@ -94,14 +111,14 @@ def measured_so_far(one: Cells, run: Cells, *, is_live: bool) -> str:
     seconds = one.get("measured_seconds") or 0.0
     number = units.count(one["epoch"])
     return (
-        f"epoch {number}: measured for its first {units.brief(seconds)}"
+        f"epoch {number}: measured for its first {units.span(seconds)}"
         if seconds >= 1.0
         else (f"epoch {number}: not measured yet")
     )
 
 
-def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
-    """The cells of an epoch; `is_live`: the ring tells that its run is in it.
+def epoch(one: Cells, run: Cells, most: Mapping[str, float] = NOTHING, *, is_live: bool = False) -> Cells:
+    """The cells of an epoch, by the `most` of each column; `is_live`: the ring tells that its run is in it.
 
     `while` in a cell is the epoch of the run then: once the ring tells another one, the cell is outdated.
     """
@@ -113,8 +130,7 @@ def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
         "ordinal": one["ordinal"],
         "epoch": units.count(one["epoch"]),
         "seconds": {"since": one["begun"], **within} if goes_on and one["begun"] is not None else one["seconds"],
-        "counted": {},
-        **_measured(one, run),
+        **_measured(one, run, most),
         "beside": one["beside"],
         "verdict": {**verdict, **within} if (verdict := _verdict(judged)) else None,
         "verdict_text": judged["text"] if judged else None,
@@ -122,7 +138,7 @@ def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
     }
 
 
-def fold(one: Cells, run: Cells) -> Cells:
+def fold(one: Cells, run: Cells, most: Mapping[str, float] = NOTHING) -> Cells:
     """The cells of epochs that are as one row: `first` and `last` are the ordinals that it stands for."""
     judged, numbers = one["verdict"], one["epochs"]
     key = f"fold {one['first']}"
@@ -133,25 +149,21 @@ def fold(one: Cells, run: Cells) -> Cells:
         "count": one["count"],
         "epoch": {"opens": key, "text": "–".join(map(units.count, numbers))},
         "seconds": one["seconds"],
-        "counted": {},
-        **_measured(one, run),
+        **_measured(one, run, most),
         "beside": one["beside"],
         "verdict": _verdict(judged),
     }
 
 
-def stretch(one: Cells, run: Cells, last: int) -> Cells:
+def stretch(one: Cells, run: Cells, last: int, most: Mapping[str, float] = NOTHING) -> Cells:
     """The cells of a row of steps, of a part of a run outside epochs, or of the whole; `last`: ordinal of an epoch."""
-    steps, rate = one["steps"], one["steps_per_second"]
-    told = (units.count(steps), units.MISSING if rate is None else units.figures(rate))
     return {
         "key": f"part {one['place']}",
         "ordinal": last + 1 + one["place"],
         "epoch": one["title"],
         "seconds": one["seconds"],
-        "counted": dict(zip(COUNTED, told, strict=True)),
         "beside": one["beside"],
-        **_measured(one, run),
+        **_measured(one, run, most),
         "verdict": None,
         "verdict_text": None,
         "search": one["title"].lower(),
@@ -168,13 +180,26 @@ def _verdict(judged: Cells | None) -> Cells | None:
     return going_on(found) if judged["kind"] == "running" else found
 
 
-def _measured(one: Cells, run: Cells) -> Cells:
+def _plain_cells(one: Cells, most: Mapping[str, float]) -> Iterator[tuple[str, Any]]:
+    """The cells of columns that show a number as it is."""
+    for column in _PLAIN:
+        value = one.get(column.key)
+        if _is_written(column):
+            yield f"{column.key}_value", value
+            number = _number(value)
+            yield column.key, column.write(number, most.get(column.key, number))
+        else:
+            yield column.key, value
+
+
+def _measured(one: Cells, run: Cells, most: Mapping[str, float]) -> Cells:
     sign, peak = live_peak(one)
     utilization, is_final = one["utilization_mean"], not one.get("is_settling")
     # An empty bar would be 0 %.
     known = [] if utilization is None else [bar(share(utilization, user=run["user"] or ""))]
     meter = [text(_share(utilization, is_final)), *known]
     return {
+        **dict(_plain_cells(one, most)),
         "utilization": [line(*meter, css="meter")],
         "utilization_mean": utilization,
         "idle": _share(one["idle_share"], is_final),

@@ -12,11 +12,8 @@ from gpumon.reports.run_tables import BETWEEN, outside_rows
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.schema import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
+from gpumon_web.epoch_cells import EPOCH
 
-MEASURED = (
-    "seconds", "steps_per_second", "wait_share", "utilization_mean", "idle_share", "energy", "energy_least",
-    "framework_peak", "run_allocated_peak", "memory_used_peak",
-)  # fmt: skip
 WHOLE = "Whole run"
 _TITLE = {BETWEEN: "Between epochs"}
 
@@ -46,10 +43,9 @@ def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
         "title": _TITLE.get(title) or (f"· {title.strip()}" if title.startswith(" ") else title),
         "is_steps": is_steps,
         "beside": shown(max(0.0, stretch.seconds - stretch.trained)) if is_steps and stretch.trained > 0 else None,
-        "steps": stretch.steps,
         "metrics": found["metrics"],
         "framework_peak_reached": found["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(stretch),
         "is_open": stretch.is_open,
-        **{name: None if found[name] is None else shown(found[name]) for name in MEASURED},
+        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
     }

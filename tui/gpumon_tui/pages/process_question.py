@@ -181,7 +181,7 @@ class SignalQuestion:
             return
         seconds = self._clock() - self._sent_at
         if all(target.is_over for target in self._sent):
-            self.said = f"{self._sent_text} ended {units.brief(seconds)} after {self._sent_signal}"
+            self.said = f"{self._sent_text} ended {units.span(seconds)} after {self._sent_signal}"
             self._forget_sent()
         elif seconds >= STILL:
             left = sum(not target.is_over for target in self._sent)

@@ -9,31 +9,28 @@ from rich.segment import Segment
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
+from gpumon.model.columns import RANKS, View, shown
 from gpumon.model.frame import Run
 from gpumon.model.metrics import Unit
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.section import heading, margin, more, placed, rows
-from gpumon_tui.renderables.table import Cell, Row, TableColumn
+from gpumon_tui.renderables.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.renderables.text_width import Line, cut, safe
 
 EPOCH_CELLS = 11
 STEP = 13
 """Cells of a step."""
+_CELLS = {"rank": 5, "gpus": 6, "epoch": EPOCH_CELLS, "phase": 10, "step": STEP, "pid": 8}
+_KEEP = {"pid": 10, "wait": 35, "ooms": 30, "retries": 20}
+"""What is less important here than in the table of commands."""
+_SHOWN = shown(RANKS, View.TERMINAL)
 COLUMNS = (
-    TableColumn("rank", 5, right=True, keep=100),
-    TableColumn("GPU", 6, keep=90),
-    TableColumn("epoch", EPOCH_CELLS, right=True, keep=80),
-    TableColumn("phase", 10, keep=60),
-    TableColumn("step", STEP, right=True, keep=70),
-    TableColumn("waited", 8, right=True, keep=40),
-    TableColumn("allocated", 9, right=True, keep=65),
-    TableColumn("reserved", 9, right=True, keep=55),
-    TableColumn("peak", 9, right=True, keep=50),
-    TableColumn("retries", 7, right=True, keep=20),
-    TableColumn("out of memory", 13, right=True, keep=30),
-    TableColumn("PID", 8, right=True, keep=10),
+    *(
+        table_column(column, _CELLS.get(column.key, 0))._replace(keep=_KEEP.get(column.key, column.keep))
+        for column in _SHOWN
+    ),
     TableColumn("", 0),
 )
 ROWS = 3
@@ -80,19 +77,19 @@ def live(
 def _row(run: Run, labels: Mapping[str, str]) -> Row:
     memory = run.memory
     place = units.epoch_within(EPOCH_CELLS, run.epoch, run.epochs, run.base) if run.epoch >= 0 else ""
-    return (
-        Cell(str(run.rank), theme.STRONG),
-        Cell(numbers(run.gpus, labels), theme.STRONG),
-        Cell(place, theme.RUN),
-        Cell(safe(run.phase)),
-        Cell(_step(run)),
-        Cell(units.span(run.wait) if is_known(run.wait) else ""),
-        *(Cell(units.number(value, Unit.BYTES)) for value in (memory.allocated, memory.reserved, memory.peak)),
-        Cell(_count(memory.retries), theme.DIM),
-        Cell(_count(memory.ooms), theme.WARN if memory.ooms > 0 else theme.DIM),
-        Cell(str(run.pid), theme.DIM),
-        Cell(""),
-    )
+    cells = {
+        "rank": Cell(str(run.rank), theme.STRONG),
+        "gpus": Cell(numbers(run.gpus, labels), theme.STRONG),
+        "epoch": Cell(place, theme.RUN),
+        "phase": Cell(safe(run.phase)),
+        "step": Cell(_step(run)),
+        "wait": Cell(units.span(run.wait) if is_known(run.wait) else ""),
+        **{key: Cell(units.number(getattr(memory, key), Unit.BYTES)) for key in ("allocated", "reserved", "peak")},
+        "retries": Cell(_count(memory.retries), theme.DIM),
+        "ooms": Cell(_count(memory.ooms), theme.WARN if memory.ooms > 0 else theme.DIM),
+        "pid": Cell(str(run.pid), theme.DIM),
+    }  # fmt: skip
+    return (*(cells[column.key] for column in _SHOWN), Cell(""))
 
 
 def _step(run: Run) -> str:

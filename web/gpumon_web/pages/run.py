@@ -15,11 +15,12 @@ from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
 from gpumon_web.run_noted import noted
 from gpumon_web.run_rows import (
-    COUNTED,
     EPOCHS,
+    NEEDED,
     RANKS,
     epoch,
     fold,
+    largest,
     logged_left_out,
     logged_names,
     measured_so_far,
@@ -134,7 +135,9 @@ def kept(document: Cells) -> KeptValues:
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
     compare = [link("Compare …", address([run["id"]], page="runs", arg=PICK), "button")] if "total" in document else []
     measured = measured_on(run.get("label", ""), [document.get("label", "")])
+    most = largest([*found, *folds, *parts])
     values = {
+        **dict.fromkeys(NEEDED, False),
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
@@ -151,7 +154,8 @@ def kept(document: Cells) -> KeptValues:
         **_titles(is_whole, any(one["is_steps"] for one in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
         "epochs": _rows(found, parts, run, document),
-        "folds": Rows({**fold(one, run), **cost_cells(None, prices)} for one in folds),
+        **{f"has_{key}": True for key in most},
+        "folds": Rows({**fold(one, run, most), **cost_cells(None, prices)} for one in folds),
         "folded": "; ".join(
             filter(
                 None,
@@ -211,23 +215,23 @@ def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: 
     last = found[-1]["ordinal"] if found else -1
     prices, charges = document.get("prices"), document.get("charges") or {}
     is_live = bool(document.get("live"))
+    most = largest([*found, *parts])
     epochs = [
         {
-            **epoch(one, run, is_live=is_live and one["ordinal"] == last),
+            **epoch(one, run, most, is_live=is_live and one["ordinal"] == last),
             **cost_cells(charges.get(one["ordinal"]), prices),
         }
         for one in found
     ]
-    return Rows([*epochs, *({**stretch(one, run, last), **cost_cells(None, prices)} for one in parts)])
+    return Rows([*epochs, *({**stretch(one, run, last, most), **cost_cells(None, prices)} for one in parts)])
 
 
 def _titles(is_whole: bool, has_steps: bool) -> Cells:
     """Headings of the table, of a run without epochs others."""
     if not is_whole:
-        return {"epochs_title": "Epochs", "epoch_column": "Epoch", "counted_names": []}
+        return {"epochs_title": "Epochs", "epoch_column": "Epoch"}
     return {
         "epochs_title": "Steps" if has_steps else "Whole run", "epoch_column": "Steps" if has_steps else "Part",
-        "counted_names": [*COUNTED],
     }  # fmt: skip
 
 
@@ -236,7 +240,7 @@ _LIVE = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "le
 _KEPT = (
     *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
     "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "folded", "epochs_title",
-    "epoch_column", "peak_column", "counted_names", "csv", "devices", "cost", *has_costs(None),
+    "epoch_column", "peak_column", *NEEDED, "csv", "devices", "cost", *has_costs(None),
 )  # fmt: skip
 """Values that are none where there is no such run."""
 

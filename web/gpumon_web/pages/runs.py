@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from gpumon.model import units
+from gpumon.model.columns import RUN_BY_KEY
 from gpumon_web import levels
 from gpumon_web.compare_rows import FEWEST, MOST, PICK
-from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
+from gpumon_web.page import Cells, Column, KeptValues, Page, Rows, described
 from gpumon_web.run_choice import RunChoice, options, searched_text
 from gpumon_web.tokens import (
     energy,
@@ -33,16 +34,16 @@ WORDS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 d
 """Names of `run_choice.TIMES` for people."""
 COLUMNS = (
     Column("tick", "Compare", "tick", sort=False, css="c-tick"),
-    Column("run", "Run", "rich", sorts_by="name", is_head=True, csv="run"),
-    Column("user", "User", "person", css="c-user"),
-    Column("state", "State", "tag", sorts_by="state_name", css="c-state"),
-    Column("started", "Started", "age", css="c-started"),
-    Column("seconds", "Time", "lasting"),
-    Column("epochs", "Epochs", "rich", css="c-epochs", sorts_by="epochs_done", is_number=True, csv="epochs_done"),
-    Column("utilization", "Utilization", "percent", css="c-utilization"),
-    Column("energy", "Energy", "joules", css="c-extra"),
-    Column("gpus", "GPUs", "count", css="c-rare"),
-    Column("framework", "Framework", css="c-less"),
+    described(RUN_BY_KEY["id"], "rich", key="run", sorts_by="name", is_head=True, csv="run", css=""),
+    described(RUN_BY_KEY["user"], "person", css="c-user"),
+    described(RUN_BY_KEY["state"], "tag", sorts_by="state_name", css="c-state"),
+    described(RUN_BY_KEY["started"], "age", css="c-started"),
+    described(RUN_BY_KEY["seconds"], "lasting", css=""),
+    described(RUN_BY_KEY["epoch"], "rich", key="epochs", css="c-epochs", sorts_by="epochs_done", csv="epochs_done"),
+    described(RUN_BY_KEY["utilization_mean"], key="utilization", css="c-utilization"),
+    described(RUN_BY_KEY["energy"], css="c-extra"),
+    described(RUN_BY_KEY["gpus"], css="c-rare"),
+    described(RUN_BY_KEY["framework"], css="c-less"),
 )
 
 
