@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.storage.ledger.schema import USAGE
+from gpumon.model.columns import USAGE
 from gpumon.storage.sqlite.write import FileKind
 
 VERSION = 1
@@ -59,7 +59,7 @@ CREATE TABLE step_row (
 CREATE TABLE usage (
   rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, ordinal INTEGER NOT NULL,
   phase TEXT NOT NULL, uuid TEXT NOT NULL, utilization_from TEXT NOT NULL,
-  {" REAL, ".join(column.name for column in USAGE)} REAL, energy_from REAL, energy_to REAL,
+  {" REAL, ".join(column.key for column in USAGE)} REAL, energy_from REAL, energy_to REAL,
   PRIMARY KEY (rank, ordinal, phase, uuid)
 ) WITHOUT ROWID;
 CREATE TABLE mark (
