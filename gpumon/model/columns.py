@@ -192,11 +192,11 @@ EPOCHS: tuple[Column, ...] = (
     _peak("run_used_peak", "Memory of the run, peak", "run max", Unit.BYTES,
           "Peak memory of the run's processes, from the driver: with contexts and libraries.", "gpu.run_used", 30,
           _DETAIL),
-    _peak("run_reserved_peak", "Framework memory, peak", "held max", Unit.BYTES,
+    _peak("run_reserved_peak", "Framework memory, peak", "reserved max", Unit.BYTES,
           "Peak memory reserved by the framework's allocator.", "gpu.run_reserved", 45, _DETAIL),
-    _peak("run_allocated_peak", "Tensors between steps, peak", "alloc max", Unit.BYTES,
+    _peak("run_allocated_peak", "Tensors between steps, peak", "alloc read", Unit.BYTES,
           "Peak memory in live tensors as read between steps, when activations are freed.", "gpu.run_allocated"),
-    Column("framework_peak", "Tensors, peak", "live max", Unit.BYTES, "Peak memory in live tensors, by the framework's "
+    Column("framework_peak", "Tensors, peak", "alloc max", Unit.BYTES, "Peak memory in live tensors, by the framework's "
            "own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between steps, when "
            "activations are freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
            across="fullest device"),
@@ -265,8 +265,8 @@ RANKS: tuple[Column, ...] = (
     Column("steps", "Steps", "steps", Unit.COUNT, "Training steps.", 50, View.COMMAND | View.BROWSER),
     Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data.", 70, View.TABLES),
     _as("utilization_mean", 85),
-    Column("allocated", "Tensors", "live", Unit.BYTES, "Memory in live tensors now.", 65, View.TERMINAL),
-    Column("reserved", "Framework memory", "held", Unit.BYTES, "Memory that the framework's allocator holds now.", 55,
+    Column("allocated", "Tensors", "allocated", Unit.BYTES, "Memory in live tensors now.", 65, View.TERMINAL),
+    Column("reserved", "Framework memory", "reserved", Unit.BYTES, "Memory that the framework's allocator holds now.", 55,
            View.TERMINAL),
     replace(BY_KEY["framework_peak"], key="peak", keep=40, views=View.TABLES),
     _as("memory_used_peak", 80),
@@ -315,12 +315,69 @@ COSTS: tuple[Column, ...] = (
 )  # fmt: skip
 """What has a price in the settings, by the names of `cost.Charge`; amounts stand at the right."""
 
+PROCESSES: tuple[Column, ...] = (
+    Column("gpu", "GPU", "GPU", Unit.COUNT, "Number of the GPU.", 94, View.COMMAND | View.TERMINAL),
+    Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 100, View.TABLES | View.FILES),
+    Column("user", "User", "user", None, "The user whose process it is.", 95, View.TABLES | View.FILES),
+    Column("name", "Program", "program", None, "Its program.", 90, View.TABLES | View.FILES),
+    Column("kind", "Kind", "kind", None, "Whether it computes or draws.", 20, View.COMMAND | View.BROWSER | View.FILES),
+    Column("first", "From", "from", Unit.SECONDS, "When it was first seen on the GPU.", 60, View.COMMAND | View.FILES),
+    Column("last", "To", "to", Unit.SECONDS, "When it was last seen on the GPU.", 55, View.COMMAND | View.FILES),
+    Column("held", "GPU time", "GPU time", Unit.SECONDS, "How long it was on the GPU.", 92, View.COMMAND | View.FILES),
+    Column("memory_peak", "GPU memory, peak", "mem max", Unit.BYTES, "Most device memory that it had.", 88,
+           View.COMMAND | View.FILES),
+    Column("memory_used", "GPU memory", "GPU mem", Unit.BYTES, "Device memory that it has.", 89,
+           View.TABLES | View.FILES),
+    Column("sm_utilization", "SM utilization", "SM", Unit.RATIO, "Share of the time in which its kernels ran.", 80,
+           View.TABLES | View.FILES),
+    Column("memory_utilization", "Memory bandwidth", "bw", Unit.RATIO, "Share of the time in which device memory was "
+           "read or written for it.", 15, View.COMMAND | View.TERMINAL),
+    Column("encoder_utilization", "Encoder", "enc", Unit.RATIO, "Share of the time in which the video encoder worked "
+           "for it.", 14, View.TABLES),
+    Column("decoder_utilization", "Decoder", "dec", Unit.RATIO, "Share of the time in which the video decoder worked "
+           "for it.", 13, View.TABLES),
+    Column("cpu_utilization", "CPU", "CPU", Unit.RATIO, "CPU time, as a share of one core.", 40,
+           View.TABLES | View.FILES),
+    Column("host_memory", "Host memory", "host mem", Unit.BYTES, "Host memory that it has.", 30,
+           View.COMMAND | View.TERMINAL | View.FILES),
+    Column("started", "Running for", "time", Unit.SECONDS, "Time since it began.", 35, View.TERMINAL | View.BROWSER),
+    Column("run", "Run", "run", None, "The run that it belongs to.", 28, View.TERMINAL | View.BROWSER),
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "The epoch in which its run is.", 26, View.TERMINAL),
+    Column("job", "Job", "job", None, "Its Slurm job.", 25, View.COMMAND | View.FILES),
+    Column("pod", "Pod or container", "pod or container", None, "The pod or container that it runs in.", 20,
+           View.COMMAND | View.FILES),
+    Column("where", "Job or container", "job or container", None, "The Slurm job, pod or container that it runs in.",
+           20, View.COMMAND | View.TERMINAL),
+)  # fmt: skip
+"""A process on a GPU, now or in a window of time."""
+PROCESS_BY_KEY = {column.key: column for column in PROCESSES}
+USERS: tuple[Column, ...] = (
+    Column("user", "User", "user", None, "The user who held GPUs.", 100, View.TABLES | View.FILES),
+    Column("now", "GPUs now", "GPUs now", Unit.COUNT, "How many GPUs the user holds now.", 94,
+           View.TERMINAL | View.BROWSER),
+    Column("held", "GPU-hours", "GPU-hours", Unit.SECONDS, "Time in which GPUs were held, added up over GPUs.", 95,
+           View.TABLES | View.FILES),
+    Column("used", "Used", "used", Unit.RATIO, "Share of the time held in which the GPUs worked.", 70,
+           View.TERMINAL | View.BROWSER),
+    Column("busy", "Busy", "busy", Unit.SECONDS, "Time of work, added up over GPUs.", 80, View.COMMAND | View.FILES),
+    Column("idle_held", "Allocated, idle", "allocated, idle", Unit.SECONDS, "Time held without work for a minute or "
+           "longer.", 85, View.TABLES | View.FILES),
+    Column("energy", "Energy", "energy", Unit.JOULES, "Energy of the GPUs while they were held.", 75,
+           View.TABLES | View.FILES),
+    Column("unseen", "Not seen", "not seen", Unit.SECONDS, "Time of which nothing is known.", 30, View.TERMINAL),
+    Column("note", "Note", "note", None, "What stands out.", 10, View.TERMINAL | View.BROWSER),
+)  # fmt: skip
+"""The use of GPUs by a user in a window of time."""
+USER_BY_KEY = {column.key: column for column in USERS}
+
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "Epochs": (*BESIDE_EPOCHS, *EPOCHS),
     "Whole runs in comparisons": OF_RUNS,
     "Ranks": RANKS,
     "Runs": RUNS,
     "Costs": COSTS,
+    "Processes": PROCESSES,
+    "Users": USERS,
 }
 """All tables, by their titles in the documentation."""
 

@@ -18,9 +18,10 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import cut, text_width
 from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import units
+from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.model.vendors import short_name
 from gpumon.reports.charges import cells, columns, explained
-from gpumon.reports.text_table import Table, TextColumn, distinct, end_of, sentence, shared, wrapped
+from gpumon.reports.text_table import Table, TextColumn, distinct, end_of, sentence, shared, text_column, wrapped
 
 _NAMES = 4
 """Nodes that a cell names."""
@@ -142,12 +143,15 @@ _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=Fal
          TextColumn("NODES", 80, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
 _FREE_NARROW = (_FREE[0], _FREE[1]._replace(least=9), _FREE[2]._replace(least=10), _FREE[3])
 """Rather than the nodes it loses letters of models, which begin with what tells them apart."""
-_USERS = (TextColumn("USER", 100, right=False, most=24), TextColumn("GPUS NOW", 95),
-          TextColumn("IDLE NOW", 74), TextColumn("GPU-HOURS", 90), TextColumn("USED", 70),
-          TextColumn("ALLOCATED, IDLE", 80), TextColumn("ENERGY", 78))  # fmt: skip
-_RUNS = (TextColumn("RUN", 100, right=False, most=32), TextColumn("USER", 95, right=False, most=16),
-         TextColumn("SLURM JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
-         TextColumn("GPUS", 90), TextColumn("EPOCH", 85))  # fmt: skip
+_USERS = (
+    text_column(USER_BY_KEY["user"], most=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
+    *(text_column(USER_BY_KEY[key]) for key in ("held", "used", "idle_held", "energy")),
+)  # fmt: skip
+_RUNS = (
+    text_column(RUN_BY_KEY["id"], most=32), text_column(RUN_BY_KEY["user"], most=16),
+    TextColumn("SLURM JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
+    text_column(RUN_BY_KEY["gpus"])._replace(keep=90), text_column(RUN_BY_KEY["epoch"])._replace(keep=85),
+)  # fmt: skip
 _IDLE = (TextColumn("ALLOCATED, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
          TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85))  # fmt: skip
 _WRONG = (TextColumn("WHAT IS WRONG", 95, right=False, most=32, least=13),

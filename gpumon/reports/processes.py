@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.process import pod_parts
 from gpumon.reports.csv import Cell, csv_line, utc
-from gpumon.reports.text_table import TextColumn, draw, fitting
-from gpumon.storage.processes.measures import MEASURES, TEXTS
+from gpumon.reports.text_table import draw, fitting, text_column
+from gpumon.storage.processes.measures import MEASURES, NAMES, TEXTS
 from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 
 SCHEMA = 1
@@ -19,32 +21,23 @@ FIELDS = (
     "first_seconds", "first_utc", "last_seconds", "last_utc", "device", "pid", "started_seconds", "kind", *TEXTS,
     "held_seconds",
     *(
-        f"{measure.name}_{part}"
+        name
         for measure in MEASURES
-        for part in (f"mean_{measure.unit.value}", f"peak_{measure.unit.value}", "known_seconds")
+        for name in (
+            *(replace(measure, key=f"{measure.key}_{part}").file_name for part in ("mean", "peak")),
+            f"{measure.key}_known_seconds",
+        )
     ),
     "pod_name",
 )  # fmt: skip
 """Columns of CSV; an empty cell is not known."""
 _POD = ("pod", "pod_name")
 NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
-_COLUMNS = (
-    TextColumn("GPU", 94),
-    TextColumn("PID", 100),
-    TextColumn("USER", 95, right=False, most=16, least=6),
-    TextColumn("PROCESS", 90, right=False, most=24, least=8),
-    TextColumn("FROM", 60),
-    TextColumn("TO", 55),
-    TextColumn("GPU TIME", 92),
-    TextColumn("MEM PEAK", 88),
-    TextColumn("MEM", 50),
-    TextColumn("SM", 80),
-    TextColumn("CPU", 40),
-    TextColumn("HOST MEM", 30),
-    TextColumn("JOB", 25, right=False, most=16),
-    TextColumn("POD OR CONTAINER", 20, right=False, most=32, least=12),
-)
-_MEASURED = range(7, 12)
+_ROOM = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
+"""The widest and the narrowest that columns of text become."""
+_SHOWN = ("gpu", "pid", "user", "name", "first", "last", "held", "memory_peak", *NAMES, "job", "pod")
+_COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_ROOM.get(key, (0, 0))) for key in _SHOWN)
+_MEASURED = range(_SHOWN.index("memory_peak"), _SHOWN.index("job"))
 """Places of the columns of measures."""
 _INCOMPLETE = "*"
 _WHOLE = 0.99
@@ -101,7 +94,7 @@ def csv(found: ProcessWindow) -> Iterator[str]:
             (
                 round(one.first, 3), utc(one.first), round(one.last, 3), utc(one.last), one.device, one.pid,
                 _known(one.started), one.kind, *(getattr(one._replace(pod=pod), text) for text in TEXTS),
-                round(use.held, 3), *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.name])),
+                round(use.held, 3), *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.key])),
                 name,
             )
         )  # fmt: skip
@@ -111,8 +104,8 @@ def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
     one, memory = use.process, use.measures["memory_used"]
     uid, name = pod_parts(one.pod)
     shown = [
-        _marked(units.number(value, measure.unit), use, use.measures[measure.name])
-        for measure, value in ((measure, use.measures[measure.name].mean) for measure in MEASURES)
+        _marked(measure.write(value), use, use.measures[measure.key])
+        for measure, value in ((measure, use.measures[measure.key].mean) for measure in MEASURES)
     ]
     peak = _marked(units.bytes_binary(memory.peak), use, memory)
     device = numbers.get(one.device) or clean(one.device, 13)

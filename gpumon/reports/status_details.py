@@ -9,10 +9,11 @@ from gpumon.analysis.processes import job_or_container
 from gpumon.common.driver_calls import DriverCall
 from gpumon.common.text import clean
 from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability, title_within, why_missing
 from gpumon.model.process import Process
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import draw, text_column
 
 
 def details(frame: Frame) -> Iterator[str]:
@@ -59,21 +60,9 @@ def _time(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms" if seconds >= 0.001 else f"{1e6 * seconds:.0f} µs"
 
 
-_COLUMNS = (
-    TextColumn("GPU", 0),
-    TextColumn("PID", 0),
-    TextColumn("USER", 0, right=False),
-    TextColumn("PROCESS", 0, right=False),
-    TextColumn("KIND", 0, right=False),
-    TextColumn("MEM", 0),
-    TextColumn("SM", 0),
-    TextColumn("MBW", 0),
-    TextColumn("ENC", 0),
-    TextColumn("DEC", 0),
-    TextColumn("CPU", 0),
-    TextColumn("HOST MEM", 0),
-    TextColumn("WHERE", 0, right=False),
-)
+_SHARES = ("sm_utilization", "memory_utilization", "encoder_utilization", "decoder_utilization", "cpu_utilization")
+_SHOWN = ("gpu", "pid", "user", "name", "kind", "memory_used", *_SHARES, "host_memory", "where")
+_COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
 
 
 def process_lines(frame: Frame) -> Iterator[str]:
@@ -89,12 +78,9 @@ def process_lines(frame: Frame) -> Iterator[str]:
 
 
 def _row(process: Process, label: str) -> tuple[str, ...]:
-    shares = (
-        process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
-        process.cpu_utilization,
-    )  # fmt: skip
     return (
         label or units.MISSING, str(process.pid), clean(process.user) or units.MISSING,
         clean(process.name) or units.MISSING, process.kind, units.bytes_binary(process.memory_used),
-        *map(units.percent, shares), units.bytes_binary(process.host_memory), clean(job_or_container(process)),
+        *(units.percent(getattr(process, key)) for key in _SHARES),
+        units.bytes_binary(process.host_memory), clean(job_or_container(process)),
     )  # fmt: skip

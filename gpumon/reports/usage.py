@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from gpumon.common.config import Prices
 from gpumon.cost import WHOLE, Charge, HourlyCharges, price_hours, sum_charges
 from gpumon.model import units
+from gpumon.model.columns import USER_BY_KEY
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import gpu_label
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.not_kept import NOT_YET
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import TextColumn, draw, text_column
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import KnownDevice
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, named_use
@@ -188,11 +189,8 @@ holders or parts that are not known; `free`, for time in which nobody held it; `
 known; `total`, for all that was seen. An empty cell is not known."""
 _COLUMNS = (
     TextColumn("", 90, right=False, most=32),
-    TextColumn("USER", 100, right=False, most=24),
-    TextColumn("GPU TIME", 95),
-    TextColumn("BUSY", 80),
-    TextColumn("IDLE", 85),
-    TextColumn("ENERGY", 75),
+    text_column(USER_BY_KEY["user"], most=24),
+    *(text_column(USER_BY_KEY[key]) for key in ("held", "busy", "idle_held", "energy")),
 )
 USER, GROUP = "user", "group"
 """Holders of accounts."""

@@ -76,7 +76,7 @@ def shown(path: str, size: tuple[int, int], feed: FakeFeed | None = None) -> lis
 
     clock = FakeClock(time=(START + 699) * SECOND)
     lines = play(feed or FakeFeed(), size, opened, ledgers=lambda: Ledgers([path]), clock=clock)
-    head = next(place for place, line in enumerate(lines) if line.split()[:2] == ["epoch", "took"])
+    head = next(place for place, line in enumerate(lines) if line.split()[:2] == ["epoch", "time"])
     return [row for line in lines[head + 1 : -1] if TITLE.match(row := line[:150].strip("▌ "))]
 
 

@@ -241,7 +241,7 @@ def test_the_mouse_works_on_every_page(wide: Terminal) -> None:
     wide.wheel(20, 5, down=False)
     matched(wide, r"^▌.*train_sft\.py")
     wide.click_on("4 Runs")
-    shown(wide, "began", "llama-sft-")
+    shown(wide, "started", "llama-sft-")
     wide.click_on("energy", 1)  # the title of the list names it first
     matched(wide, r"energy *[▼▲]")
     wide.click_on("began")

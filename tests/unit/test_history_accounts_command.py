@@ -59,7 +59,7 @@ def filled(path: Path) -> float:
 def test_users_stand_above_the_time_that_nobody_held_or_saw(filled: float, printed: Printed) -> None:
     window, head, *rows = [line.split("  ") for line in printed("accounts", "--since", "3h").splitlines()]
     assert window[0].startswith("from 2")
-    assert " ".join("  ".join(head).split()) == "USER GPU TIME BUSY IDLE ENERGY"
+    assert " ".join("  ".join(head).split()) == "USER GPU-HOURS BUSY ALLOCATED, IDLE ENERGY"
     cells = {row[0]: [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
     assert cells["alice"] == ["2.0 h", "1.5 h", "0 s", "540.0 Wh"]
     assert cells["bob"] == ["2.0 h", "30 min", "0 s", "180.0 Wh"]

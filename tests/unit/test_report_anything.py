@@ -27,9 +27,9 @@ NOW = BEGAN + 3600.0
 RUN = "resnet50-1a2b"
 HEADINGS = {
     "SAMPLES/S": ("batch",), "WAIT": ("wait",), "UTIL": ("utilization_mean",), "IDLE": ("idle_share",),
-    "HELD MAX": ("run_reserved_peak",), "RUN MAX": ("run_used_peak",), "MEM MAX": ("memory_used_peak",),
+    "RESERVED MAX": ("run_reserved_peak",), "RUN MAX": ("run_used_peak",), "MEM MAX": ("memory_used_peak",),
     "ENERGY": ("energy",), "ENERGY/STEP": ("energy",), "THROTTLE": ("throttled_share",),
-    "LIVE MAX": ("run_allocated_peak", "peak"), "loss": ("metrics",),
+    "ALLOC MAX": ("run_allocated_peak", "peak"), "loss": ("metrics",),
 }  # fmt: skip
 """What each column of the epoch table is made of: where all of it is unknown, nothing may stand there."""
 NO_NUMBER = {"", "–"}

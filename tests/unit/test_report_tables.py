@@ -157,7 +157,7 @@ def test_the_epoch_table_has_a_row_for_each_epoch_and_phase(book: Book) -> None:
     assert [line.split()[0] for line in text[first : first + 11]] == [
         "EPOCH", "0", "train", "validate", "1", "train", "validate", "2", "train", "validate", "all",
     ]  # fmt: skip
-    assert all(word in text[first] for word in ("UTIL", "P5–P95", "ENERGY", "MEM MAX", "LIVE MAX", "loss", "accuracy"))
+    assert all(word in text[first] for word in ("UTIL", "P5–P95", "ENERGY", "MEM MAX", "ALLOC MAX", "loss", "accuracy"))
     assert "UTIL comes from the driver's own samples" in text[-1]
 
 

@@ -1,30 +1,17 @@
-"""The one table of what is kept of a process: blocks, queries and reports derive from it."""
+"""What is kept of a process: blocks, queries and reports derive from it."""
 
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import NamedTuple
 
-from gpumon.model.metrics import Unit
+from gpumon.model.columns import PROCESS_BY_KEY, Column
 from gpumon.model.process import Process
 
-
-class ProcessMeasure(NamedTuple):
-    """A row of the table."""
-
-    name: str
-    """The field of `Process`."""
-    title: str
-    unit: Unit
-
-
-MEASURES: tuple[ProcessMeasure, ...] = (
-    ProcessMeasure("memory_used", "GPU memory", Unit.BYTES),
-    ProcessMeasure("sm_utilization", "SM", Unit.RATIO),
-    ProcessMeasure("cpu_utilization", "CPU", Unit.RATIO),
-    ProcessMeasure("host_memory", "host memory", Unit.BYTES),
+MEASURES: tuple[Column, ...] = tuple(
+    PROCESS_BY_KEY[key] for key in ("memory_used", "sm_utilization", "cpu_utilization", "host_memory")
 )
-NAMES = tuple(measure.name for measure in MEASURES)
+"""By the fields of `Process`, in the order of the file."""
+NAMES = tuple(measure.key for measure in MEASURES)
 """Names of measures, in their order: the file has them so."""
 TEXTS = ("name", "user", "container", "pod", "job")
 """Fields of `Process` that say who it is, in the order of the file's columns; empty where that is not known."""

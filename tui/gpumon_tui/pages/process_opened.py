@@ -185,7 +185,7 @@ class ProcessDetail:
 
 
 def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> TrailCurve:
-    measure = next(one for one in MEASURES if one.name == name)
+    measure = next(one for one in MEASURES if one.key == name)
     value = NAN if is_gone else getattr(process, name)
     known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
     largest = max(known, default=NAN)

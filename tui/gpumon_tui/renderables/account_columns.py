@@ -9,6 +9,7 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN
 from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
+from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports import charges
 from gpumon.reports.usage import account_energy, energy_text, idle_note, idle_text, unknown_work, used_text
 from gpumon_tui import palette
@@ -57,28 +58,30 @@ def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> 
     )  # fmt: skip
     if has_now:
         yield AccountColumn(
-            "now", "GPUs now" if of == "user" else "now", 10, 4, lambda a, f: a.gpus,
+            "now", USER_BY_KEY["now"].short if of == "user" else "now", 10, 4, lambda a, f: a.gpus,
             lambda a, f: Cell(a.now, _PLAIN if a.gpus > 0 else _FAINT), right=False, brief_cells=8,
         )  # fmt: skip
     yield AccountColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE)
-    yield AccountColumn(HELD, "GPU-hours", 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
-    yield AccountColumn("used", "used", 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
+    yield AccountColumn(HELD, USER_BY_KEY["held"].short, 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
+    yield AccountColumn("used", USER_BY_KEY["used"].short, 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
     yield AccountColumn(
-        "idle", "allocated, idle", 15, 9, lambda a, f: a.row.account.idle_held if a.row.account.judged else NAN,
+        "idle", USER_BY_KEY["idle_held"].short, 15, 9,
+        lambda a, f: a.row.account.idle_held if a.row.account.judged else NAN,
         lambda a, f: _number(idle_text(a.row.account)), brief="idle", brief_cells=11,
     )  # fmt: skip
     yield AccountColumn(
-        "energy", "energy", 12, 8, lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
+        "energy", USER_BY_KEY["energy"].short, 12, 8,
+        lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
     )  # fmt: skip
     if prices is not None:
         for place, column in enumerate(charges.priced(prices)):
             yield _cost(column.short, column.key, 7.0 - place, prices)
     if has_times:
         yield AccountColumn(
-            "unseen", "not seen", 9, 7.5, lambda a, f: a.row.unseen,
+            "unseen", USER_BY_KEY["unseen"].short, 9, 7.5, lambda a, f: a.row.unseen,
             lambda a, f: _number(units.hours(a.row.unseen) if a.row.unseen else ""),
         )  # fmt: skip
-    yield AccountColumn("note", "note", 0, 1, None, _note, right=False)
+    yield AccountColumn("note", USER_BY_KEY["note"].short, 0, 1, None, _note, right=False)
 
 
 def _number(text: str) -> Cell:

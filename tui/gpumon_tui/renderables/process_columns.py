@@ -9,7 +9,9 @@ from gpumon.analysis.gpu_state import IdleTime
 from gpumon.analysis.processes import job_or_container, uses_video
 from gpumon.common.numbers import is_known
 from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.frame import Run
+from gpumon.model.metrics import Unit
 from gpumon.model.process import Process
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts
@@ -60,6 +62,14 @@ class ProcessColumn(NamedTuple, Generic[Of]):
     """Whether any of these processes has something for it."""
     from_cells: int = 0
     """Fewest cells of a table that has it."""
+
+
+def titled(key: str) -> str:
+    """The heading of a column of processes; of numbers without a unit it names that: `GPU GiB`, `SM %`."""
+    column = PROCESS_BY_KEY[key]
+    if column.unit is Unit.RATIO:
+        return f"{column.short} %"
+    return column.short.replace("mem", "GiB") if column.unit is Unit.BYTES else column.short
 
 
 def _base(process: Process, facts: ProcessFacts) -> Cell:
@@ -156,56 +166,59 @@ def _some(name: str) -> Callable[[Sequence[Process]], bool]:
 
 
 COLUMNS: tuple[ProcessColumn[Process], ...] = (
-    ProcessColumn("pid", "PID", 7, 8.5, lambda p, f: p.pid, _pid, falls=False),
+    ProcessColumn("pid", titled("pid"), 7, 8.5, lambda p, f: p.pid, _pid, falls=False),
     ProcessColumn(
-        "gpu", "GPU", _GPU_CELLS, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False, brief_cells=4
+        "gpu", titled("gpu"), _GPU_CELLS, 9,
+        lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False, brief_cells=4
     ),
-    ProcessColumn("user", "user", 8, 10, lambda p, f: p.user.casefold(), _user, False, False, wide_cells=12),
+    ProcessColumn("user", titled("user"), 8, 10, lambda p, f: p.user.casefold(), _user, False, False, wide_cells=12),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
-    ProcessColumn("mem", "GPU GiB", 5, 12, lambda p, f: p.memory_used, _memory, brief="GiB"),
+    ProcessColumn("mem", titled("memory_used"), 5, 12, lambda p, f: p.memory_used, _memory, brief="GiB"),
     ProcessColumn(
-        "sm", "SM %", 4, 8, lambda p, f: p.sm_utilization, lambda p, f: _gpu_share(p.sm_utilization, p, f),
+        "sm", titled("sm_utilization"), 4, 8,
+        lambda p, f: p.sm_utilization, lambda p, f: _gpu_share(p.sm_utilization, p, f),
         brief="SM%", is_needed=_some("sm_utilization"),
     ),
     ProcessColumn(
-        "bandw", "bw %", 4, 1, lambda p, f: p.memory_utilization,
+        "bandw", titled("memory_utilization"), 4, 1, lambda p, f: p.memory_utilization,
         lambda p, f: _gpu_share(p.memory_utilization, p, f), brief="bw%",
         is_needed=_some("memory_utilization"),
     ),
     ProcessColumn(
-        "enc", "enc %", 5, 0.5, lambda p, f: p.encoder_utilization,
+        "enc", titled("encoder_utilization"), 5, 0.5, lambda p, f: p.encoder_utilization,
         lambda p, f: _gpu_share(p.encoder_utilization, p, f),
         is_needed=uses_video, brief="enc%",
     ),
     ProcessColumn(
-        "dec", "dec %", 5, 0.5, lambda p, f: p.decoder_utilization,
+        "dec", titled("decoder_utilization"), 5, 0.5, lambda p, f: p.decoder_utilization,
         lambda p, f: _gpu_share(p.decoder_utilization, p, f),
         is_needed=uses_video, brief="dec%",
     ),
     ProcessColumn(
-        "cpu", "CPU %", 5, 7, lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f),
+        "cpu", titled("cpu_utilization"), 5, 7,
+        lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f),
         brief="CPU%", is_needed=_some("cpu_utilization"),
     ),
     ProcessColumn(
-        "host", "host GiB", 8, 2, lambda p, f: p.host_memory,
+        "host", titled("host_memory"), 8, 2, lambda p, f: p.host_memory,
         lambda p, f: _number(units.gibibytes(p.host_memory), p, f), brief="host", brief_cells=6,
         is_needed=_some("host_memory"),
     ),
     ProcessColumn(
-        "time", "time", TIME_CELLS, 4, lambda p, f: f.now - p.started,
+        "time", titled("started"), TIME_CELLS, 4, lambda p, f: f.now - p.started,
         lambda p, f: Cell(elapsed(f.now - p.started), _DIM), is_needed=_some("started"),
     ),
-    ProcessColumn("run", "run", 12, 5, _run_order, _run, False, False, wide_cells=22),
+    ProcessColumn("run", titled("run"), 12, 5, _run_order, _run, False, False, wide_cells=22),
     ProcessColumn(
-        "epoch", "epoch", _EPOCH_CELLS, 3, _epoch_order, _epoch,
+        "epoch", titled("epoch"), _EPOCH_CELLS, 3, _epoch_order, _epoch,
         is_needed=lambda processes: any(one.run for one in processes),
     ),
     ProcessColumn(
-        "job", "job or container", 22, 2.5, lambda p, f: job_or_container(p).casefold(),
+        "job", titled("where"), 22, 2.5, lambda p, f: job_or_container(p).casefold(),
         lambda p, f: _base(p, f)._replace(text=safe(job_or_container(p))), False, False,
         wide_cells=32, is_needed=lambda processes: any(map(job_or_container, processes)),
     ),
-    ProcessColumn("program", "program", 0, 11, lambda p, f: f.program(p).casefold(), _program, False, False),
+    ProcessColumn("program", titled("name"), 0, 11, lambda p, f: f.program(p).casefold(), _program, False, False),
 )  # fmt: skip
 BY_NAME = {column.name: column for column in COLUMNS}
 ORDERS = tuple(column for column in COLUMNS if column.order)

@@ -6,7 +6,7 @@ from gpumon.model import units
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.process_list.user_totals import KnownSum, UserTotal
-from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn
+from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn, titled
 from gpumon_tui.renderables.process_head import at_least
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import safe
@@ -40,17 +40,19 @@ def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:
 
 
 USER_COLUMNS: tuple[ProcessColumn[UserTotal], ...] = (
-    ProcessColumn("user", "user", 16, 10, lambda t, f: t.user.casefold(), _user, False, False, brief_cells=10),
+    ProcessColumn("user", titled("user"), 16, 10, lambda t, f: t.user.casefold(), _user, False, False, brief_cells=10),
     ProcessColumn(
         "processes", "processes", 9, 5, lambda t, f: t.processes, lambda t, f: Cell(str(t.processes), _PLAIN)
     ),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
     ProcessColumn(
-        "mem", "GPU GiB", 8, 12, lambda t, f: t.memory.value,
+        "mem", titled("memory_used"), 8, 12, lambda t, f: t.memory.value,
         lambda t, f: Cell(at_least(t.memory, units.gibibytes), _STRONG), brief="GiB", brief_cells=7,
     ),
-    ProcessColumn("sm", "SM %", 5, 8, lambda t, f: t.sm.value, lambda t, f: _percent(t.sm)),
-    ProcessColumn("cpu", "CPU %", 6, 7, lambda t, f: t.cpu.value, lambda t, f: _percent(t.cpu)),
-    ProcessColumn("host", "host GiB", 9, 2, lambda t, f: t.host_memory.value, lambda t, f: _gibibytes(t.host_memory)),
+    ProcessColumn("sm", titled("sm_utilization"), 5, 8, lambda t, f: t.sm.value, lambda t, f: _percent(t.sm)),
+    ProcessColumn("cpu", titled("cpu_utilization"), 6, 7, lambda t, f: t.cpu.value, lambda t, f: _percent(t.cpu)),
+    ProcessColumn(
+        "host", titled("host_memory"), 9, 2, lambda t, f: t.host_memory.value, lambda t, f: _gibibytes(t.host_memory)
+    ),
     ProcessColumn("gpus", "GPUs", 0, 11, lambda t, f: len(t.gpus), _gpus, right=False),
 )  # fmt: skip

@@ -13,10 +13,11 @@ from gpumon.common.config import NO_GROUP, Prices, UserGroups
 from gpumon.common.numbers import exact, is_known, shown
 from gpumon.cost import Charge
 from gpumon.model import units
+from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
 from gpumon_web.costs import COSTS, cost_cells
-from gpumon_web.page import Cells, Column, Rows
+from gpumon_web.page import Cells, Column, Rows, described
 from gpumon_web.tokens import bar, line, person, share, tag, text
 
 FREE = (
@@ -26,13 +27,13 @@ FREE = (
     Column("gpus", "GPUs", "count", css="c-free"),
 )
 USERS = (
-    Column("user", "User", "rich", is_head=True, sorts_by="name", titled="user_title", csv="name"),
-    Column("now", "GPUs now", is_number=True, sorts_by="held", csv="gpus_now"),
-    Column("time", "GPU-hours", is_number=True, sorts_by="held_seconds", csv="held_seconds"),
+    described(USER_BY_KEY["user"], "rich", is_head=True, sorts_by="name", titled="user_title", csv="name", css=""),
+    described(USER_BY_KEY["now"], "text", sorts_by="held", csv="gpus_now", css=""),
+    described(USER_BY_KEY["held"], "text", key="time", sorts_by="held_seconds", csv="held_seconds", css=""),
     Column("part", "Held, used", "rich", sort=False, css="c-part", sorts_by="basis", csv="basis"),
-    Column("used", "Used", "percent"),
-    Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds", csv="idle_seconds"),
-    Column("energy", "Energy", is_number=True, sorts_by="joules", csv="energy_joules"),
+    described(USER_BY_KEY["used"], css=""),
+    described(USER_BY_KEY["idle_held"], "text", key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
+    described(USER_BY_KEY["energy"], "text", sorts_by="joules", csv="energy_joules", css=""),
     *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
 """A file has base units, and in `basis` the period, the currency, and whether sums may be more."""

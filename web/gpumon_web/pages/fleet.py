@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model import units
-from gpumon.model.metrics import Unit
+from gpumon.model.metrics import BY_NAME, Unit
 from gpumon.storage.history.grid import USUAL
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
@@ -32,9 +32,9 @@ COLUMNS = (
     Column("spark", USUAL.title.capitalize(), "spark", sort=False, css="c-spark"),
     Column("now", "Now", "percent", css="c-now", small_unit="big", csv="utilization_ratio"),
     Column("memory", "Memory", "memory", css="c-memory", sorts_by="used", csv="memory_used_bytes"),
-    Column("power", "Power", "text", css="c-power", sorts_by="watts", is_number=True, small_unit="unit",
-           csv="power_watts"),
-    Column("temperature", "Temp", "celsius", css="c-temp", small_unit="unit"),
+    Column("power", BY_NAME["gpu.power"].title, "text", css="c-power", sorts_by="watts", is_number=True,
+           small_unit="unit", csv="power_watts"),
+    Column("temperature", BY_NAME["gpu.temperature"].title, "celsius", css="c-temp", small_unit="unit"),
     Column("who", "Who", "rich", css="c-who", sorts_by="user", csv_list="users"),
 )  # fmt: skip
 ORDERS = (("mine", "Mine first"), ("gpu", "GPU"), ("free", "Free first"), ("-now", "Utilization"))

@@ -12,6 +12,7 @@ from gpumon.analysis.processes import TITLE
 from gpumon.analysis.processes import TITLES as VIDEO
 from gpumon.common.text import clean
 from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.metrics import Unit, title_within
 from gpumon.model.panels import GPU_PANELS
 from gpumon.storage.history.grid import USUAL, WINDOWS
@@ -22,7 +23,7 @@ from gpumon_web.gpu_lines import SILENT
 from gpumon_web.health import attention
 from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts, of_no_run, unexplained
 from gpumon_web.last_day import last_day
-from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
+from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows, described
 from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
 from gpumon_web.tokens import place as epoch_place
 
@@ -45,17 +46,17 @@ _THEN = "The current state is unknown."
 UNLISTED = "The driver lists no process, but there may be one."
 
 COLUMNS = (
-    Column("user", "User", "person", is_head=True),
-    Column("name", "Program", "text", css="mono c-program"),
-    Column("pid", "PID", is_number=True),
-    Column("kind", "Kind"),
-    Column("memory", "GPU memory", "bytes"),
-    Column("sm", "Busy", "percent", "Share of time in which its kernels ran", csv="busy_ratio"),
+    described(PROCESS_BY_KEY["user"], "person", is_head=True, css=""),
+    described(PROCESS_BY_KEY["name"], css="mono c-program"),
+    described(PROCESS_BY_KEY["pid"], "text", css=""),
+    described(PROCESS_BY_KEY["kind"], css=""),
+    described(PROCESS_BY_KEY["memory_used"], key="memory", css=""),
+    described(PROCESS_BY_KEY["sm_utilization"], key="sm", csv="busy_ratio", css=""),
     Column("video", "", "percent", each_of="video_titles"),
-    Column("cpu", "CPU", "percent", "Of one core"),
-    Column("started", "Running for", "elapsed", sorts_by="running", css="c-words"),
+    described(PROCESS_BY_KEY["cpu_utilization"], key="cpu", css=""),
+    described(PROCESS_BY_KEY["started"], "elapsed", sorts_by="running", css="c-words"),
     Column("where", "", each_of="where_titles"),
-    Column("run", "Run", "link", sorts_by="run_name"),
+    described(PROCESS_BY_KEY["run"], "link", sorts_by="run_name", css=""),
 )
 
 

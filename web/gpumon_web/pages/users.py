@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from gpumon.cost import Charge, price_hours
 from gpumon.model import units
+from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports.not_kept import NOT_YET
 from gpumon.reports.usage import (
     Headlines,
@@ -23,7 +24,7 @@ from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import CHOICES, AccountGroup, UserWindow, account_of
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
-from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows, described
 from gpumon_web.tokens import line, link, person, text
 from gpumon_web.user_hours import Holding
 from gpumon_web.user_rows import account_cells, bar_cells, course, now_cells, strip_row, ticks
@@ -35,19 +36,16 @@ FIRST, SOON, LATER = 5.0, 60.0, 600.0
 """Seconds between questions: until there are hours; those of now grow each minute, of a window that is over not."""
 
 COLUMNS = (
-    Column("user", "User", "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
-    Column("now", "GPUs now", "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now",
-           needs="has_now"),
-    Column("held", "GPU-hours", "rich", css="c-held", sorts_by="held_seconds", help="Held; the solid part: used",
-           csv="held_seconds"),
+    described(USER_BY_KEY["user"], "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
+    described(USER_BY_KEY["now"], "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now",
+              needs="has_now"),
+    described(USER_BY_KEY["held"], "rich", css="c-held", sorts_by="held_seconds", csv="held_seconds"),
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
-    Column("used", "Used", "text", css="c-words", sorts_by="used_share", is_number=True, help="Of the time held",
-           csv="used_ratio"),
-    Column("idle", "Allocated, idle", "text", "Held, and without work for a minute or longer", sorts_by="idle_seconds",
-           is_number=True, csv="idle_seconds"),
-    Column("energy", "Energy", "text", sorts_by="joules", is_number=True, csv="energy_joules"),
+    described(USER_BY_KEY["used"], "text", css="c-words", sorts_by="used_share", csv="used_ratio"),
+    described(USER_BY_KEY["idle_held"], "text", key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
+    described(USER_BY_KEY["energy"], "text", sorts_by="joules", csv="energy_joules", css=""),
     *COSTS,
-    Column("note", "Note", "rich", css="c-note", sort=False),
+    described(USER_BY_KEY["note"], "rich", css="c-note", sort=False),
 )  # fmt: skip
 _NOBODY = " unknown"
 """Key of the row of holders who are not known."""
