@@ -196,8 +196,8 @@ EPOCHS: tuple[Column, ...] = (
           "Peak memory reserved by the framework's allocator.", "gpu.run_reserved", 45, _DETAIL),
     _peak("run_allocated_peak", "Tensors between steps, peak", "alloc read", Unit.BYTES,
           "Peak memory in live tensors as read between steps, when activations are freed.", "gpu.run_allocated"),
-    Column("framework_peak", "Tensors, peak", "alloc max", Unit.BYTES, "Peak memory in live tensors, by the framework's "
-           "own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between steps, when "
+    Column("framework_peak", "Tensors, peak", "alloc max", Unit.BYTES, "Peak memory in live tensors, by the "
+           "framework's own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between steps, when "
            "activations are freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
            across="fullest device"),
     _mean("run_allocated_mean", "Tensors between steps", "alloc", Unit.BYTES, "Mean memory in live tensors.",
@@ -266,8 +266,8 @@ RANKS: tuple[Column, ...] = (
     Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data.", 70, View.TABLES),
     _as("utilization_mean", 85),
     Column("allocated", "Tensors", "allocated", Unit.BYTES, "Memory in live tensors now.", 65, View.TERMINAL),
-    Column("reserved", "Framework memory", "reserved", Unit.BYTES, "Memory that the framework's allocator holds now.", 55,
-           View.TERMINAL),
+    Column("reserved", "Framework memory", "reserved", Unit.BYTES, "Memory that the framework's allocator holds.",
+           55, View.TERMINAL),
     replace(BY_KEY["framework_peak"], key="peak", keep=40, views=View.TABLES),
     _as("memory_used_peak", 80),
     _as("energy", 75),

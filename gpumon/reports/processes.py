@@ -36,7 +36,7 @@ NOTHING = "no process was seen in this window; of time in which no daemon watche
 _ROOM = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
 """The widest and the narrowest that columns of text become."""
 _SHOWN = ("gpu", "pid", "user", "name", "first", "last", "held", "memory_peak", *NAMES, "job", "pod")
-_COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_ROOM.get(key, (0, 0))) for key in _SHOWN)
+COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_ROOM.get(key, (0, 0))) for key in _SHOWN)
 _MEASURED = range(_SHOWN.index("memory_peak"), _SHOWN.index("job"))
 """Places of the columns of measures."""
 _INCOMPLETE = "*"
@@ -53,8 +53,8 @@ def lines(found: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[s
         return
     numbers = {device.uuid: device.label for device in found.gpus if device.label}
     rows = [_row(use, numbers) for use in found.processes]
-    yield from draw(_COLUMNS, rows, width)
-    kept, _ = fitting(_COLUMNS, rows, width)
+    yield from draw(COLUMNS, rows, width)
+    kept, _ = fitting(COLUMNS, rows, width)
     # A name or a user may end so, too.
     if any(row[column].endswith(_INCOMPLETE) for row in rows for column in kept if column in _MEASURED):
         yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"

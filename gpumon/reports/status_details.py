@@ -62,7 +62,7 @@ def _time(seconds: float) -> str:
 
 _SHARES = ("sm_utilization", "memory_utilization", "encoder_utilization", "decoder_utilization", "cpu_utilization")
 _SHOWN = ("gpu", "pid", "user", "name", "kind", "memory_used", *_SHARES, "host_memory", "where")
-_COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
+COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
 
 
 def process_lines(frame: Frame) -> Iterator[str]:
@@ -73,7 +73,7 @@ def process_lines(frame: Frame) -> Iterator[str]:
     listed = sorted(frame.processes, key=lambda process: order.get(process.uuid, len(order)))
     if listed:
         yield "processes, with the shares of time in which the engines of the GPU worked for them (–: no sample):"
-        for line in draw(_COLUMNS, [_row(process, labels.get(process.uuid, "")) for process in listed]):
+        for line in draw(COLUMNS, [_row(process, labels.get(process.uuid, "")) for process in listed]):
             yield f"  {line}".rstrip()
 
 

@@ -187,7 +187,7 @@ FIELDS = (
 """A CSV row is of a `kind`: `user`, or `group` where users are added up, with its name below `user`; `unknown`, for
 holders or parts that are not known; `free`, for time in which nobody held it; `unseen`, for time of which nothing is
 known; `total`, for all that was seen. An empty cell is not known."""
-_COLUMNS = (
+COLUMNS = (
     TextColumn("", 90, right=False, most=32),
     text_column(USER_BY_KEY["user"], most=24),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "busy", "idle_held", "energy")),
@@ -212,7 +212,7 @@ def lines(
         cost = price_hours(group.hours, devices, prices) if prices else None
         for user, *cells in _rows(group):
             rows.append((next(labels, ""), user, *cells, *_cost_cells(user, cost, prices)))
-    named = (_COLUMNS[0], _COLUMNS[1]._replace(heading=holder.upper()), *_COLUMNS[2:])
+    named = (COLUMNS[0], COLUMNS[1]._replace(heading=holder.upper()), *COLUMNS[2:])
     yield from draw((*named, *(charges.columns(prices) if prices else ())), rows, width)
 
 

@@ -12,21 +12,45 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
+from gpumon.common.config import read_prices
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.model.columns import EPOCHS, RANKS, RUNS, TABLES, USAGE, Column, View, shown
+from gpumon.model.columns import COSTS, EPOCHS, PROCESSES, RANKS, RUNS, TABLES, USAGE, USERS, Column, View, shown
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Unit
-from gpumon.reports import compare, epoch_export, epoch_text, html, run_export, run_json, run_tables
+from gpumon.reports import (
+    charges,
+    compare,
+    epoch_export,
+    epoch_text,
+    html,
+    processes,
+    run_export,
+    run_json,
+    run_tables,
+    status_details,
+    usage,
+)
 from gpumon.reports.csv import BYTE_ORDER_MARK
 from gpumon.storage.ledger.aggregate import epochs, whole
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.schema import WHOLE_RUN
-from gpumon_tui.renderables import epoch_lines, run_list, run_live, run_opened
+from gpumon_tui.renderables import (
+    account_columns,
+    epoch_lines,
+    process_columns,
+    run_list,
+    run_live,
+    run_opened,
+)
 from gpumon_tui.run_reading.opened import opened
+from gpumon_web import costs as web_costs
 from gpumon_web import epoch_cells, run_rows
+from gpumon_web.cluster import tables as cluster_tables
+from gpumon_web.pages import gpu as gpu_page
 from gpumon_web.pages import runs as runs_page
+from gpumon_web.pages import users as users_page
 from tests.runs import BEGAN, GIB, Book, measured
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +74,7 @@ def test_a_column_says_what_it_is(column: Column) -> None:
     assert column.title
     assert column.title[:1] == column.title[:1].upper()
     assert column.help.endswith(".")
-    assert column.short == column.short.lower() or any(word.isupper() for word in column.short.split()) or (
-        column.short in ("GPUs", "OOMs")
-    )  # fmt: skip
+    assert not re.search(r"\b[A-Z][a-z]{2,}", column.short), "lower case, but for abbreviations"
     assert column.keep >= 0
 
 
@@ -202,3 +224,35 @@ def test_tables_of_ranks_have_the_titles_of_the_table(record: Record) -> None:
     assert [column.heading for column in columns] == [column.heading for column in shown(RANKS, View.COMMAND)]
     assert [column.title for column in run_rows.RANKS] == [column.title for column in shown(RANKS, View.BROWSER)]
     assert [column.title for column in run_live.COLUMNS[:-1]] == [c.short for c in shown(RANKS, View.TERMINAL)]
+
+
+def test_tables_of_processes_have_the_titles_of_the_table() -> None:
+    headings = {column.heading for column in PROCESSES if View.COMMAND in column.views}
+    commands = (*processes.COLUMNS, *status_details.COLUMNS)
+    assert {column.heading for column in commands} == headings
+    terminal = {column.title for column in process_columns.COLUMNS} - {""}
+    named = {"GiB": "mem", " %": ""}  # numbers without a unit have it in their heading
+    for unit, word in named.items():
+        terminal = {title.replace(unit, word) for title in terminal}
+    assert terminal == {column.short for column in shown(PROCESSES, View.TERMINAL)}
+    titles = {column.title for column in gpu_page.COLUMNS if not column.each_of}
+    video = {"Encoder", "Decoder"}  # columns that stand where some process uses them
+    assert titles | video == {column.title for column in shown(PROCESSES, View.BROWSER)}
+
+
+def test_tables_of_users_have_the_titles_of_the_table() -> None:
+    command = {column.heading for column in usage.COLUMNS} - {""}
+    assert command == {column.heading for column in shown(USERS, View.COMMAND)}
+    every = account_columns.columns("user", None, has_now=True, has_times=True)
+    assert {column.title for column in every} - {""} == {column.short for column in shown(USERS, View.TERMINAL)}
+    costs = {column.title for column in COSTS}
+    titles = {column.title for column in users_page.COLUMNS} - {"Course"} - costs
+    assert titles == {column.title for column in shown(USERS, View.BROWSER)}
+    cluster = {column.title for column in cluster_tables.USERS} - {"Held, used"} - costs
+    assert cluster == titles - {"Note"}
+
+
+def test_costs_have_the_titles_of_the_table() -> None:
+    prices = read_prices({"currency": "EUR", "gpu-hour": 3.0, "kwh": 0.3, "co2": 300})
+    assert [column.heading for column in charges.columns(prices)] == [column.heading for column in COSTS]
+    assert [column.title for column in web_costs.COSTS] == [column.title for column in COSTS]
