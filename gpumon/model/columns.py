@@ -197,8 +197,8 @@ EPOCHS: tuple[Column, ...] = (
     _peak("run_allocated_peak", "Tensors between steps, peak", "alloc read", Unit.BYTES,
           "Peak memory in live tensors as read between steps, when activations are freed.", "gpu.run_allocated"),
     Column("framework_peak", "Tensors, peak", "alloc max", Unit.BYTES, "Peak memory in live tensors, by the "
-           "framework's own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between steps, when "
-           "activations are freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
+           "framework's own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between "
+           "steps, when activations are freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
            across="fullest device"),
     _mean("run_allocated_mean", "Tensors between steps", "alloc", Unit.BYTES, "Mean memory in live tensors.",
           "gpu.run_allocated"),
