@@ -59,7 +59,7 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableCo
     first, *others = (table_column(column) for column in COLUMNS if column.key in known)
     return (
         table_column(_EPOCH, 8)._replace(right=True),
-        first,
+        first._replace(cells=7),
         *((table_column(_CHANGE, 7),) if any(is_known(line.change) for line in lines) else ()),
         *others,
         *(

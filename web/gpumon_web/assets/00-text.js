@@ -50,7 +50,7 @@ window.gpumon = window.gpumon || {};
 
   // The same, with thousandths for what takes less than a second, such as an epoch of a small training: `420 ms`.
   function brief(seconds) {
-    return seconds > 0 && seconds < 0.9995 ? `${fixed(seconds * 1000, seconds >= 0.0095 ? 0 : 1)} ms` : duration(seconds);
+    return seconds > 0 && seconds * 1000 < 999.5 ? `${fixed(seconds * 1000, seconds * 1000 < 9.5 ? 1 : 0)} ms` : duration(seconds);
   }
 
   // In words, for sentences: `42 min`, `2 h 50 min`, `3 d 4 h`.
