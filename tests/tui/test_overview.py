@@ -494,7 +494,7 @@ def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
         lines = [line[90:] for line in text(app)]
         at = next(place for place, line in enumerate(lines) if "Epochs  of resnet50  ·  newest first" in line)
         assert lines[at].rstrip().endswith("4 table")
-        assert lines[at + 1].split() == ["epoch", "took", "change", "steps/s", "util", "energy", "loss"], (
+        assert lines[at + 1].split() == ["epoch", "time", "change", "steps/s", "util", "energy", "loss"], (
             "none is empty"
         )
         newest, before = (line.split() for line in lines[at + 2 : at + 4])
