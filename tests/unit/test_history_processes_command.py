@@ -80,9 +80,7 @@ def test_a_row_says_who_was_where_for_how_long_and_with_how_much(filled: float, 
     head, heading, alice, bob, note = printed().splitlines()
     assert head.startswith("from 20")
     assert heading.split("  ")[0] == "GPU"
-    assert "".join(heading.split()) == "GPUPIDUSERPROCESSFROMTOGPUTIMEMEMPEAKGPUMEMORYSMHOSTMEMORY".replace(
-        "GPUMEMORYSMHOSTMEMORY", "MEMSMCPUHOSTMEM"
-    )
+    assert "".join(heading.split()) == "GPUPIDUSERPROGRAMFROMTOGPUTIMEMEMMAXGPUMEMSMCPUHOSTMEM"
     assert alice.split()[:4] == ["0", "1", "alice", "python"]
     assert "10 min" in alice
     assert "3.0 GiB" in alice
@@ -130,7 +128,7 @@ def test_a_narrow_terminal_keeps_who_and_how_long(
         found = live.processes("24h")
     rows = list(processes.lines(found, width))[1:]
     assert all(text_width(row) <= width for row in rows[:3])
-    assert {"PID", "USER", "PROCESS"} <= set(rows[0].split())
+    assert {"PID", "USER", "PROGRAM"} <= set(rows[0].split())
     assert rows[0].split()[0] == "GPU", "of a process on two GPUs, it tells which row is which"
     assert "GPU TIME" in rows[0]
     assert rows[1].split()[-1] != ""

@@ -67,7 +67,7 @@ def test_verbose_lists_processes_with_their_engines_and_no_sample_is_not_0() -> 
     ]
     heading, names, *rows = process_lines(frame_of(tick(1, [sample(0), sample(1)], people)))
     assert heading.startswith("processes")
-    of = [dict(zip(names.split()[:10], row.split(), strict=False)) for row in rows]
+    of = [dict(zip(names.replace("GPU MEM", "MEM").split()[:10], row.split(), strict=False)) for row in rows]
     assert [(one["GPU"], one["PID"], one["SM"], one["ENC"], one["DEC"]) for one in of] == [
         ("0", "8", "–", "–", "–"), ("1", "7", "–", "25%", "0%"),
     ]  # fmt: skip
