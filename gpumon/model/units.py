@@ -372,7 +372,8 @@ def in_column(
 ) -> str:  # fmt: skip
     """Format a value in the unit and with the decimals that suit the `largest` of its column.
 
-    `largest`: NaN for a value by itself. `is_fine`: a small part of a whole, with three digits: `51.1 J`. `is_narrow`: percent without a space.
+    `largest`: NaN for a value by itself. `is_fine`: a small part of a whole, with three digits: `51.1 J`.
+    `is_narrow`: percent without a space.
     """
     most = largest if math.isfinite(largest) else value
     if not math.isfinite(value):
