@@ -297,7 +297,7 @@ def test_a_run_that_goes_on_tells_of_its_ranks_its_memory_and_that_it_was_resume
     assert "1 out-of-memory error" in facts
     assert "held by the framework" in facts
     lines = shown(ledger, (160, 50), "down")
-    assert sum(bool(re.match(r"^ +[0-3]  [0-3] +\d \(\d/90\)  train ", line)) for line in lines) == 4, "its ranks"
+    assert sum(bool(re.match(r"^ +[0-3] +\d+  [0-3] +\d \(\d/90\)  train ", line)) for line in lines) == 4, "its ranks"
 
 
 def test_a_past_run_under_the_cursor_is_told_of_below_the_list(ledger: str) -> None:
@@ -344,7 +344,7 @@ def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path)
 
 def test_columns_of_which_no_run_knows_anything_are_left_out() -> None:
     lines = play(recent(), (200, 50), keys_then("4"))
-    (heading,) = (line for line in lines if "began" in line)
+    (heading,) = (line for line in lines if "started" in line)
     assert not {"util", "wait", "energy"} & set(heading.split()), "no ledger"
 
 

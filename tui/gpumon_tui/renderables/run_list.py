@@ -126,7 +126,10 @@ COLUMNS = (RUN_BY_KEY["name"], *(column for column in _SHOWN if column.key != "n
 """Columns of the list, behind that of a mark: names come first."""
 _KEEP = {"name": 99, "id": 10, "user": 70, "started": 65}
 """What is less important than in the list of commands, which say nothing else of a run."""
-_CELLS = {"id": 22, "user": 8, "gpus": 4, "started": 11, "progress": BAR, "energy": 10, "metric": METRIC}
+_CELLS = {
+    "id": 22, "user": 8, "gpus": 4, "started": 11, "progress": BAR, "utilization_mean": 4, "wait_share": 4,
+    "energy": 10, "metric": METRIC,
+}  # fmt: skip
 
 
 def columns(cells: int) -> tuple[TableColumn, ...]:
