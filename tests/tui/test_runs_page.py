@@ -682,7 +682,7 @@ def test_runs_are_sorted_by_a_key_and_by_a_click_on_a_heading(ledger: str) -> No
         for order in (*ORDERS[1:], ORDERS[0]):
             await pilot.press("o")
             await settled(app, pilot)
-            keys = [order.key(run) for run in page.list.shown]
+            keys = [order.by(run) for run in page.list.shown]
             assert keys == sorted(keys), order.name
             assert order.name in text(app)[2]
         heading = text(app)[3]
