@@ -21,11 +21,11 @@ from benchmarks.stage import Effort, Stage
 from benchmarks.usage import Figures, cpu_seconds
 from benchmarks.web import web
 from gpumon.cluster.client import Engine, EngineAnswer
-from gpumon.cluster.period_queries import PHASE_ASKED, placed
-from gpumon.cluster.picture import TICK
+from gpumon.cluster.period_queries import PHASE_QUERY, insert_windows
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import HOURS_ASKED, OF_GPUS, QUESTIONS, THERE, Question, of_node
-from gpumon.cluster.rules import TOLD
+from gpumon.cluster.queries import GPU_QUERIES, HOURS_QUERY, QUERIES, SERIES_QUERY, Query, node_queries
+from gpumon.cluster.rules import NODE_SERIES
+from gpumon.cluster.snapshot import TICK
 from gpumon_web.cluster.views import ClusterViews
 
 NODES, GPUS = 1000, 8
@@ -42,15 +42,15 @@ _TIMES = 5
 _BETWEEN = 2.0
 """Seconds between two times."""
 _LOADS = 3
-NAMES = Question("names", THERE, every=300.0)
+NAMES = Query("names", SERIES_QUERY, every=300.0)
 """A question of the poller: whether there are rules."""
 HOURS = (
-    Question("phase", PHASE_ASKED, every=300.0),
-    Question("hours", placed(HOURS_ASKED, time.time(), 0.0), every=300.0),
+    Query("phase", PHASE_QUERY, every=300.0),
+    Query("hours", insert_windows(HOURS_QUERY, time.time(), 0.0), every=300.0),
 )
 """Further ones: when sums by hour are recorded, and of which periods they know enough."""
-LARGE = (NAMES, *HOURS, *(one for one in QUESTIONS if not one.is_small and one.where_whole is None))
-WHOLE = tuple(one for one in QUESTIONS if one.where_whole)
+LARGE = (NAMES, *HOURS, *(one for one in QUERIES if not one.is_small and one.needs_whole is None))
+WHOLE = tuple(one for one in QUERIES if one.needs_whole)
 """Questions asked further of an engine that has all of a period."""
 _SHOWN = (
     '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'
@@ -60,7 +60,7 @@ _SHOWN = (
 class Asked(NamedTuple):
     """One question, asked some times."""
 
-    question: Question
+    question: Query
     seconds: float
     """From the question to its rows, the shortest of some times: the others waited for other work of the machine."""
     rows: int
@@ -81,14 +81,14 @@ class CountingEngine:
         self.name = engine.name
         self.count = 0
 
-    def ahead(self) -> float:
+    def clock_offset(self) -> float:
         """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
-        return self._engine.ahead()
+        return self._engine.clock_offset()
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> EngineAnswer:
         """Evaluate an expression at a moment. Raises EngineError."""
         self.count += 1
-        return self._engine.ask(expression, at)
+        return self._engine.query(expression, at)
 
 
 class Hand:
@@ -117,7 +117,7 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         before = cpu_seconds(running.pid)
         time.sleep(_SCRAPED)
         load = (cpu_seconds(running.pid) - before) / _SCRAPED
-        engine = Engine(running.url, patience=_PATIENCE)
+        engine = Engine(running.url, timeout=_PATIENCE)
         stack.callback(engine.close)
         _until_recorded(engine, _MOST * nodes, result)
         asked = _asked(running, engine, LARGE)
@@ -145,23 +145,23 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         f"{sum(one.samples for one in asked):,}. A node: {number(1e3 * node.seconds)} ms. The engine has minutes of "
         "history: a sum over a month that it has in full "
         "reads more, and of each period that it has in full it is asked which nodes were seen least: "
-        f"{', '.join(f'{one.question.where_whole} {number(1e3 * one.seconds)} ms' for one in whole)} where it has "
+        f"{', '.join(f'{one.question.needs_whole} {number(1e3 * one.seconds)} ms' for one in whole)} where it has "
         "minutes."
     )
     return result
 
 
-def _asked(running: RunningEngine, engine: Engine, questions: Sequence[Question]) -> list[Asked]:
+def _asked(running: RunningEngine, engine: Engine, questions: Sequence[Query]) -> list[Asked]:
     """The time of each question. All are asked in turn, and a while later again: rules are recorded in a burst."""
     took: dict[str, list[float]] = {one.name: [] for one in questions}
     rows: dict[str, int] = {}
     for _ in range(_TIMES):
         for one in questions:
             begun = time.perf_counter()
-            rows[one.name] = len(engine.ask(one.query, time.time()).rows)
+            rows[one.name] = len(engine.query(one.promql, time.time()).rows)
             took[one.name].append(time.perf_counter() - begun)
         time.sleep(_BETWEEN)
-    return [Asked(one, min(took[one.name]), rows[one.name], running.samples_read(one.query)) for one in questions]
+    return [Asked(one, min(took[one.name]), rows[one.name], running.samples_read(one.promql)) for one in questions]
 
 
 def _until_recorded(engine: Engine, enough: float, result: Result) -> None:
@@ -169,7 +169,7 @@ def _until_recorded(engine: Engine, enough: float, result: Result) -> None:
     expression = "count(instance:gpumon_gpu_utilization:ratio_rate5m)"
     deadline = time.monotonic() + _LONGER
     while True:
-        rows = engine.ask(expression, time.time()).rows
+        rows = engine.query(expression, time.time()).rows
         if rows and rows[0].value >= enough:
             return
         if time.monotonic() > deadline:
@@ -178,9 +178,9 @@ def _until_recorded(engine: Engine, enough: float, result: Result) -> None:
         time.sleep(2.0)
 
 
-def _whole_node(engine: Engine) -> Question:
-    node = engine.ask(TOLD, time.time()).rows[0].labels["instance"]
-    return of_node(node)[0]
+def _whole_node(engine: Engine) -> Query:
+    node = engine.query(NODE_SERIES, time.time()).rows[0].labels["instance"]
+    return node_queries(node)[0]
 
 
 def _pages(engine: Engine) -> tuple[int, float]:
@@ -188,7 +188,7 @@ def _pages(engine: Engine) -> tuple[int, float]:
     sent, counts = 0, []
     for viewers in (1, 50):
         counting, clock = CountingEngine(engine), Hand()
-        poller = ClusterPoller(counting, (*QUESTIONS, *OF_GPUS), clock)
+        poller = ClusterPoller(counting, (*QUERIES, *GPU_QUERIES), clock)
         views = ClusterViews(poller, engine.name)
         for _ in range(3):
             clock.passed += TICK

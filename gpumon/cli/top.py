@@ -50,15 +50,15 @@ def cluster_pictures(
     `height`: tells how many lines there is room for; 0 for any number.
     """
     engine, _ = open_engine(arguments)
-    from gpumon.cluster.cost import cost_questions
+    from gpumon.cluster.cost import cost_queries
     from gpumon.cluster.poller import ClusterPoller
-    from gpumon.cluster.queries import QUESTIONS, Period, of_period, of_users
+    from gpumon.cluster.queries import QUERIES, Period, select_period, user_sum_queries
     from gpumon.reports.cluster_text import lines
 
     period = Period(arguments.period)
     prices, groups = arguments.prices, arguments.user_groups
-    asked = (*of_period(QUESTIONS, period), *(of_users(period) if period.is_dated else ()))
-    poller = ClusterPoller(engine, (*asked, *cost_questions(prices, periods=(period,))))
+    asked = (*select_period(QUERIES, period), *(user_sum_queries(period) if period.is_dated else ()))
+    poller = ClusterPoller(engine, (*asked, *cost_queries(prices, periods=(period,))))
 
     def picture() -> tuple[list[str], int]:
         found = poller.round()

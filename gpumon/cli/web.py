@@ -322,14 +322,14 @@ def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Liv
 def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
     """Yield what makes the app of the cluster of `--prometheus`; its one poller asks while somebody looks."""
     engine, access = open_engine(arguments)
-    from gpumon.cluster.cost import cost_questions
+    from gpumon.cluster.cost import cost_queries
     from gpumon.cluster.poller import ClusterPoller
-    from gpumon.cluster.queries import OF_GPUS, QUESTIONS
+    from gpumon.cluster.queries import GPU_QUERIES, QUERIES
     from gpumon_web.app import make_cluster_app
     from gpumon_web.cluster.pages import CLUSTER_PAGES
     from gpumon_web.cluster.views import ClusterViews
 
-    poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS, *cost_questions(arguments.prices)))
+    poller = ClusterPoller(engine, (*QUERIES, *GPU_QUERIES, *cost_queries(arguments.prices)))
     views = ClusterViews(poller, engine.name, arguments.prices, access.node_page, arguments.user_groups)
     views.colors = colors
     try:

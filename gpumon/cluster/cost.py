@@ -1,7 +1,7 @@
-"""Charges of a cluster's users: what is asked for them beside their hours, and what follows from the answers.
+"""Cost of the usage of a cluster's users: the queries that it needs besides their hours, and the result.
 
-Held time is priced by model. Where electricity has tariffs, energy is asked for by the hours of each price; hours are
-those of this machine's time zone, as its clock was then.
+Held time is priced by GPU model. If the price of electricity depends on the hour of the day, there is a query for the
+energy in the hours of each price; these are hours of this machine's time zone, with its clock changes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon.cluster.client import Answers
-from gpumon.cluster.coverage import covered, doubt
-from gpumon.cluster.model import without_use
-from gpumon.cluster.period_queries import LATELY, fitted, site_time
-from gpumon.cluster.picture import hours
-from gpumon.cluster.queries import ROLLING, STEP, Period, Question, energy_of, hours_of, seldom, sums
+from gpumon.cluster.coverage import covered_seconds, uncertainty
+from gpumon.cluster.model import users_without_use
+from gpumon.cluster.period_queries import RECENT, clock_placeholder, price_energy
+from gpumon.cluster.queries import ROLLING, STEP, Period, Query, energy_batch, hours_batch, refresh_interval, sum_query
 from gpumon.cluster.rules import RULE_INTERVAL
+from gpumon.cluster.snapshot import hours
 from gpumon.common.config import HOURS, Prices
 from gpumon.common.text import cut
 from gpumon.cost import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, sum_charges
@@ -25,82 +25,83 @@ _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_mo
 _POWER = "user:gpumon_power_watts:rate5m"
 
 
-def cost_questions(
-    prices: Prices | None, east: float | None = None, periods: Sequence[Period] = ROLLING
-) -> tuple[Question, ...]:
-    """Return what has to be asked for the prices; `east`: seconds by which their hours are ahead of UTC.
+def cost_queries(
+    prices: Prices | None, utc_offset: float | None = None, periods: Sequence[Period] = ROLLING
+) -> tuple[Query, ...]:
+    """Return the queries that the prices need.
 
-    Without it they are those of the site's clock, which is put in when a question is asked.
+    `utc_offset` are the seconds by which the hours of the tariffs are ahead of UTC; by default a placeholder for the
+    site's clock is inserted.
     """
     if prices is None:
         return ()
-    found: list[Question] = []
+    queries: list[Query] = []
     for period in periods:
         if prices.gpu_hour:
-            found += [
-                sums(f"{what}_by_model", record, period, hours_of(period), by="user, model")
-                for what, record in _BY_MODEL.items()
+            queries += [
+                sum_query(f"{kind}_by_model", record, period, hours_batch(period), by="user, model")
+                for kind, record in _BY_MODEL.items()
             ]
         if _has_tariffs(prices):
-            for place, hours in enumerate(_tariffs(prices).values()):
-                found.append(_at_price(place, hours, east, period))
-                if period is not Period.LAST_MONTH:  # its end is long ago
-                    found.append(_lately(place, hours, east, period))
-    return tuple(found)
+            for index, hours in enumerate(_tariffs(prices).values()):
+                queries.append(_energy_at_price_query(index, hours, utc_offset, period))
+                if period is not Period.LAST_MONTH:  # all of its energy has been summed up
+                    queries.append(_recent_energy_query(index, hours, utc_offset, period))
+    return tuple(queries)
 
 
 def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charge]:
-    """Return the charge of each user of whom anything was told; what was not answered is unknown."""
-    held, idle = (_priced_time(answers, prices, what, period) for what in _BY_MODEL)
-    kwh, money = _energy(answers, prices, period)
-    found: dict[str, Charge] = {}
+    """Return the charge of each user with any usage; amounts without an answer are unknown."""
+    held, idle = (_price_time(answers, prices, kind, period) for kind in _BY_MODEL)
+    kwh, money = _price_energy(answers, prices, period)
+    by_user: dict[str, Charge] = {}
     for user in {*held, *idle, *kwh}:
         used = kwh.get(user)
-        found[user] = Charge(
+        by_user[user] = Charge(
             held=held.get(user, UNKNOWN) if prices.gpu_hour else Amount(),
             idle_held=idle.get(user, UNKNOWN) if prices.gpu_hour else Amount(),
             energy=money.get(user, UNKNOWN) if prices.has_energy else Amount(),
             co2=amount(used, prices.co2) if used is not None and isfinite(prices.co2) else UNKNOWN,
         )
-    found = dict.fromkeys(without_use(answers, period), _nothing(prices)) | found
-    known = doubt(answers, period)
-    return {user: one if known.is_whole(user) else least(one) for user, one in found.items()}
+    by_user = dict.fromkeys(users_without_use(answers, period), _zero_charge(prices)) | by_user
+    known = uncertainty(answers, period)
+    return {user: charge if known.is_complete(user) else as_minimum(charge) for user, charge in by_user.items()}
 
 
-def least(charge: Charge) -> Charge:
-    """Return a charge as one of at least so much."""
+def as_minimum(charge: Charge) -> Charge:
+    """Return a charge whose amounts are lower bounds."""
     return Charge(*(part._replace(complete=False) for part in charge))
 
 
-def _nothing(prices: Prices) -> Charge:
-    """The charge of no use at all."""
+def _zero_charge(prices: Prices) -> Charge:
+    """Return the charge of no usage."""
     none = Amount(0.0)
     held = none if prices.gpu_hour else Amount()
     return Charge(held, held, none if prices.has_energy else Amount(), none if isfinite(prices.co2) else UNKNOWN)
 
 
-def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:
+def total_charge(by_user: Mapping[str, Charge], users: Sequence[str]) -> Charge:
     """Return the charge of some users together."""
-    return sum_charges(found.get(user, NO_CHARGE) for user in users)
+    return sum_charges(by_user.get(user, NO_CHARGE) for user in users)
 
 
-def _at_price(place: int, hours: Sequence[int], east: float | None, period: Period) -> Question:
-    # A sample is of the minutes before it. Steps end at multiples of their length, as hours of every zone do.
-    steps = f"{_POWER} and on () ({_in(hours, east, -STEP / 2, period)})"
-    query = f"sum_over_time(({steps})[{period.selector}:{STEP}s]) * {STEP}"
-    return Question(f"energy_at_{place}_{period}", query, seldom(period), together=energy_of(period))
+def _energy_at_price_query(index: int, hours: Sequence[int], utc_offset: float | None, period: Period) -> Query:
+    # A sample is about the minutes before it. Steps end at multiples of their length, as do the hours of every zone.
+    steps = f"{_POWER} and on () ({_is_during(hours, utc_offset, -STEP / 2, period)})"
+    promql = f"sum_over_time(({steps})[{period.selector}:{STEP}s]) * {STEP}"
+    return Query(f"energy_at_{index}_{period}", promql, refresh_interval(period), batch=energy_batch(period))
 
 
-def _lately(place: int, hours: Sequence[int], east: float | None, period: Period) -> Question:
-    """Energy of the last minutes, where the price held in any of them."""
-    held = f"({_in(hours, east, 0.0, Period.DAY)} or {_in(hours, east, -LATELY, Period.DAY)})"
-    query = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g} and on () {held}"
-    return Question(f"energy_lately_{place}_{period}", query, seldom(period), together=energy_of(period))
+def _recent_energy_query(index: int, hours: Sequence[int], utc_offset: float | None, period: Period) -> Query:
+    """Return a query for the energy of the last minutes, if the price held in any of them."""
+    held = f"({_is_during(hours, utc_offset, 0.0, Period.DAY)} or {_is_during(hours, utc_offset, -RECENT, Period.DAY)})"
+    promql = f"sum_over_time({_POWER}[{RECENT:g}s]) * {RULE_INTERVAL:g} and on () {held}"
+    return Query(f"energy_lately_{index}_{period}", promql, refresh_interval(period), batch=energy_batch(period))
 
 
-def _in(hours: Sequence[int], east: float | None, later: float, period: Period) -> str:
-    """Whether it is one of these hours of the local day, so many seconds later."""
-    now = site_time(later, period.selector) if east is None else f"time() + {east + later:g}"
+def _is_during(hours: Sequence[int], utc_offset: float | None, shift: float, period: Period) -> str:
+    """Return a condition that is true in these hours of the local day, with the clock shifted by seconds."""
+    now = clock_placeholder(shift, period.selector) if utc_offset is None else f"time() + {utc_offset + shift:g}"
     clock = f"hour(vector({now}))"
     ranges: list[tuple[int, int]] = []
     for hour in sorted(hours):
@@ -112,12 +113,12 @@ def _in(hours: Sequence[int], east: float | None, later: float, period: Period) 
 
 
 def _tariffs(prices: Prices) -> Mapping[float, Sequence[int]]:
-    """Hours of the day by price; those without one are left out."""
-    found: dict[float, list[int]] = {}
+    """Return the hours of the day by price, without hours that have none."""
+    hours_at: dict[float, list[int]] = {}
     for hour in range(HOURS):
         if isfinite(prices.kwh[hour]):
-            found.setdefault(prices.kwh[hour], []).append(hour)
-    return found
+            hours_at.setdefault(prices.kwh[hour], []).append(hour)
+    return hours_at
 
 
 def _has_tariffs(prices: Prices) -> bool:
@@ -125,92 +126,94 @@ def _has_tariffs(prices: Prices) -> bool:
     return len(tariffs) > 1 or any(len(hours) < HOURS for hours in tariffs.values())
 
 
-def _priced_time(answers: Answers, prices: Prices, what: str, period: Period) -> dict[str, Amount]:
-    """Price the time of each user, as at least so much where the model of a GPU is not known for all of it."""
-    found: dict[str, Amount] = {}
+def _price_time(answers: Answers, prices: Prices, kind: str, period: Period) -> dict[str, Amount]:
+    """Return the cost of each user's time; a lower bound if the GPU model of some of it is unknown."""
+    costs: dict[str, Amount] = {}
     seconds: dict[str, float] = {}
-    for row in answers.get(f"{what}_by_model_{period}", ()):
+    for row in answers.get(f"{kind}_by_model_{period}", ()):
         user = row.labels.get("user", "")
         cost = amount(row.value / HOUR, prices.of_model(row.labels.get("model", "")))
-        found[user] = found[user] + cost if user in found else cost
+        costs[user] = costs[user] + cost if user in costs else cost
         seconds[user] = seconds.get(user, 0.0) + row.value
-    for row in answers.get(f"{what}_{period}", ()):
+    for row in answers.get(f"{kind}_{period}", ()):
         user = row.labels.get("user", "")
-        if user in found and seconds[user] < WHOLE * row.value:
-            found[user] = found[user]._replace(complete=False)
-    return found
+        if user in costs and seconds[user] < WHOLE * row.value:
+            costs[user] = costs[user]._replace(complete=False)
+    return costs
 
 
-def _energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str, float], dict[str, Amount]]:
-    """kWh of the whole site by user, and what they cost."""
+def _price_energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str, float], dict[str, Amount]]:
+    """Return the kWh of each user, with the overhead of the site, and their cost."""
     scale = prices.pue / JOULES_PER_KWH
     kwh = {row.labels.get("user", ""): row.value * scale for row in answers.get(f"energy_{period}", ())}
     if not _has_tariffs(prices):
         return kwh, {user: amount(used, prices.kwh[0]) for user, used in kwh.items()}
     tariffs = _tariffs(prices)
-    asked = [f"energy_at_{place}_{period}" for place in range(len(tariffs))]
-    all_priced = all(name in answers for name in asked) and sum(map(len, tariffs.values())) == HOURS
-    used = _by_price(answers, asked, prices)
-    lately: dict[str, dict[float, float]] = {}
+    names = [f"energy_at_{index}_{period}" for index in range(len(tariffs))]
+    all_priced = all(name in answers for name in names) and sum(map(len, tariffs.values())) == HOURS
+    used = _energy_by_price(answers, names, prices)
+    recent: dict[str, dict[float, float]] = {}
     if period is not Period.LAST_MONTH:
-        lately = _by_price(answers, [f"energy_lately_{place}_{period}" for place in range(len(tariffs))], prices)
+        recent = _energy_by_price(answers, [f"energy_lately_{index}_{period}" for index in range(len(tariffs))], prices)
     none = dict.fromkeys(tariffs, 0.0)
     return kwh, {
-        user: fitted(none | used.get(user, {}), lately.get(user, {}), total, all_priced=all_priced)
+        user: price_energy(none | used.get(user, {}), recent.get(user, {}), total, all_priced=all_priced)
         for user, total in kwh.items()
     }
 
 
-def _by_price(answers: Answers, names: Sequence[str], prices: Prices) -> dict[str, dict[float, float]]:
-    """kWh of the whole site by user and by price, in the order of the tariffs."""
-    found: dict[str, dict[float, float]] = {}
+def _energy_by_price(answers: Answers, names: Sequence[str], prices: Prices) -> dict[str, dict[float, float]]:
+    """Return kWh by user and price, with the overhead of the site; `names` are queries in the order of the tariffs."""
+    by_user: dict[str, dict[float, float]] = {}
     for name, price in zip(names, _tariffs(prices), strict=True):
         for row in answers.get(name, ()):
-            found.setdefault(row.labels.get("user", ""), {})[price] = row.value * prices.pue / JOULES_PER_KWH
-    return found
+            by_user.setdefault(row.labels.get("user", ""), {})[price] = row.value * prices.pue / JOULES_PER_KWH
+    return by_user
 
 
 _UNKNOWN = ""
-_NAMED = 3
-"""Models that a sentence names."""
-_LONGEST = 40
-"""Cells of the name of one."""
+_MAX_MODELS = 3
+"""Models that a sentence lists."""
+_MAX_MODEL_WIDTH = 40
+"""Maximum width of a model's name, in cells."""
 
 
-def unpriced(answers: Answers, prices: Prices | None, period: Period, user: str | None = None) -> Mapping[str, float]:
-    """Return seconds without a price in a period by model, of all users or of one; empty is an unknown model.
+def unpriced_seconds(
+    answers: Answers, prices: Prices | None, period: Period, user: str | None = None
+) -> Mapping[str, float]:
+    """Return the seconds of a period without a price by model, for all users or one; "" stands for unknown models.
 
-    Little of a user's time counts as nothing, as it does in their charge, and so does what is held in two minutes:
-    rules record the sums of users and those by model at two moments, so that one may have a sample more.
+    A small share of a user's time is ignored, as in their charge. So is time held in two minutes: rules record the sums
+    by user and those by model at different moments, so that one may have a sample more.
     """
     by_model = answers.get(f"held_by_model_{period}")
     if prices is None or not prices.gpu_hour or by_model is None:
         return {}
-    samples = 2 * RULE_INTERVAL / max(covered(answers, period), RULE_INTERVAL)
-    found: dict[str, float] = {}
+    samples = 2 * RULE_INTERVAL / max(covered_seconds(answers, period), RULE_INTERVAL)
+    seconds: dict[str, float] = {}
     known: dict[str, float] = {}
     for row in by_model:
         name, model = row.labels.get("user", ""), row.labels.get("model", "")
         known[name] = known.get(name, 0.0) + row.value
         if user in (None, name) and not isfinite(prices.of_model(model)) and row.value > 0:
-            found[model] = found.get(model, 0.0) + row.value
+            seconds[model] = seconds.get(model, 0.0) + row.value
     for row in answers.get(f"held_{period}", ()):
         name = row.labels.get("user", "")
-        lacking = row.value - known.get(name, 0.0)
-        if user in (None, name) and lacking > (1 - WHOLE) * row.value and not lacking <= samples * row.value:
-            found[_UNKNOWN] = found.get(_UNKNOWN, 0.0) + lacking
-    return found
+        missing = row.value - known.get(name, 0.0)
+        if user in (None, name) and missing > (1 - WHOLE) * row.value and not missing <= samples * row.value:
+            seconds[_UNKNOWN] = seconds.get(_UNKNOWN, 0.0) + missing
+    return seconds
 
 
-def without_price(found: Mapping[str, float]) -> str:
-    """Return a sentence on it; empty where all has a price.
+def unpriced_sentence(seconds: Mapping[str, float]) -> str:
+    """Return a sentence on time without a price, by model; empty if there is none.
 
-    >>> without_price({"": 2682000.0})
+    >>> unpriced_sentence({"": 2682000.0})
     '745 h of GPUs of an unknown model have no price.'
     """
-    models = [cut(model, _LONGEST) for model in sorted(found) if model]
-    models += ["GPUs of an unknown model"] if _UNKNOWN in found else []
+    models = [cut(model, _MAX_MODEL_WIDTH) for model in sorted(seconds) if model]
+    models += ["GPUs of an unknown model"] if _UNKNOWN in seconds else []
     if not models:
         return ""
-    named = " and ".join(models) if len(models) <= _NAMED else f"{len(models)} models"
-    return f"{hours(sum(found.values()))} of {named} have no price."
+    named = " and ".join(models) if len(models) <= _MAX_MODELS else f"{len(models)} models"
+    return f"{hours(sum(seconds.values()))} of {named} have no price."

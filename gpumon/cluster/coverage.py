@@ -1,174 +1,188 @@
-"""Parts of a period that an engine knows: those of which it has samples, and nodes that it did not see in all of it.
+"""How much of a period the engine knows: its samples, and nodes that were absent for a part of it.
 
-Sums of a period are at least so much where a part is missing. Where that is a part of some nodes, those of the users
-who are known to have been on one of these in that period are; of who was on one only while it was not seen, and never
-told behind, nothing is known.
+Sums of a period are lower bounds if a part is missing. If only some nodes were absent, only the sums of users who are
+known to have been on them in the period are lower bounds. Nothing is known of a user who was on such a node only while
+it was absent and whose time there was never reported later.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
-from gpumon.cluster.client import Answers, node_of, single
-from gpumon.cluster.period_queries import COUNTED, NODES, PER_USER, month
-from gpumon.cluster.queries import AWAY, AWAY_EVERY, COARSE, STEP, Period, Question, quoted, seldom
+from gpumon.cluster.client import Answers, single
+from gpumon.cluster.period_queries import HELD_COUNTER, HOURLY_HELD_COUNTER, NODE_SAMPLES, month_bounds
+from gpumon.cluster.queries import (
+    ABSENCE_INTERVAL,
+    COARSE,
+    MAX_ABSENT,
+    STEP,
+    Period,
+    Query,
+    quoted,
+    refresh_interval,
+)
 from gpumon.common.config import NO_GROUP, UserGroups
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import WHOLE
 from gpumon.model import units
 from gpumon.storage.history.tiers import HOUR
 
-_NAMED = 3
-"""Nodes that a sentence names."""
+_MAX_NAMED = 3
+"""Nodes that a sentence lists."""
 
 
-class Doubt(NamedTuple):
-    """Doubt about sums of a period: users whose sums may be more."""
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """Whose sums of a period are lower bounds."""
 
     everyone: bool
     nodes: Mapping[str, Sequence[str]]
-    """Nodes that were not seen all the time, by the users who were on them."""
+    """Absent nodes, by the users who were on them."""
 
-    def is_whole(self, user: str) -> bool:
-        """Whether the sums of a user are known in full."""
+    def is_complete(self, user: str) -> bool:
+        """Whether the sums of a user are exact."""
         return not self.everyone and user not in self.nodes
 
-    def is_whole_of(self, group: str, groups: UserGroups) -> bool:
-        """Whether those of a group are, of which a user may be in no table."""
+    def is_group_complete(self, group: str, groups: UserGroups) -> bool:
+        """Whether the sums of a group are exact; also considers members without a row in any table."""
         return not self.everyone and all(groups.of_user.get(user, NO_GROUP) != group for user in self.nodes)
 
 
-def covered(answers: Answers, period: Period) -> float:
-    """Return the seconds of a period of which the engine has samples; NaN where it did not say."""
+def covered_seconds(answers: Answers, period: Period) -> float:
+    """Return the seconds of a period for which the engine has samples; NaN if unknown."""
     return single(answers, f"covered_{period}")
 
 
-def length(answers: Answers, period: Period) -> float:
-    """Return the seconds of a period; of a month of the calendar of that which was asked for."""
-    told = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
-    return float(told) if told.isdecimal() else period.seconds
+def period_length(answers: Answers, period: Period) -> float:
+    """Return the seconds of a period; for a calendar month, of the one that was queried."""
+    length = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
+    return float(length) if length.isdecimal() else period.seconds
 
 
-def is_whole(answers: Answers, period: Period) -> bool:
-    """Whether the engine is known to have samples of each node of all of a period: else sums are at least so much.
+def is_complete(answers: Answers, period: Period) -> bool:
+    """Whether the engine is known to have samples of every node for all of a period; else sums are lower bounds.
 
-    Of a node that came or went for good it is not known what it did before or after.
+    A node that was added or removed counts as absent before or after: what it did then is unknown.
     """
-    return has_all(answers, period) and unseen(answers, period) == {}
+    return has_all_samples(answers, period) and absences(answers, period) == {}
 
 
-def has_all(answers: Answers, period: Period) -> bool:
-    """Whether the engine has samples of all of a period, of whatever node."""
-    return covered(answers, period) >= WHOLE * length(answers, period)
+def has_all_samples(answers: Answers, period: Period) -> bool:
+    """Whether the engine has samples, of any node, for all of a period."""
+    return covered_seconds(answers, period) >= WHOLE * period_length(answers, period)
 
 
-def unseen(answers: Answers, period: Period) -> Mapping[str, float] | None:
-    """Return the seconds of a period in which nodes were not seen, the longest first; None where nobody told.
+def absences(answers: Answers, period: Period) -> Mapping[str, float] | None:
+    """Return the seconds of a period in which nodes were absent, the longest first; None if unknown.
 
-    It has no more than one node beyond those whose users are asked for.
+    At most one node more than `MAX_ABSENT` is included.
     """
-    rows, whole = answers.get(f"covered_by_node_{period}", ()), length(answers, period)
-    missing = {node_of(row): whole - row.value for row in rows if whole - row.value > (1 - WHOLE) * whole}
-    return dict(sorted(missing.items(), key=lambda one: (-one[1], one[0]))) if rows else None
+    rows, length = answers.get(f"covered_by_node_{period}", ()), period_length(answers, period)
+    missing = {row.node: length - row.value for row in rows if length - row.value > (1 - WHOLE) * length}
+    return dict(sorted(missing.items(), key=lambda item: (-item[1], item[0]))) if rows else None
 
 
-def doubt(answers: Answers, period: Period) -> Doubt:
-    """Return whose sums of a period are at least so much."""
-    if is_whole(answers, period):
-        return Doubt(False, {})
-    missing = unseen(answers, period)
-    told = answers.get(users_of(period, missing or {}))
-    if told is None or not has_all(answers, period):
-        return Doubt(True, {})
+def uncertainty(answers: Answers, period: Period) -> Uncertainty:
+    """Return whose sums of a period are lower bounds."""
+    if is_complete(answers, period):
+        return Uncertainty(False, {})
+    missing = absences(answers, period)
+    rows = answers.get(absent_users_name(period, missing or {}))
+    if rows is None or not has_all_samples(answers, period):
+        return Uncertainty(True, {})
     nodes: dict[str, list[str]] = {}
-    for row in told:
-        nodes.setdefault(row.labels.get("user", ""), []).append(node_of(row))
-    return Doubt(False, nodes)
+    for row in rows:
+        nodes.setdefault(row.labels.get("user", ""), []).append(row.node)
+    return Uncertainty(False, nodes)
 
 
-def users_of(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the question who was on these nodes: of others it is another question."""
+def absent_users_name(period: Period, nodes: Mapping[str, float]) -> str:
+    """Return the name of the query for the users of these absent nodes; other nodes make another query."""
     return " ".join((f"away_users_{period}", *sorted(nodes)))
 
 
-def times_of(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the question when the first of these nodes were away."""
-    return " ".join((f"away_times_{period}", *sorted(named(nodes))))
+def absence_times_name(period: Period, nodes: Mapping[str, float]) -> str:
+    """Return the name of the query for the times at which the first of these nodes were absent."""
+    return " ".join((f"away_times_{period}", *sorted(_first(nodes))))
 
 
-def named(nodes: Mapping[str, float]) -> Sequence[str]:
-    """Return those of the nodes that a sentence names."""
-    return list(nodes)[:_NAMED]
+def _first(nodes: Mapping[str, float]) -> Sequence[str]:
+    """Return the nodes that a sentence lists."""
+    return list(nodes)[:_MAX_NAMED]
 
 
-def at_least(value: float, said: Callable[[float], str], *, is_whole: bool) -> str:
-    """The text of a sum, marked where it may be more: at least nothing is not known, as of a cost."""
-    if is_whole or not is_known(value):
-        return said(value)
-    return f"≥ {said(value)}" if value else units.MISSING
+def format_sum(value: float, text: Callable[[float], str], *, is_complete: bool) -> str:
+    """Return the text of a sum, marked if it is a lower bound; as for costs, "at least 0" counts as unknown."""
+    if is_complete or not is_known(value):
+        return text(value)
+    return f"≥ {text(value)}" if value else units.MISSING
 
 
-def gap(answers: Answers, period: Period) -> str:
-    """Return a sentence on a period of which the engine has only a part; empty where it has all."""
-    if has_all(answers, period):
-        return _gap_of_nodes(answers, period)
-    known = covered(answers, period)
-    of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
-    if not is_known(known) and f"covered_{period}" in answers:
-        if not answers.get(f"held_{period}"):
-            return f"The engine has no samples of {period.words}."
-        of = f"samples of less than {units.words(STEP)} of"  # it is looked at in such steps
-    return f"The engine has {of} {period.words}: sums are at least so much."
+def gap_sentence(answers: Answers, period: Period) -> str:
+    """Return a sentence on the missing parts of a period; empty if there are none."""
+    if has_all_samples(answers, period):
+        return _absence_sentence(answers, period)
+    known = covered_seconds(answers, period)
+    if is_known(known):
+        return f"The engine has samples of {units.words(known)} of {period.words}: sums are lower bounds."
+    if f"covered_{period}" not in answers:
+        return f"It is unknown whether the engine has all of {period.words}: sums are lower bounds."
+    if not answers.get(f"held_{period}"):
+        return f"The engine has no samples of {period.words}."
+    # Coverage is counted in steps of this length.
+    return f"The engine has samples of less than {units.words(STEP)} of {period.words}: sums are lower bounds."
 
 
-def missing_part(answers: Answers, period: Period, user: str) -> str:
-    """Return a few words on what of a user's period is not known; empty where nothing is."""
-    found, missing = doubt(answers, period), unseen(answers, period)
-    if found.is_whole(user):
+def missing_note(answers: Answers, period: Period, user: str) -> str:
+    """Return a few words on the missing part of a user's period; empty if nothing is missing."""
+    known, missing = uncertainty(answers, period), absences(answers, period)
+    if known.is_complete(user):
         return ""
-    if not has_all(answers, period):
-        known = covered(answers, period)
-        if is_known(known):
-            return f"{units.words(known)} of it known"
+    if not has_all_samples(answers, period):
+        covered = covered_seconds(answers, period)
+        if is_known(covered):
+            return f"{units.words(covered)} of it known"
         return "no samples of it" if f"covered_{period}" in answers and f"held_{period}" in answers else ""
-    away = [node for node in missing or {} if node in found.nodes.get(user, ())]
-    if not missing or not away:
+    absent = [node for node in missing or {} if node in known.nodes.get(user, ())]
+    if not missing or not absent:
         return "not every node seen"
-    if len(away) > 1:
-        return f"{away[0]} and {len(away) - 1} more not seen in all of it"
-    times = _times(answers, period, missing)
-    if is_known(came := times.get((away[0], "came"), NAN)) and not times.get((away[0], "gaps")):
-        return f"{away[0]} not seen before {_moment(came)}"  # it was not away: it was not there yet
-    return f"{away[0]} not seen for {units.words(missing[away[0]])}"
+    if len(absent) > 1:
+        return f"{absent[0]} and {len(absent) - 1} more not seen in all of it"
+    times = _absence_times(answers, period, missing)
+    if is_known(came := times.get((absent[0], "came"), NAN)) and not times.get((absent[0], "gaps")):
+        return f"{absent[0]} not seen before {_moment(came)}"  # it was added then
+    return f"{absent[0]} not seen for {units.words(missing[absent[0]])}"
 
 
-def _gap_of_nodes(answers: Answers, period: Period) -> str:
-    missing = unseen(answers, period)
+def _absence_sentence(answers: Answers, period: Period) -> str:
+    missing = absences(answers, period)
     if missing is None:
-        return f"Whether every node was seen in all of {period.words} is not known: sums are at least so much."
+        return f"It is unknown whether every node was seen in all of {period.words}: sums are lower bounds."
     if not missing:
         return ""
-    first, more = named(missing), len(missing) - len(named(missing))
-    times = _times(answers, period, missing)
-    told = [f"{node} for {_how_long(node, missing[node], times)}" for node in first]
+    first = _first(missing)
+    more = len(missing) - len(first)
+    times = _absence_times(answers, period, missing)
+    parts = [f"{node} for {_absence_text(node, missing[node], times)}" for node in first]
     if more:
-        told.append(f"more than {AWAY - len(first)} others" if len(missing) > AWAY else f"{more} more")
-    nodes = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
-    return f"Not seen in all of {period.words}: {nodes}. {_whose(doubt(answers, period), it=len(missing) == 1)}"
+        parts.append(f"more than {MAX_ABSENT - len(first)} others" if len(missing) > MAX_ABSENT else f"{more} more")
+    nodes = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    affected = _affected_sentence(uncertainty(answers, period), is_one=len(missing) == 1)
+    return f"Not seen in all of {period.words}: {nodes}. {affected}"
 
 
-def _times(answers: Answers, period: Period, missing: Mapping[str, float]) -> Mapping[tuple[str, str], float]:
-    """When the first of these nodes left and came, and how often they were away, as far as that is known."""
-    rows = answers.get(times_of(period, missing), ())
-    return {(node_of(row), row.labels.get("what", "")): row.value for row in rows}
+def _absence_times(answers: Answers, period: Period, missing: Mapping[str, float]) -> Mapping[tuple[str, str], float]:
+    """Return when the first of these nodes left and came, and the number of their gaps, as far as known."""
+    rows = answers.get(absence_times_name(period, missing), ())
+    return {(row.node, row.labels.get("what", "")): row.value for row in rows}
 
 
-def _how_long(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:
-    """Time for which a node was not seen, and since or until when, as far as that is known."""
-    left, came = (times.get((node, what), NAN) for what in ("left", "came"))
+def _absence_text(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:
+    """Return how long a node was absent, and since or until when if known."""
+    left, came = (times.get((node, kind), NAN) for kind in ("left", "came"))
     text = units.words(seconds)
     if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
         text += " in all"
@@ -178,64 +192,65 @@ def _how_long(node: str, seconds: float, times: Mapping[tuple[str, str], float])
 
 
 def _moment(at: float) -> str:
-    """A time with its zone: those beside it on a page are in the zone of the viewer."""
+    """Return a time with its zone: other times on the same page are in the viewer's zone."""
     return f"{units.moment(at)[:-3]} {datetime.fromtimestamp(at).astimezone():%Z}"
 
 
-def _whose(found: Doubt, *, it: bool) -> str:
-    nodes = "it" if it else "one of them"
-    if found.everyone:
-        return f"Who was on {'it' if it else 'them'} is not known, so all sums are at least so much (≥)."
-    if not found.nodes:
-        return f"Nobody is known to have been on {nodes} in this time."
-    return f"Sums of who was on {nodes} in this time are at least so much (≥)."
+def _affected_sentence(known: Uncertainty, *, is_one: bool) -> str:
+    if known.everyone:
+        return f"{'Its' if is_one else 'Their'} users are unknown, so all sums are lower bounds (≥)."
+    nodes = "it" if is_one else "any of them"
+    if not known.nodes:
+        return f"No user is known to have been on {nodes} in this time."
+    return f"Sums of users who were on {nodes} in this time are lower bounds (≥)."
 
 
 _BEFORE = 2 * HOUR
-"""Seconds before a period in which a counter counts as there at its beginning."""
-_LATELY = HOUR + 600.0
-"""Seconds of which hours may not know yet."""
+"""A counter with a sample in so many seconds before a period counts as present at its beginning."""
+_RECENT = HOUR + 600.0
+"""Seconds that hourly samples may not cover yet."""
 
 
-def away_questions(answers: Answers, at: float) -> tuple[Question, ...]:
-    """Return the questions about nodes that were not seen, by the answers which these are."""
-    found: list[Question] = []
+def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
+    """Return queries about absent nodes, according to earlier answers; `at` is the time of the queries."""
+    queries: list[Query] = []
     for period in Period:
-        missing = unseen(answers, period)
-        if not missing or not has_all(answers, period):  # or all sums are at least so much
+        missing = absences(answers, period)
+        if not missing or not has_all_samples(answers, period):  # without all samples, all sums are lower bounds
             continue
-        told = {node_of(row): row.told.get("instance", node_of(row)) for row in answers[f"covered_by_node_{period}"]}
-        begin, end = month(period.value, at) if period.is_dated else (at - period.seconds, at)
-        every, some = (_only([told[node] for node in nodes]) for nodes in (missing, named(missing)))
-        if len(missing) <= AWAY:
-            found.append(_users(users_of(period, missing), every, period, begin, end))
-        found.append(_absence_times(times_of(period, missing), some, period, begin, end))
-    return tuple(found)
+        raw = {row.node: row.raw.get("instance", row.node) for row in answers[f"covered_by_node_{period}"]}
+        begin, end = month_bounds(period.value, at) if period.is_dated else (at - period.seconds, at)
+        every, some = (_matcher([raw[node] for node in nodes]) for nodes in (missing, _first(missing)))
+        if len(missing) <= MAX_ABSENT:
+            queries.append(_users_query(absent_users_name(period, missing), every, period, begin, end))
+        queries.append(_absence_times_query(absence_times_name(period, missing), some, period, begin, end))
+    return tuple(queries)
 
 
-def _only(nodes: Sequence[str]) -> str:
-    """A matcher of these nodes, by the names that the engine has."""
+def _matcher(nodes: Sequence[str]) -> str:
+    """Return a label matcher for nodes by the engine's own names."""
     return f"instance=~{quoted('|'.join(re.escape(node) for node in nodes))}"
 
 
-def _users(name: str, only: str, period: Period, begin: float, end: float) -> Question:
-    """Ask who was on nodes, by counters in steps, or by those that are recorded once an hour."""
-    counter, recorded = f"{COUNTED}{{{only}}}", f"{PER_USER}{{{only}}}"
+def _users_query(name: str, matcher: str, period: Period, begin: float, end: float) -> Query:
+    """Return a query for the users of nodes, by their counters in steps or by hourly samples of these."""
+    counter, hourly = f"{HELD_COUNTER}{{{matcher}}}", f"{HOURLY_HELD_COUNTER}{{{matcher}}}"
     steps = f"({_per_user(counter)})[{end - begin:.0f}s:{_step(period)}s] @ {end:.3f}"
-    there = _per_user(f"last_over_time({counter}[{_BEFORE:.0f}s] @ {begin:.3f})")
-    hours = f"{recorded}[{end - begin + HOUR:.0f}s] @ {end:.3f}"
-    were = f"last_over_time({recorded}[{_BEFORE:.0f}s] @ {begin:.3f})"
-    now = _per_user(f"last_over_time({counter}[{_LATELY:.0f}s] @ {end:.3f})")
-    lately = f"{now} unless on (instance, user) ({now} == on (instance, user) last_over_time({hours}))"
-    return Question(
-        name, f"group by (instance, user) ({_grown(steps, there)})", every=max(seldom(period), AWAY_EVERY),
-        by_hour=f"group by (instance, user) ({_grown(hours, were)} or {lately})", selector=period.selector,
-        is_of_one=True,
+    before = _per_user(f"last_over_time({counter}[{_BEFORE:.0f}s] @ {begin:.3f})")
+    hours = f"{hourly}[{end - begin + HOUR:.0f}s] @ {end:.3f}"
+    hours_before = f"last_over_time({hourly}[{_BEFORE:.0f}s] @ {begin:.3f})"
+    now = _per_user(f"last_over_time({counter}[{_RECENT:.0f}s] @ {end:.3f})")
+    recent = f"{now} unless on (instance, user) ({now} == on (instance, user) last_over_time({hours}))"
+    return Query(
+        name, f"group by (instance, user) ({_grown(steps, before)})",
+        every=max(refresh_interval(period), ABSENCE_INTERVAL),
+        by_hour=f"group by (instance, user) ({_grown(hours, hours_before)} or {recent})", selector=period.selector,
+        is_single=True,
     )  # fmt: skip
 
 
 def _grown(samples: str, before: str) -> str:
-    """Counters that grew, or began anew, in these samples, or that were not there before."""
+    """Return an expression for counters that grew or were reset in these samples, or that did not exist before."""
     return (
         f"max_over_time({samples}) > min_over_time({samples})"
         f" or (last_over_time({samples}) > 0) unless on (instance, user) {before}"
@@ -246,22 +261,19 @@ def _per_user(counter: str) -> str:
     return f"sum by (instance, user) (max by (instance, uuid, user) ({counter}))"
 
 
-def _absence_times(name: str, only: str, period: Period, begin: float, end: float) -> Question:
-    """Ask when nodes went first, how often, and when they came, where they were not there at the beginning."""
-    query = _of_times(f"{NODES}{{{only}}}", period, begin, end)
-    return Question(name, query, max(seldom(period), AWAY_EVERY), is_of_one=True)
-
-
-def _of_times(series: str, period: Period, begin: float, end: float) -> str:
+def _absence_times_query(name: str, matcher: str, period: Period, begin: float, end: float) -> Query:
+    """Return a query for when nodes first left, how often they left, and when they came if absent at the beginning."""
     step = _step(period)
+    series = f"{NODE_SAMPLES}{{{matcher}}}"
     window = f"[{end - begin:.0f}s:{step}s] @ {end:.3f}"
-    there, before = (f"max by (instance) ({one})" for one in (series, f"{series} offset {step}s"))
-    left = f"(({before} unless on (instance) {there}) * 0 + time()){window}"
-    came = f"(min_over_time(({there} * 0 + time()){window}) > {begin + 2 * step:.3f}) - {step}"
+    present, before = (f"max by (instance) ({samples})" for samples in (series, f"{series} offset {step}s"))
+    left = f"(({before} unless on (instance) {present}) * 0 + time()){window}"
+    came = f"(min_over_time(({present} * 0 + time()){window}) > {begin + 2 * step:.3f}) - {step}"
     parts: Mapping[str, str] = {
         "left": f"min_over_time({left}) - {step}", "gaps": f"count_over_time({left})", "came": came,
     }  # fmt: skip
-    return " or ".join(f'label_replace({part}, "what", "{what}", "", "")' for what, part in parts.items())
+    promql = " or ".join(f'label_replace({part}, "what", "{kind}", "", "")' for kind, part in parts.items())
+    return Query(name, promql, max(refresh_interval(period), ABSENCE_INTERVAL), is_single=True)
 
 
 def _step(period: Period) -> int:

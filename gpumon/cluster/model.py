@@ -1,90 +1,94 @@
-"""Answers of the engine as facts of a cluster: nodes, users and runs. A fact without an answer is missing."""
+"""A cluster's nodes, users, runs and free GPUs, from the answers of an engine. What was not answered is unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon.cluster.client import Answers, EngineSeries, node_of, single
-from gpumon.cluster.coverage import is_whole
+from gpumon.cluster.client import Answers, EngineSeries, single
+from gpumon.cluster.coverage import is_complete
 from gpumon.cluster.queries import Period
 from gpumon.cluster.rules import BEHIND, RULE_INTERVAL, SAME, SILENT, STANDS
 from gpumon.common.config import NO_GROUP, UserGroups
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 
-_MOST = 0.95
-"""Share of a user's held time of which it must be known whether it was used, before a share is told."""
-MOST_GPUS = 1024
-"""Of a node in one state: a larger number counts no GPUs, whatever told it."""
+_NEARLY_ALL = 0.95
+"""Share of a user's held time for which usage must be known before the used share is shown."""
+MAX_GPUS = 1024
+"""Plausible number of a node's GPUs in one state; rows with larger numbers are ignored."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
-"""Of GPUs, as `gpumon_gpus` counts them."""
+"""States of GPUs in the series `gpumon_gpus`."""
 
 
 class Node(NamedTuple):
-    """A node as its exporter told it last."""
+    """A node as last reported by its exporter."""
 
     name: str
     """Its `instance`."""
     seen: float = NAN
-    """When its newest sample was taken, s since 1970, where that is long ago."""
+    """Time of its newest sample, s since 1970, if that is late."""
     silent: float = 0.0
-    """Seconds without a sample, where nothing is claimed of it any more; else 0."""
+    """Seconds without a sample once nothing is known of it any more; else 0."""
     gpus: Mapping[str, int] | None = None
-    """GPUs by state; None where the engine did not say."""
+    """GPUs by state; None if the engine did not answer."""
     models: Sequence[str] = ()
     busy: float = NAN
     """Share of the last five minutes in which its GPUs were busy."""
-    ahead: float = 0.0
-    """Seconds by which its clock is ahead of the engine's, where it is another."""
+    clock_offset: float = 0.0
+    """Seconds by which its clock is ahead of the engine's, if they differ."""
     is_undated: bool = False
-    """Whether nobody knows for how much longer it has been silent: by its own clock its newest sample is new."""
+    """Whether it may be silent for longer: its newest sample does not change, but is new according to its own clock."""
 
     @property
     def total(self) -> int:
-        """GPUs that it tells of."""
+        """The number of its GPUs."""
         return sum(self.gpus.values()) if self.gpus else 0
 
     def count(self, state: str) -> int:
-        """GPUs in a state; none of a node that is silent."""
+        """Return the number of GPUs in a state; 0 for a silent node."""
         return 0 if self.silent or self.gpus is None else self.gpus.get(state, 0)
 
 
 class ClusterUser(NamedTuple):
-    """A user's GPUs."""
+    """A user or a group, with their GPUs now and their usage in a period."""
 
     name: str
     held: float = NAN
     """GPUs now."""
     idle: float = NAN
-    """GPUs of these that compute nothing, for a minute and longer."""
+    """GPUs of these that have computed nothing for a minute or longer."""
     held_seconds: float = NAN
-    """In the period."""
+    """GPU time in the period, as are the following."""
     judged_seconds: float = NAN
-    """Of these: for which it is known whether they were used."""
+    """Part of the held time for which usage is known."""
     busy_seconds: float = NAN
     idle_seconds: float = NAN
     energy: float = NAN
+    """Joules in the period."""
 
     @property
     def used(self) -> float:
-        """The share of held time that was used; NaN where that is not known of nearly all of it."""
-        is_known_of_most = self.judged_seconds > 0 and self.judged_seconds >= _MOST * self.held_seconds
-        return self.busy_seconds / self.judged_seconds if is_known_of_most else NAN
+        """The used share of held time; NaN if usage is not known for nearly all of it."""
+        is_judged = self.judged_seconds > 0 and self.judged_seconds >= _NEARLY_ALL * self.held_seconds
+        return self.busy_seconds / self.judged_seconds if is_judged else NAN
 
 
-class UserGroup(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UserGroup:
     """The users of a group together."""
 
     sums: ClusterUser
-    """By the name of the group; a part that is not known of anybody is missing."""
+    """Sums of the known values of its users, under the group's name."""
     users: Sequence[str]
-    """Those of its users of whom anything is known, the most held seconds first."""
+    """Its users with any known value, by held seconds, the most first."""
 
 
-class IdleHolder(NamedTuple):
-    """A GPU that somebody holds and does not use."""
+@dataclass(frozen=True, slots=True)
+class IdleHolder:
+    """A GPU that a user holds without using it."""
 
     node: str
     gpu: str
@@ -93,95 +97,105 @@ class IdleHolder(NamedTuple):
 
 
 class ClusterRun(NamedTuple):
-    """A run on its node."""
+    """A run in the cluster."""
 
     name: str
     run: str
+    """Its id."""
     user: str
     job: str
     nodes: Sequence[str]
-    """Names of its nodes, where they are known: in a large cluster nobody asks."""
+    """Its nodes, if known: they are not queried in a large cluster."""
     gpus: int
     epoch: float = NAN
     planned: float = NAN
-    """Epochs that it plans."""
+    """Planned number of epochs."""
     node_count: float = NAN
-    tells_epochs: bool = True
-    """Whether it is known that it has no epoch, where it has none."""
+    has_epoch_info: bool = True
+    """Whether epochs were queried, so that a run without one has logged none."""
 
 
-class FreeGpus(NamedTuple):
-    """Free GPUs that are together on one node."""
+@dataclass(frozen=True, slots=True)
+class FreeGpus:
+    """Nodes with the same number of free GPUs of the same model."""
 
     model: str
     together: int
-    whole: bool
-    """Whether all of their nodes is free."""
+    """Free GPUs on each node."""
+    is_whole: bool
+    """Whether all GPUs of these nodes are free."""
     nodes: Sequence[str]
 
     @property
     def gpus(self) -> int:
+        """The number of free GPUs on all of these nodes."""
         return self.together * len(self.nodes)
 
 
 def nodes(answers: Answers, now: float) -> list[Node]:
-    """Return the nodes by name; `now` is when the engine was asked."""
-    gpus: dict[str, dict[str, int]] = {}
-    models: dict[str, set[str]] = {}
-    doors = _newest_doors(answers)
-    for row in answers.get("gpus", ()):
-        if doors[node_of(row)][1] != row.labels.get("job", "") or not 0 <= row.value <= MOST_GPUS:
-            continue
-        state = row.labels.get("state", "")
-        by_state = gpus.setdefault(node_of(row), {})
-        by_state[state if state in STATES else "unknown"] = int(row.value)
-        if "model" in row.labels:
-            models.setdefault(node_of(row), set()).add(row.labels["model"])
-    for row in answers.get("models", ()):
-        models.setdefault(node_of(row), set()).add(row.labels.get("model", ""))
-    late = _late(answers)
-    before, now_seen, busy, ahead, was_ahead = (
-        _by_node(rows) for rows in (
-            answers.get("seen_before", ()), late,
-            *(answers.get(name, ()) for name in ("busy", "clocks", "clocks_before")),
-        )
-    )  # fmt: skip
-    # Of a node that tells its GPUs by a door with a new sample nothing is late, whatever another door of it says.
-    seen = before | now_seen | {name: told for name, (told, _) in doors.items()}
-    # A sample alone is no node of its own: another exporter of one, such as in NVIDIA's dialect, tells that, too.
+    """Return the nodes by name; `now` is the time of the queries."""
+    gpus, models = _gpus_and_models(answers)
+    jobs = _newest_jobs(answers)
+    # A node with a new sample in one of its scrape jobs is not late, whatever its other jobs report.
+    before = _values_by_node(answers.get("seen_before", ()))
+    seen = before | _values_by_node(_late_samples(answers)) | {name: time for name, (time, _) in jobs.items()}
+    # A series of a sample alone does not make a node: another exporter of it, such as one in DCGM's names, has one too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
-    stood, same, behind = (
-        {_door(row) for row in answers.get("seen", ()) if row.labels.get("newest") == word}
-        for word in (STANDS, SAME, BEHIND)
+    busy, offsets, offsets_before = (
+        _values_by_node(answers.get(query, ())) for query in ("busy", "clocks", "clocks_before")
     )
-    found = []
-    for name in sorted(names, key=in_order):
-        told, door, is_gone = seen.get(name, NAN), (name, doors.get(name, (NAN, ""))[1]), name not in doors
-        stands = not is_gone and door in stood
-        apart = ahead.get(name, told - now if not is_gone and door in behind - stood - same else 0.0)
-        if stands or is_gone:  # what its clock is ahead by is that of its newest sample: it shrinks since that came
-            apart = was_ahead.get(name, apart)
-        age = now - (told - apart)
-        found.append(
+    stands, same, behind = (
+        {_target(row) for row in answers.get("seen", ()) if row.labels.get("newest") == kind}
+        for kind in (STANDS, SAME, BEHIND)
+    )
+    result = []
+    for name in sorted(names, key=natural_key):
+        newest, is_gone = seen.get(name, NAN), name not in jobs
+        target = name, jobs.get(name, (NAN, ""))[1]
+        has_stopped = not is_gone and target in stands
+        is_behind = not is_gone and target in behind - stands - same
+        offset = offsets.get(name, newest - now if is_behind else 0.0)
+        if has_stopped or is_gone:  # the current offset shrinks with time: the one when the newest sample came counts
+            offset = offsets_before.get(name, offset)
+        age = now - (newest - offset)
+        result.append(
             Node(
-                name, told if isfinite(told) else NAN, max(age, SILENT) if stands or age > SILENT else 0.0,
+                name, newest if isfinite(newest) else NAN, max(age, SILENT) if has_stopped or age > SILENT else 0.0,
                 gpus.get(name) if "gpus" in answers else None, sorted(models.get(name, ())), busy.get(name, NAN),
-                apart, stands and age < SILENT,
+                offset, has_stopped and age < SILENT,
             )
         )  # fmt: skip
-    return found
+    return result
+
+
+def _gpus_and_models(answers: Answers) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
+    """Return GPUs by node and state, and models by node."""
+    gpus: dict[str, dict[str, int]] = {}
+    models: dict[str, set[str]] = {}
+    jobs = _newest_jobs(answers)
+    for row in answers.get("gpus", ()):
+        if jobs[row.node][1] != row.labels.get("job", "") or not 0 <= row.value <= MAX_GPUS:
+            continue
+        state = row.labels.get("state", "")
+        by_state = gpus.setdefault(row.node, {})
+        by_state[state if state in STATES else "unknown"] = int(row.value)
+        if "model" in row.labels:
+            models.setdefault(row.node, set()).add(row.labels["model"])
+    for row in answers.get("models", ()):
+        models.setdefault(row.node, set()).add(row.labels.get("model", ""))
+    return gpus, models
 
 
 NO_SERIES = "The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes."
 
 
 def has_no_series(answers: Answers) -> bool:
-    """Whether the engine answered, and knows no node at all: then nothing is known of any, such as what is free."""
+    """Whether the engine answered but knows no node at all."""
     return all(name in answers and not answers[name] for name in ("gpus", "seen", "seen_before"))
 
 
-def in_order(name: str) -> tuple[object, ...]:
-    """Sort names with numbers as people do: gn2 before gn10."""
+def natural_key(name: str) -> tuple[object, ...]:
+    """Return a sort key that orders numbers in names by value: gn2 before gn10."""
     parts: list[tuple[bool, int, str]] = []
     digits = text = ""
     for letter in f"{name}\0":
@@ -195,186 +209,195 @@ def in_order(name: str) -> tuple[object, ...]:
     return (*parts, (True, 0, text))
 
 
-def free(found: Iterable[Node]) -> list[FreeGpus]:
-    """Return free GPUs, those with the most together first."""
-    groups: dict[tuple[bool, int, str], list[str]] = {}
-    for node in found:
+def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:
+    """Return free GPUs, nodes with the most free GPUs first."""
+    groups: dict[tuple[int, str, bool], list[str]] = {}
+    for node in nodes:
         count = node.count("free")
         if count:
             model = ", ".join(node.models) or "unknown model"
-            groups.setdefault((count == node.total, count, model), []).append(node.name)
-    ordered = sorted(groups.items(), key=lambda one: (-one[0][1], one[0][2], not one[0][0]))
-    return [FreeGpus(model, count, whole, names) for (whole, count, model), names in ordered]
+            groups.setdefault((count, model, count == node.total), []).append(node.name)
+    ordered = sorted(groups.items(), key=lambda group: (-group[0][0], group[0][1], not group[0][2]))
+    return [FreeGpus(model, count, is_whole, names) for (count, model, is_whole), names in ordered]
 
 
 def users(answers: Answers, period: Period) -> list[ClusterUser]:
-    """Return the users, by held seconds of the period, the most first."""
+    """Return the users by held seconds of the period, the most first."""
     fields = {
         "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}",
         "judged_seconds": f"judged_{period}", "busy_seconds": f"busy_{period}",
         "idle_seconds": f"idle_held_{period}", "energy": f"energy_{period}",
     }  # fmt: skip
-    found: dict[str, dict[str, float]] = {}
-    for field, question in fields.items():
-        for row in answers.get(question, ()):
-            found.setdefault(row.labels.get("user", ""), {})[field] = row.value
-    for name in without_use(answers, period):
-        found[name] |= dict.fromkeys(("held_seconds", "idle_seconds", "energy"), 0.0)
-    told = [ClusterUser(name, **values) for name, values in found.items()]
-    shown = [one for one in told if any(is_known(value) and value > 0 for value in (one.held, one.held_seconds))]
-    return sorted(shown, key=lambda one: (-_or_none(one.held_seconds), -_or_none(one.held), one.name))
+    by_name: dict[str, dict[str, float]] = {}
+    for field, query in fields.items():
+        for row in answers.get(query, ()):
+            by_name.setdefault(row.labels.get("user", ""), {})[field] = row.value
+    for name in users_without_use(answers, period):
+        by_name[name] |= dict.fromkeys(("held_seconds", "idle_seconds", "energy"), 0.0)
+    result = [ClusterUser(name, **values) for name, values in by_name.items()]
+    shown = [user for user in result if any(is_known(value) and value > 0 for value in (user.held, user.held_seconds))]
+    return sorted(shown, key=lambda user: (-_or_zero(user.held_seconds), -_or_zero(user.held), user.name))
 
 
-def without_use(answers: Answers, period: Period) -> set[str]:
-    """Return users who hold GPUs now, and held none in the month before, of which all is known."""
+def users_without_use(answers: Answers, period: Period) -> set[str]:
+    """Return users who hold GPUs now and held none in the last month, provided that it is completely known."""
     held = f"held_{period}"
-    if period is not Period.LAST_MONTH or held not in answers or not is_whole(answers, period):
-        return set()  # of a period up to now the answer may be older than their first minute
+    if period is not Period.LAST_MONTH or held not in answers or not is_complete(answers, period):
+        return set()  # in a period up to now, the answer may be older than their first minute
     now = {row.labels.get("user", "") for name in ("held_now", "idle_now") for row in answers.get(name, ())}
     return now - {row.labels.get("user", "") for row in answers[held] if row.value > 0}
 
 
-def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
-    """Return the groups of these users, by held seconds of the period, the most first; last who is in none."""
-    by_name = {one.name: one for one in found}
-    told = []
-    for group, members in named.shared_out(by_name).items():
-        of = [by_name[name] for name in members]
-        sums = [_sum(getattr(one, field) for one in of) for field in ClusterUser._fields[1:]]
-        told.append(UserGroup(ClusterUser(group, *sums), members))
-    return sorted(told, key=lambda one: (one.sums.name == NO_GROUP, -_or_none(one.sums.held_seconds), one.sums.name))
+def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
+    """Return the groups of users by held seconds of the period, the most first, and users without a group last."""
+    by_name = {user.name: user for user in users}
+    result = []
+    for group, names in named.shared_out(by_name).items():
+        members = [by_name[name] for name in names]
+        sums = [_sum_known(getattr(user, field) for user in members) for field in ClusterUser._fields[1:]]
+        result.append(UserGroup(ClusterUser(group, *sums), names))
+    return sorted(
+        result,
+        key=lambda group: (group.sums.name == NO_GROUP, -_or_zero(group.sums.held_seconds), group.sums.name),
+    )
 
 
 def idle_holders(answers: Answers) -> list[IdleHolder]:
-    """Return who holds GPUs without using them, the longest first."""
-    found = [
-        IdleHolder(node_of(row), row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
+    """Return the GPUs that are held without being used, the longest first."""
+    holders = [
+        IdleHolder(row.node, row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
         for row in answers.get("idle_holders", ())
     ]
-    return sorted(found, key=lambda one: (-one.seconds, in_order(one.node), one.gpu))
+    return sorted(holders, key=lambda holder: (-holder.seconds, natural_key(holder.node), holder.gpu))
 
 
 def runs(answers: Answers) -> list[ClusterRun]:
-    """Return the runs, those on the most GPUs first."""
-    places: dict[str, list[str]] = {}
+    """Return the runs by their number of GPUs, the most first."""
+    nodes: dict[str, list[str]] = {}
     for row in answers.get("run_places", ()):
-        places.setdefault(row.labels.get("run", ""), []).append(node_of(row))
-    epochs, planned, counts = (_by(answers, name, "run") for name in ("epochs", "planned", "run_nodes"))
-    found = []
+        nodes.setdefault(row.labels.get("run", ""), []).append(row.node)
+    epochs, planned, counts = (_values_by_run(answers, name) for name in ("epochs", "planned", "run_nodes"))
+    result = []
     for row in answers.get("runs", ()):
         labels = row.labels
         run = labels.get("run", "")
-        found.append(
+        result.append(
             ClusterRun(
                 labels.get("name", ""), run, labels.get("user", ""), labels.get("slurm_job", ""),
-                sorted(places.get(run, ()), key=in_order), round(row.value), epochs.get(run, NAN),
+                sorted(nodes.get(run, ()), key=natural_key), round(row.value), epochs.get(run, NAN),
                 planned.get(run, NAN), counts.get(run, NAN), "epochs" in answers,
             )
         )  # fmt: skip
-    return sorted(found, key=lambda one: (-one.gpus, one.name, one.run))
+    return sorted(result, key=lambda run: (-run.gpus, run.name, run.run))
 
 
-def unreal(answers: Answers) -> int:
-    """Return the number of nodes whose numbers are of no real machine."""
-    value = single(answers, "unreal")
+def simulated_nodes(answers: Answers) -> int:
+    """Return the number of nodes that report a simulation or a replay."""
+    return _count(answers, "unreal")
+
+
+def dcgm_only_hosts(answers: Answers) -> int:
+    """Return the number of hosts with NVIDIA's exporter alone in a cluster with gpumon's: these are not shown."""
+    return _count(answers, "dcgm_alone")
+
+
+def _count(answers: Answers, name: str) -> int:
+    value = single(answers, name)
     return round(value) if is_known(value) else 0
 
 
-def dcgm_alone(answers: Answers) -> int:
-    """Return the number of hosts that only NVIDIA's exporter tells of, where others have ours: nothing shows them."""
-    value = single(answers, "dcgm_alone")
-    return round(value) if is_known(value) else 0
+def _values_by_run(answers: Answers, name: str) -> dict[str, float]:
+    return {row.labels.get("run", ""): row.value for row in answers.get(name, ())}
 
 
-def _by(answers: Answers, name: str, label: str) -> dict[str, float]:
-    return {row.labels.get(label, ""): row.value for row in answers.get(name, ())}
-
-
-def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
-    """The value of each node; of one that is scraped by several doors the largest, which is of the newest sample."""
-    found: dict[str, float] = {}
+def _values_by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
+    """Return values by node; the largest of several scrape jobs, which belongs to the newest sample."""
+    values: dict[str, float] = {}
     for row in rows:
-        found[node_of(row)] = max(row.value, found.get(node_of(row), row.value))
-    return found
+        values[row.node] = max(row.value, values.get(row.node, row.value))
+    return values
 
 
-def _late(answers: Answers) -> list[EngineSeries]:
-    """Newest samples that are late, or stand, with their times."""
+def _late_samples(answers: Answers) -> list[EngineSeries]:
+    """Return the newest samples that are late or do not change, with their times."""
     return [row for row in answers.get("seen", ()) if row.labels.get("newest") != SAME]
 
 
-def _door(row: EngineSeries) -> tuple[str, str]:
-    """By which node and `job` something is told."""
-    return node_of(row), row.labels.get("job", "")
+def _target(row: EngineSeries) -> tuple[str, str]:
+    """Return the node and the scrape job that a row comes from."""
+    return row.node, row.labels.get("job", "")
 
 
-def _newest_doors(answers: Answers) -> dict[str, tuple[float, str]]:
-    """When each node that tells its GPUs told its newest sample, and by which `job`: two tell of the same GPUs.
+def _newest_jobs(answers: Answers) -> dict[str, tuple[float, str]]:
+    """Return the scrape job with the newest sample of each node and the time of that, infinite if it is not late.
 
-    Infinite for one that is not late.
+    A node that two jobs scrape reports the same GPUs twice.
     """
-    late = {_door(row): row.value for row in _late(answers)}
+    late = {_target(row): row.value for row in _late_samples(answers)}
     newest: dict[str, tuple[float, str]] = {}
     for row in answers.get("gpus", ()):
-        node, job = node_of(row), row.labels.get("job", "")
-        told = late.get((node, job), inf), job
-        newest[node] = max(told, newest.get(node, told))
+        sample = late.get(_target(row), inf), row.labels.get("job", "")
+        newest[row.node] = max(sample, newest.get(row.node, sample))
     return newest
 
 
-def _sum(values: Iterable[float]) -> float:
-    """The sum of what is known: who has no row in an answer has nothing of it."""
+def _sum_known(values: Iterable[float]) -> float:
+    """Return the sum of the known values: a user without a row in an answer used nothing."""
     known = [value for value in values if is_known(value)]
     return sum(known) if known else NAN
 
 
-def _or_none(value: float) -> float:
+def _or_zero(value: float) -> float:
     return value if is_known(value) else 0.0
 
 
 _LOOKBACK = 300.0
-"""Seconds for which an engine tells a value that has no successor."""
-_LINGERS = SILENT + _LOOKBACK + RULE_INTERVAL
-"""Seconds since its newest sample after which nothing of a node is left in a sum, which may be recorded late."""
+"""Seconds for which an engine returns the last value of a series that ended."""
+_LINGER = SILENT + _LOOKBACK + RULE_INTERVAL
+"""Seconds after a node's newest sample in which sums may still include it; a sum may be recorded late."""
 _CURRENT = (
     "busy", "power", "limit", "held_now", "idle_now", "idle_holders", "runs", "run_nodes", "epochs", "planned",
     "run_places", "throttled",
 )  # fmt: skip
-_OF_SUBJECT = ("user_places ", "user_jobs ")
+_SUBJECT_PREFIXES = ("user_places ", "user_jobs ")
 
 
-def of_now(answers: Answers, nodes: Sequence[Node]) -> Answers:
-    """Return answers without what is told of silent nodes alone; where every node is silent, with nothing of now."""
+def drop_stale(answers: Answers, nodes: Sequence[Node]) -> Answers:
+    """Return answers without current values of silent nodes; without any current values if every node is silent."""
     silent = {node.name for node in nodes if node.silent}
     if not silent:
         return answers
-    current = {name for name in answers if name in _CURRENT or name.startswith(_OF_SUBJECT)}
+    current = {name for name in answers if name in _CURRENT or name.startswith(_SUBJECT_PREFIXES)}
     if len(silent) == len(nodes):
         return {name: rows for name, rows in answers.items() if name not in current}
-    gone = _gone(answers, silent)
+    silent_runs = _runs_only_on(answers, silent)
     return {
-        name: [row for row in rows if row.labels.get("instance") not in silent and row.labels.get("run") not in gone]
+        name: [
+            row for row in rows
+            if row.labels.get("instance") not in silent and row.labels.get("run") not in silent_runs
+        ]
         if name in current else rows
         for name, rows in answers.items()
     }  # fmt: skip
 
 
-def _is_told(node: Node) -> bool:
-    return any(count for state, count in (node.gpus or {}).items() if state != "unknown")
-
-
-def _gone(answers: Answers, silent: set[str]) -> set[str]:
-    """Runs that are on silent nodes alone, as far as it is known where they are."""
-    on: dict[str, set[str]] = {}
+def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
+    """Return the runs that are on these nodes alone, as far as the nodes of runs are known."""
+    by_run: dict[str, set[str]] = {}
     for row in answers.get("run_places", ()):
-        on.setdefault(row.labels.get("run", ""), set()).add(row.labels.get("instance", ""))
-    return {run for run, places in on.items() if places <= silent}
+        by_run.setdefault(row.labels.get("run", ""), set()).add(row.node)
+    return {run for run, names in by_run.items() if names <= nodes}
 
 
-def may_include(nodes: Sequence[Node]) -> str:
-    """Words on a sum that may hold last values of nodes that fell silent just now; empty where it has none.
+def staleness_note(nodes: Sequence[Node]) -> str:
+    """Return a note on a sum that may include nodes that became silent a moment ago; empty if there are none.
 
-    Most engines forget a node that does not answer; of one that nobody asks any more they tell GPUs and power alike.
+    Most engines drop the series of a node that does not answer. A node that is no longer scraped keeps its last values
+    for a while.
     """
-    lately = sum(1 for node in nodes if 0 < node.silent <= _LINGERS and _is_told(node))
-    return f"may include {units.counted(lately, 'silent node')}" if lately else ""
+    count = sum(1 for node in nodes if 0 < node.silent <= _LINGER and _has_known_gpus(node))
+    return f"may include {units.counted(count, 'silent node')}" if count else ""
+
+
+def _has_known_gpus(node: Node) -> bool:
+    return any(count for state, count in (node.gpus or {}).items() if state != "unknown")

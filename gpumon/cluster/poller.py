@@ -1,9 +1,13 @@
-"""Questions of a round, asked a few at a time: an engine that answers late is not asked all of them."""
+"""Polls an engine in rounds: runs the queries that are due, and publishes snapshots while someone views them.
+
+An engine that answers late is spared the remaining queries of a round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
 from math import inf
@@ -12,335 +16,359 @@ from time import monotonic
 from time import time as wall_clock
 from typing import Protocol
 
-from gpumon.cluster import period_queries
 from gpumon.cluster.client import Answers, EngineAnswer, EngineError, EngineLateError
-from gpumon.cluster.coverage import away_questions, has_all
-from gpumon.cluster.period_queries import PHASE_ASKED, Hours, dated, phase_of, placed
-from gpumon.cluster.picture import (
-    NEVER,
+from gpumon.cluster.coverage import absence_queries, has_all_samples
+from gpumon.cluster.period_queries import (
+    PHASE_QUERY,
+    HourlySums,
+    insert_clock,
+    insert_months,
+    insert_windows,
+    parse_phase,
+)
+from gpumon.cluster.queries import DCGM_QUERIES, GPUS_PER_NODE, HOURS_QUERY, QUERIES, SERIES_QUERY, SMALL, Query
+from gpumon.cluster.rules import DCGM, GPUMON, RULE_FILES
+from gpumon.cluster.snapshot import (
     NOT_ASKED,
+    NOT_YET,
     RULES_MISSING,
     TICK,
-    ClusterPicture,
-    KeptAnswer,
-    Turn,
+    Batch,
+    CachedAnswer,
+    ClusterSnapshot,
+    batches,
     due,
+    keep_consistent,
+    longest_postponed,
     missing_rules,
-    next_answer,
-    of_one_moment,
-    put_off_longest,
-    turns,
+    update_answer,
 )
-from gpumon.cluster.queries import DCGM_QUESTIONS, GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Question
-from gpumon.cluster.rules import DCGM, OWN, RULE_FILES
 from gpumon.common.numbers import is_known
 
-_AT_ONCE = 4
-_MOST_LATE = 4
-"""Questions without an answer in time, one behind the other, after which a round asks no more, but for one turn."""
+_WORKERS = 4
+_MAX_TIMEOUTS = 4
+"""Consecutive queries without an answer in time after which a round runs no more, except for one batch."""
 
 
-class AskedEngine(Protocol):
-    """An engine, or a stand-in."""
+class QueryEngine(Protocol):
+    """An engine, or a substitute in a test."""
 
     name: str
 
-    def ahead(self) -> float:
+    def clock_offset(self) -> float:
         """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
-        """Evaluate an expression at a moment. Raises EngineError."""
+    def query(self, expression: str, at: float) -> EngineAnswer:
+        """Evaluate an expression at a time. Raises EngineError."""
 
 
-class Asking:
-    """Asks an engine; of one round at a time."""
+class QueryRunner:
+    """Runs the queries of one round at a time on an engine."""
 
-    def __init__(self, engine: AskedEngine, zone: tzinfo | None = None) -> None:
-        """`zone`: that of the site's months and hours; else that of this process."""
+    def __init__(self, engine: QueryEngine, zone: tzinfo | None = None) -> None:
+        """`zone` is the time zone of the site's months and hours; the default is that of this process."""
         self._engine = engine
         self._zone = zone
-        self._late = 0
-        """Questions of this round that were not answered in time, since one was."""
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
+        self._timeouts = 0
+        """Consecutive queries of this round that were not answered in time."""
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="gpumon-cluster")
 
     def close(self) -> None:
-        """Ask no more."""
+        """Run no more queries."""
         self._pool.shutdown(cancel_futures=True)
 
     def answers(
-        self, found: Sequence[Turn], in_turn: Turn, at: float, hours: Hours, missing: str = ""
+        self, batches: Sequence[Batch], guaranteed: Batch, at: float, hours: HourlySums, rules_problem: str = ""
     ) -> Mapping[str, tuple[EngineAnswer | None, str]]:
-        """Ask all of these, and return answers and problems by question; `in_turn` is asked in any case.
+        """Run all of these and return answers and problems by query; `guaranteed` runs in any case.
 
-        `missing`: why nothing is asked that needs the rules; empty where they are there.
+        `rules_problem` is the reason not to run queries that need the rules; empty if these are loaded.
         """
-        self._late = 0
-        wanted = [question for turn in found for question in turn]
-        answers = self._pool.map(
-            lambda one: (
-                (None, missing) if missing and one.needs_rules else self._ask(one, at, hours, in_turn=one in in_turn)
-            ),
-            wanted,
-        )
-        return dict(zip((one.name for one in wanted), answers, strict=True))
+        self._timeouts = 0
+        queries = [query for batch in batches for query in batch]
 
-    def _ask(self, question: Question, at: float, hours: Hours, *, in_turn: bool) -> tuple[EngineAnswer | None, str]:
-        if self._late >= _MOST_LATE and not in_turn:
+        def answer(query: Query) -> tuple[EngineAnswer | None, str]:
+            if rules_problem and query.needs_rules:
+                return None, rules_problem
+            return self._run(query, at, hours, is_guaranteed=query in guaranteed)
+
+        return dict(zip((query.name for query in queries), self._pool.map(answer, queries), strict=True))
+
+    def _run(
+        self, query: Query, at: float, hours: HourlySums, *, is_guaranteed: bool
+    ) -> tuple[EngineAnswer | None, str]:
+        if self._timeouts >= _MAX_TIMEOUTS and not is_guaranteed:
             return None, NOT_ASKED
-        expression = question.expression(hours.periods)
-        if not question.is_of_one:  # a name may look like a window
-            expression = dated(placed(expression, at, hours.phase, self._zone), at, self._zone)
-            expression = period_queries.told(expression, at, self._zone)
+        expression = query.expression(hours.periods)
+        if not query.is_single:  # the name of a node or user may look like a placeholder
+            expression = insert_windows(expression, at, hours.phase, self._zone)
+            expression = insert_clock(insert_months(expression, at, self._zone), at, self._zone)
         try:
-            answer = self._engine.ask(expression, at)
+            answer = self._engine.query(expression, at)
         except EngineError as error:
-            self._late += isinstance(error, EngineLateError) and not in_turn
+            self._timeouts += isinstance(error, EngineLateError) and not is_guaranteed
             return None, str(error)
-        self._late = 0
+        self._timeouts = 0
         return answer, ""
 
 
-_CLOCKS_APART = 10.0
-"""Seconds by which the engine's clock may differ from ours before we take its time."""
-_LOOK_FOR_RULES = 300.0
-_LOOK_AGAIN = 2 * TICK
-"""The same, while some are missing."""
+_MAX_CLOCK_OFFSET = 10.0
+"""Seconds by which the engine's clock may differ from ours before its time is used."""
+_CHECK_INTERVAL = 300.0
+_MISSING_RULES_INTERVAL = 2 * TICK
+"""The same while rules are missing."""
 
 
-class EngineLook:
-    """Looks at what an engine has; it is asked again from time to time, and after a question that failed."""
+class EngineCapabilities:
+    """The exporters and rules that an engine has; checked from time to time, and after a query failed."""
 
-    def __init__(self, engine: AskedEngine, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: QueryEngine, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
         self._due = 0.0
-        self.there: Mapping[str, float] = {}
-        """Names that the engine has, with the number of series of each."""
-        self.problem = "not asked yet"
-        """Why it did not tell them when it was asked last; empty where it did."""
-        self.hours = Hours()
+        self.series_counts: Mapping[str, float] = {}
+        """Numbers of series by name."""
+        self.problem = "not queried yet"
+        """Why the last check failed; empty if it did not."""
+        self.hours = HourlySums()
 
     @property
     def is_dcgm(self) -> bool:
-        """Whether it has nothing but NVIDIA's exporters."""
-        return DCGM in self.there and OWN not in self.there
+        """Whether it has NVIDIA's exporters alone."""
+        return DCGM in self.series_counts and GPUMON not in self.series_counts
 
     @property
     def missing_files(self) -> Sequence[str]:
-        """Files of rules that an engine with our exporters has not loaded; of any other engine none is missed."""
-        return [file for proof, file in RULE_FILES.items() if proof not in self.there] if OWN in self.there else []
+        """Rule files that an engine with gpumon's exporters has not loaded; an engine without these needs none."""
+        if GPUMON not in self.series_counts:
+            return []
+        return [file for proof, file in RULE_FILES.items() if proof not in self.series_counts]
 
     @property
-    def why_not(self) -> str:
-        """Why nothing is asked that needs the rules; empty where it is."""
-        if not self.there and self.problem:
+    def rules_problem(self) -> str:
+        """The reason not to run queries that need the rules; empty if they can run."""
+        if not self.series_counts and self.problem:
             return self.problem
         return RULES_MISSING if self.missing_files else ""
 
     @property
     def is_small(self) -> bool:
-        """Whether the cluster is known to be one in which each GPU can be asked for."""
-        return 0 < self.there.get(OWN, self.there.get(DCGM, 0.0) / GPUS_OF_NODE) <= SMALL
+        """Whether the cluster is known to be small enough to query each GPU."""
+        return 0 < self.series_counts.get(GPUMON, self.series_counts.get(DCGM, 0.0) / GPUS_PER_NODE) <= SMALL
 
-    def apart(self, before: float) -> float:
-        """Return the seconds by which its clock is ahead, where it is another; what it was where nobody says."""
+    def clock_offset(self, previous: float) -> float:
+        """Return the seconds by which its clock is ahead, 0 if it is close; the previous value if it cannot be read."""
         try:
-            ahead = self._engine.ahead()
+            offset = self._engine.clock_offset()
         except EngineError:
-            return before  # the questions will say why
-        return round(ahead) if abs(ahead) > _CLOCKS_APART else 0.0
+            return previous  # the queries will report why
+        return round(offset) if abs(offset) > _MAX_CLOCK_OFFSET else 0.0
 
-    def look(self, at: float) -> bool:
-        """Look which rules and exporters it has, where that is due; return whether it has others now."""
+    def update(self, at: float) -> bool:
+        """Check for rules and exporters if that is due; return whether they changed."""
         if self._clock() < self._due:
             return False
-        before = self.there.keys(), self.is_small
+        before = self.series_counts.keys(), self.is_small
         try:
-            self.there = {row.labels.get("__name__", ""): row.value for row in self._engine.ask(THERE, at).rows}
+            rows = self._engine.query(SERIES_QUERY, at).rows
         except EngineError as error:
             self.problem = str(error)
-            return False  # the questions will say why
+            return False  # the queries will report why
+        self.series_counts = {row.labels.get("__name__", ""): row.value for row in rows}
         self.problem = ""
-        has_rules = all(proof in self.there for proof in RULE_FILES)
-        self._due = self._clock() + (_LOOK_FOR_RULES if has_rules else _LOOK_AGAIN)
-        self.hours = self._hours_at(at) if has_rules else Hours()
-        return before != (self.there.keys(), self.is_small)
+        has_rules = all(proof in self.series_counts for proof in RULE_FILES)
+        self._due = self._clock() + (_CHECK_INTERVAL if has_rules else _MISSING_RULES_INTERVAL)
+        self.hours = self._read_hours(at) if has_rules else HourlySums()
+        return before != (self.series_counts.keys(), self.is_small)
 
-    def look_soon(self) -> None:
-        """Look again in the next round: it may be another engine that answers then, or one without its rules."""
+    def expire(self) -> None:
+        """Check again in the next round: another engine may answer then, or the same one without its rules."""
         self._due = 0.0
 
-    def _hours_at(self, at: float) -> Hours:
-        """Return what the engine has of sums by the hour; what it had where it does not say."""
+    def _read_hours(self, at: float) -> HourlySums:
+        """Return the hourly sums that the engine has; the previous ones if it does not answer."""
         try:
-            phase = phase_of(self._engine.ask(PHASE_ASKED, at).rows)
+            phase = parse_phase(self._engine.query(PHASE_QUERY, at).rows)
             if not is_known(phase):
-                return Hours()
-            rows = self._engine.ask(placed(HOURS_ASKED, at, phase), at).rows
+                return HourlySums()
+            rows = self._engine.query(insert_windows(HOURS_QUERY, at, phase), at).rows
         except EngineError:
             return self.hours
-        return Hours(phase, frozenset(row.labels.get("of", "") for row in rows))
+        return HourlySums(phase, frozenset(row.labels.get("of", "") for row in rows))
 
 
 UNWATCHED = 120.0
-"""Seconds without a viewer after which nothing is asked."""
-_MOST_SUBJECTS = 16
-"""Nodes and users that are asked for by themselves at a time: those that were looked at last."""
+"""Seconds without a viewer after which polling pauses."""
+_MAX_SUBJECTS = 16
+"""Nodes and users with queries of their own at a time: those that were viewed last."""
+
+
+@dataclass(slots=True)
+class _Subject:
+    """A node, user or month that someone views."""
+
+    queries: Sequence[Query]
+    viewed: float
+    """When it was last viewed, by the monotonic clock."""
 
 
 class ClusterPoller:
-    """Asks while somebody looks."""
+    """Polls an engine while someone views its snapshots. Thread-safe."""
 
     def __init__(
-        self, engine: AskedEngine, questions: Sequence[Question] = QUESTIONS, clock: Callable[[], float] = monotonic,
+        self, engine: QueryEngine, queries: Sequence[Query] = QUERIES, clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = wall_clock,
-        follow: Callable[[Answers, float], Sequence[Question]] = away_questions, zone: tzinfo | None = None,
+        follow_up: Callable[[Answers, float], Sequence[Query]] = absence_queries, zone: tzinfo | None = None,
     ) -> None:  # fmt: skip
-        """`follow`: tells, by what was answered up to a moment, what else is to be asked; `zone`: the site's."""
+        """`follow_up` returns further queries for the answers of a round at a time; `zone` is the site's time zone."""
         self._engine = engine
-        self._questions = questions
+        self._queries = queries
         self._clock = clock
         self._now = now
-        self._follow = follow
+        self._follow_up = follow_up
         self._lock = Lock()
-        self._picture = ClusterPicture(0.0, {}, took=0.0)
-        self._asking = Asking(engine, zone)
-        self._look = EngineLook(engine, clock)
-        self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
-        self._looked_at = clock()
+        self._snapshot = ClusterSnapshot(0.0, {}, took=0.0)
+        self._runner = QueryRunner(engine, zone)
+        self._capabilities = EngineCapabilities(engine, clock)
+        self._subjects: dict[str, _Subject] = {}
+        self._viewed = clock()
         self._answered = -inf
-        """When a round last had an answer, by the steady clock."""
+        """Begin of the last round with any answer, by the monotonic clock."""
         self._woken = -inf
-        """When somebody looked for the first time in long."""
+        """When the first viewer came after a pause."""
         self._wake, self._stop = Event(), Event()
         self._thread: Thread | None = None
 
     @property
     def engine_name(self) -> str:
-        """The engine's URL, for people."""
+        """The engine's URL for display."""
         return self._engine.name
 
-    def start(self, tell: Callable[[str], object] = bool) -> ClusterPoller:
-        """Begin to ask, in a thread of its own; `tell` is called once if the engine lacks rules."""
-        self._thread = Thread(target=self._run, args=(tell,), name="gpumon-cluster", daemon=True)
+    def start(self, report: Callable[[str], object] = bool) -> ClusterPoller:
+        """Start polling in a thread; `report` is called once if the engine lacks rules."""
+        self._thread = Thread(target=self._poll, args=(report,), name="gpumon-cluster", daemon=True)
         self._thread.start()
         return self
 
-    def picture(self) -> ClusterPicture:
-        """Return what is known now; whoever calls it looks."""
-        slept = self._clock() - self._looked_at > UNWATCHED
-        self._looked_at = self._clock()
-        if slept:
-            self._woken = self._looked_at
+    def snapshot(self) -> ClusterSnapshot:
+        """Return the newest snapshot; its caller counts as a viewer."""
+        is_first = self._clock() - self._viewed > UNWATCHED
+        self._viewed = self._clock()
+        if is_first:
+            self._woken = self._viewed
             self._wake.set()
         with self._lock:
-            return self._picture
+            return self._snapshot
 
-    def is_waking(self, picture: ClusterPicture) -> bool:
-        """Whether a picture is of before nobody looked for long: the first round since then has not made it."""
-        return self._woken > picture.began
+    def is_waking(self, snapshot: ClusterSnapshot) -> bool:
+        """Whether a snapshot is from before the last pause: the first round after it has not finished."""
+        return self._woken > snapshot.began
 
-    def silence(self, picture: ClusterPicture) -> float:
-        """Seconds since the engine answered anything, by the clock of now: also where no round ends any more.
+    def silence(self, snapshot: ClusterSnapshot) -> float:
+        """Return the seconds since the engine's last answer, also if rounds no longer end.
 
-        The first answers after a while without viewers are in no picture yet: there it is since those of the picture.
+        The first answers after a pause are in no snapshot yet: until then the last answer of the given snapshot counts.
         """
-        return self._clock() - (picture.heard if self.is_waking(picture) else self._answered)
+        return self._clock() - (snapshot.heard if self.is_waking(snapshot) else self._answered)
 
-    def look_at(self, subject: str, questions: Callable[[str], Sequence[Question]]) -> None:
-        """Ask about a subject, such as a node by its name, too, as long as somebody looks at it."""
+    def watch(self, subject: str, queries: Callable[[str], Sequence[Query]]) -> None:
+        """Also run the queries about a subject, such as a node, for as long as it is viewed."""
         with self._lock:
             known = self._subjects.pop(subject, None)
-            self._subjects[subject] = (known[0] if known else questions(subject), self._clock())
-            while len(self._subjects) > _MOST_SUBJECTS:
+            self._subjects[subject] = _Subject(known.queries if known else queries(subject), self._clock())
+            while len(self._subjects) > _MAX_SUBJECTS:
                 del self._subjects[next(iter(self._subjects))]
         if known is None:
             self._wake.set()
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop polling."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-        self._asking.close()
+        self._runner.close()
 
-    def round(self) -> ClusterPicture:
-        """Ask what is due, for one moment, and return what is known then."""
-        began, ours, before, look = self._clock(), self._now(), self._picture, self._look
-        apart = look.apart(before.ahead)
-        at = ours + apart
-        kept = dict(before.kept)
-        if look.look(at):  # what was not there before may be now
-            kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
-        table = self._asked()
-        asked = [one for one in table if one.where_whole is None]
-        kept = self._ask(asked, kept, began, at)
-        follows: tuple[Callable[[Answers, float], Sequence[Question]], ...] = (partial(_of_whole, table), self._follow)
-        for following in follows:
-            more = following(_rows(kept), at)
-            asked += more
-            if self._answered >= began:  # of an engine that answers nothing no more is asked
-                kept = self._ask(more, kept, began, at)
-        wanted = {one.name for one in asked}
-        kept = {name: one for name, one in kept.items() if name in wanted}
-        answered = ours if self._answered >= began else before.answered
-        made = ClusterPicture(
-            at, kept, self._clock() - began, look.is_dcgm, apart, answered, is_known(look.hours.phase), began,
-            look.missing_files, self._answered,
+    def round(self) -> ClusterSnapshot:
+        """Run the queries that are due, all for the same moment, and return the new snapshot."""
+        began, ours, previous, capabilities = self._clock(), self._now(), self._snapshot, self._capabilities
+        offset = capabilities.clock_offset(previous.clock_offset)
+        at = ours + offset
+        cached = dict(previous.cached)
+        if capabilities.update(at):  # series that were missing may exist now
+            cached = {name: answer._replace(asked=-inf) for name, answer in cached.items()}
+        current = self._current_queries()
+        queries = [query for query in current if query.needs_whole is None]
+        cached = self._run_due(queries, cached, began, at)
+        more: tuple[Callable[[Answers, float], Sequence[Query]], ...] = (
+            partial(_whole_period_queries, current),
+            self._follow_up,
+        )
+        for find_more in more:
+            further = find_more({name: answer.rows for name, answer in cached.items() if answer.rows is not None}, at)
+            queries += further
+            if self._answered >= began:  # an engine that answered nothing is not queried further
+                cached = self._run_due(further, cached, began, at)
+        names = {query.name for query in queries}
+        cached = {name: answer for name, answer in cached.items() if name in names}
+        answered = ours if self._answered >= began else previous.answered
+        snapshot = ClusterSnapshot(
+            at, cached, self._clock() - began, capabilities.is_dcgm, offset, answered,
+            is_known(capabilities.hours.phase), began, capabilities.missing_files, self._answered,
         )  # fmt: skip
         with self._lock:
-            self._picture = made
-        return made
+            self._snapshot = snapshot
+        return snapshot
 
-    def _ask(
-        self, asked: Sequence[Question], kept: Mapping[str, KeptAnswer], began: float, at: float
-    ) -> dict[str, KeptAnswer]:
-        """Ask those that are due, and return all that is known then."""
-        look, is_small, known = self._look, self._look.is_small, dict(kept)
-        intervals = {one.name: one.interval(is_small=is_small) for one in asked}
-        found = due(turns(asked), kept, intervals, began)
-        answers = self._asking.answers(found, put_off_longest(found, kept), at, look.hours, look.why_not)
-        for turn in found:
-            news = {}
-            for question in turn:
-                answer, problem = answers[question.name]
-                was = kept.get(question.name, NEVER)
-                asked_at = was.asked if problem == NOT_ASKED else began
-                news[question.name] = next_answer(was, answer, problem, asked_at, at)
+    def _run_due(
+        self, queries: Sequence[Query], cached: Mapping[str, CachedAnswer], began: float, at: float
+    ) -> dict[str, CachedAnswer]:
+        """Run the queries that are due, and return all cached answers."""
+        capabilities, result = self._capabilities, dict(cached)
+        intervals = {query.name: query.interval(is_small=capabilities.is_small) for query in queries}
+        ready = due(batches(queries), cached, intervals, began)
+        answers = self._runner.answers(
+            ready, longest_postponed(ready, cached), at, capabilities.hours, capabilities.rules_problem
+        )
+        for batch in ready:
+            updated = {}
+            for query in batch:
+                answer, problem = answers[query.name]
+                previous = cached.get(query.name, NOT_YET)
+                asked = previous.asked if problem == NOT_ASKED else began
+                updated[query.name] = update_answer(previous, answer, problem, asked, at)
                 if answer is not None:
                     self._answered = began
-                if problem or (answer is not None and was.rows and not answer.rows):
-                    look.look_soon()
-            known |= of_one_moment(kept, news, at, intervals[turn[0].name])
-        return known
+                if problem or (answer is not None and previous.rows and not answer.rows):
+                    capabilities.expire()
+            result |= keep_consistent(cached, updated, at, intervals[batch[0].name])
+        return result
 
-    def _asked(self) -> list[Question]:
-        """Questions of now: those of all, and of what somebody looks at."""
+    def _current_queries(self) -> list[Query]:
+        """Return the queries of this round: for all viewers, and for the subjects that are viewed."""
         with self._lock:
             now = self._clock()
-            self._subjects = {name: one for name, one in self._subjects.items() if now - one[1] <= UNWATCHED}
-            subjects = [question for questions, _ in self._subjects.values() for question in questions]
-        if self._look.is_dcgm:
-            return list(DCGM_QUESTIONS)
-        asked = [one for one in self._questions if self._look.is_small or not one.is_small] + subjects
-        return list({one.name: one for one in asked}.values())  # a month asks for what days do, too
+            self._subjects = {
+                name: subject for name, subject in self._subjects.items() if now - subject.viewed <= UNWATCHED
+            }
+            about_subjects = [query for subject in self._subjects.values() for query in subject.queries]
+        if self._capabilities.is_dcgm:
+            return list(DCGM_QUERIES)
+        general = [query for query in self._queries if self._capabilities.is_small or not query.is_small]
+        # The queries about a month may repeat those about days.
+        return list({query.name: query for query in general + about_subjects}.values())
 
-    def _run(self, tell: Callable[[str], object]) -> None:
-        self._look.look(self._now() + self._look.apart(0.0))
-        if self._look.missing_files:
-            tell(missing_rules(self._look.missing_files))
+    def _poll(self, report: Callable[[str], object]) -> None:
+        self._capabilities.update(self._now() + self._capabilities.clock_offset(0.0))
+        if self._capabilities.missing_files:
+            report(missing_rules(self._capabilities.missing_files))
         while not self._stop.is_set():
-            if self._clock() - self._looked_at <= UNWATCHED:
+            if self._clock() - self._viewed <= UNWATCHED:
                 self.round()
             self._wake.wait(TICK)
             self._wake.clear()
 
 
-def _rows(kept: Mapping[str, KeptAnswer]) -> Answers:
-    return {name: one.rows for name, one in kept.items() if one.rows is not None}
-
-
-def _of_whole(table: Sequence[Question], answers: Answers, _at: float) -> list[Question]:
-    """Questions of this table about periods which the engine has to have in full, and has."""
-    return [one for one in table if one.where_whole and has_all(answers, one.where_whole)]
+def _whole_period_queries(queries: Sequence[Query], answers: Answers, _at: float) -> list[Query]:
+    """Return queries that need all of a period, if the engine has all of it."""
+    return [query for query in queries if query.needs_whole and has_all_samples(answers, query.needs_whole)]

@@ -1,18 +1,18 @@
-"""The parts of a cluster's picture by which people know a question: they are not told the names of questions."""
+"""Problems of a cluster's nodes, and the words for queries in messages, which do not use the names of queries."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from gpumon.cluster.client import Answers, node_of
-from gpumon.cluster.model import Node, in_order
+from gpumon.cluster.client import Answers
+from gpumon.cluster.model import Node, natural_key
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 
-_PARTS = (
+_SECTIONS = (
     ("seen|seen_before|gpus|models|clocks|clocks_before|unreal", "nodes and their GPUs"),
     ("busy|busy_of_day", "utilization"),
     ("power|limit|energy_of_day", "power and energy"),
@@ -20,7 +20,7 @@ _PARTS = (
     ("idle_holders", "allocated, idle"),
     ("run.*|epochs|planned", "runs"),
 )
-_ANSWERS = (
+_TOPICS = (
     ("seen|seen_before|clocks|clocks_before", "silent nodes"),
     ("gpus", "GPUs by state"),
     ("models", "models"),
@@ -45,45 +45,46 @@ _ANSWERS = (
     ("idle_held_.*", "allocated, idle"),
     ("energy_.*", "energy"),
 )
-"""Words for the answer to a question, by the first pattern that fits."""
+"""Topics of queries; the first matching pattern counts."""
 
 
-def answer_to(question: str) -> str:
-    """Return what a question is about, as the tables call it.
+def query_topic(query: str) -> str:
+    """Return the topic of a query in the words of the tables.
 
-    >>> answer_to("busy_of_day"), answer_to("held_by_model_week"), answer_to("busy_week")
+    >>> query_topic("busy_of_day"), query_topic("held_by_model_week"), query_topic("busy_week")
     ('utilization of the day', 'cost', 'used')
     """
-    return next((words for pattern, words in _ANSWERS if re.fullmatch(pattern, question)), "others")
+    return next((words for pattern, words in _TOPICS if re.fullmatch(pattern, query)), "others")
 
 
-def part(question: str) -> str:
-    """Return the part that a question belongs to: all others are about users.
+def page_section(query: str) -> str:
+    """Return the section of the page that shows a query; all others are about users.
 
-    >>> part("busy"), part("run_places"), part("busy_week")
+    >>> page_section("busy"), page_section("run_places"), page_section("busy_week")
     ('utilization', 'runs', 'users')
     """
-    return next((words for pattern, words in _PARTS if re.fullmatch(pattern, question)), "users")
+    return next((words for pattern, words in _SECTIONS if re.fullmatch(pattern, query)), "users")
 
 
 _UNKNOWN = "with GPUs in an unknown state"
-_OF_TARGETS = {
-    "without_daemon": ("its exporter answers, and no daemon samples its GPUs", "without a daemon"),
+_TARGET_PROBLEMS = {
+    "without_daemon": ("its exporter answers, but no daemon samples its GPUs", "without a daemon"),
     "down": ("its exporter does not answer", "whose exporters do not answer"),
 }
-"""Words on a node by the question that names it: for one, and for several behind their number."""
+"""Texts by the query that returns a node: for one node, and for several after their number."""
 
 
-class Wrong(NamedTuple):
-    """A thing that somebody should look at."""
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a cluster that needs attention."""
 
     node: str
     text: str
-    severe: bool
+    is_severe: bool
     kind: str = ""
-    """Words for several nodes with the same, behind their number: `silent`."""
+    """Words for several nodes with the same problem, after their number: `silent`."""
     at: float = NAN
-    """When it was, s since 1970, where the text does not say: a page writes it in the time zone of its viewer."""
+    """When it was, s since 1970, if the text does not say: a page shows it in the time zone of its viewer."""
 
     @property
     def dated(self) -> str:
@@ -91,73 +92,74 @@ class Wrong(NamedTuple):
         return f"{self.text} at {units.moment(self.at)}" if is_known(self.at) else self.text
 
 
-def apart(seconds: float) -> str:
-    """The distance of two clocks in words, to the nearest minute where it is minutes: both are read some seconds apart.
+def clock_distance(seconds: float) -> str:
+    """Return the distance of two clocks in words, from one minute on in whole minutes: they are not read at once.
 
-    >>> apart(-299.2), apart(594.0), apart(42.0)
+    >>> clock_distance(-299.2), clock_distance(594.0), clock_distance(42.0)
     ('5 min', '10 min', '42 s')
     """
     distance = abs(seconds)
     return units.words(60 * round(distance / 60) if distance >= 60 else distance)
 
 
-def unseen_nodes(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
-    """Return nodes of which nothing but this is known: words for one, and for several behind their number."""
-    known = {node.name for node in found}
+def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
+    """Return nodes that never reported GPUs: texts for one node, and for several after their number."""
+    known = {node.name for node in nodes}
     return {
-        node_of(row): words for question, words in _OF_TARGETS.items() for row in answers.get(question, ())
-        if node_of(row) not in known
+        row.node: texts for query, texts in _TARGET_PROBLEMS.items() for row in answers.get(query, ())
+        if row.node not in known
     }  # fmt: skip
 
 
-def what_is_wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True) -> list[Wrong]:
-    """Return what is wrong, the severe first; `tells_states`: whether exporters can say that a GPU is free."""
-    told = []
-    why = {
-        node_of(row): words for question, (words, _) in _OF_TARGETS.items() for row in answers.get(question, ())
-    }  # fmt: skip
-    for node in found:
-        if node.silent:
-            least = " or longer: its newest sample has a time to come" if node.is_undated else ""
-            text = f"silent for {units.words(node.silent)}{least}"
-            text += f": {why[node.name]}" if node.name in why and not least else ""
-            told.append(Wrong(node.name, text, severe=True, kind="silent"))
-        elif node.count("lost"):
-            told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
-        if node.ahead and not node.silent:
-            side = "ahead of" if node.ahead > 0 else "behind"
-            text = f"its clock is {apart(node.ahead)} {side} the engine's"
-            told.append(Wrong(node.name, text, severe=False, kind="whose clocks are apart"))
-        if node.count("unknown") and tells_states:
-            told.append(
-                Wrong(node.name, f"{units.counted(node.count('unknown'), 'GPU')} in an unknown state", False, _UNKNOWN)
-            )
-    told += [Wrong(name, text, severe=True, kind=kind) for name, (text, kind) in unseen_nodes(found, answers).items()]
+def find_problems(nodes: Sequence[Node], answers: Answers, *, knows_states: bool = True) -> list[Problem]:
+    """Return the problems of a cluster, the severe ones first.
+
+    `knows_states` is False if the exporters cannot tell that a GPU is free.
+    """
+    reasons = {row.node: text for query, (text, _) in _TARGET_PROBLEMS.items() for row in answers.get(query, ())}
+    problems = [problem for node in nodes for problem in _node_problems(node, reasons, knows_states=knows_states)]
+    for name, (text, kind) in unseen_nodes(nodes, answers).items():
+        problems.append(Problem(name, text, is_severe=True, kind=kind))
     for row in answers.get("xids", ()):
         gpu, xid = row.labels.get("gpu", "?"), row.labels.get("xid", "?")
-        told.append(Wrong(node_of(row), f"XID {xid} on GPU {gpu}", False, f"with XID {xid}", row.value))
+        problems.append(Problem(row.node, f"XID {xid} on GPU {gpu}", False, f"with XID {xid}", row.value))
     for row in answers.get("last_xid", ()):
-        gpu = row.labels.get("gpu", "?")
-        told.append(Wrong(node_of(row), f"XID {row.value:.0f} on GPU {gpu}, at an unknown time", False, "with an XID"))
+        text = f"XID {row.value:.0f} on GPU {row.labels.get('gpu', '?')}, at an unknown time"
+        problems.append(Problem(row.node, text, False, "with an XID"))
     for row in answers.get("throttled", ()):
-        by = row.labels.get("cause", "")
-        told.append(
-            Wrong(
-                node_of(row), f"a GPU is throttled by {by} {units.number(row.value, Unit.RATIO)} of the time", False,
-                f"throttled by {by}",
-            )
-        )  # fmt: skip
-    return sorted(told, key=lambda one: (not one.severe, in_order(one.node), one.text))
+        cause = row.labels.get("cause", "")
+        text = f"a GPU is throttled by {cause} {units.number(row.value, Unit.RATIO)} of the time"
+        problems.append(Problem(row.node, text, False, f"throttled by {cause}"))
+    return sorted(problems, key=lambda problem: (not problem.is_severe, natural_key(problem.node), problem.text))
 
 
-def each_kind_first(found: Iterable[Wrong]) -> list[Wrong]:
-    """Return what is wrong with the first of each kind before the second of any, the severe still before the others.
+def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool) -> Iterator[Problem]:
+    """Yield the problems of one node; `reasons` has texts on the exporters of nodes."""
+    if node.silent:
+        text = f"silent for {units.words(node.silent)}"
+        if node.is_undated:
+            text += " or longer: its newest sample has a time in the future"
+        elif node.name in reasons:
+            text += f": {reasons[node.name]}"
+        yield Problem(node.name, text, is_severe=True, kind="silent")
+    elif lost := node.count("lost"):
+        yield Problem(node.name, f"{units.counted(lost, 'GPU')} lost", True, "with lost GPUs")
+    if node.clock_offset and not node.silent:
+        side = "ahead of" if node.clock_offset > 0 else "behind"
+        text = f"its clock is {clock_distance(node.clock_offset)} {side} the engine's"
+        yield Problem(node.name, text, is_severe=False, kind="whose clocks are apart")
+    if (unknown := node.count("unknown")) and knows_states:
+        yield Problem(node.name, f"{units.counted(unknown, 'GPU')} in an unknown state", False, _UNKNOWN)
 
-    Where there is room for a few, a rack that is switched off hides no lost GPU.
+
+def interleave_kinds(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems with the first of each kind before the second of any; the severe ones still come first.
+
+    If there is room for a few only, a rack that is switched off does not hide a lost GPU.
     """
-    before: dict[str, int] = {}
-    places = []
-    for one in found:
-        places.append((not one.severe, before.get(one.kind, 0), one))
-        before[one.kind] = before.get(one.kind, 0) + 1
-    return [one for *_, one in sorted(places, key=lambda place: place[:2])]
+    counts: dict[str, int] = {}
+    ranked = []
+    for problem in problems:
+        ranked.append((not problem.is_severe, counts.get(problem.kind, 0), problem))
+        counts[problem.kind] = counts.get(problem.kind, 0) + 1
+    return [problem for *_, problem in sorted(ranked, key=lambda item: item[:2])]

@@ -1,58 +1,66 @@
-"""Names of recorded series, and expressions of the exporters' series that several questions ask.
+"""Names of recorded series, and PromQL expressions over the exporters' series that several queries share.
 
-`deploy/prometheus/rules.yml` and `cluster.yml` record what the cluster page asks, once a minute: an answer costs by the
-series that are read and by the rows that are told.
+`deploy/prometheus/rules.yml` and `cluster.yml` record once a minute what the cluster page shows: the cost of a query
+grows with the series that it reads and the rows that it returns.
 """
 
 from __future__ import annotations
 
 LISTED = 200
-"""Rows of a list that may be as long as the cluster is large."""
-OWN, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
-"""Series of our exporters, and of NVIDIA's: every one has them."""
-TOLD = f'{OWN}{{state="free"}}'
-"""One series of each node that tells its GPUs."""
+"""Maximum rows of a list that grows with the cluster."""
+GPUMON, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
+"""Series that every gpumon exporter and every NVIDIA exporter has."""
+NODE_SERIES = f'{GPUMON}{{state="free"}}'
+"""One series for each node that reports its GPUs."""
 RULE_INTERVAL = 60.0
-"""Seconds between two samples of a recorded series; the rules say so."""
+"""Evaluation interval of the rules, s."""
 SILENT = 120.0
-"""Seconds without a sample of a node, from which on nothing is claimed of it."""
+"""Seconds without a sample after which a node counts as silent and its state as unknown."""
 SITE_RULES, PAGE_RULES = "cluster:gpumon_site_rules:v2", "cluster:gpumon_page_rules:v2"
-"""Series that show that all rules of `rules.yml`, and of `cluster.yml`, are there in this version."""
+"""Series that exist once all rules of `rules.yml` or of `cluster.yml` are loaded in this version."""
 RULE_FILES = {SITE_RULES: "rules.yml", PAGE_RULES: "cluster.yml"}
 """Files in `deploy/prometheus/`, by the series that shows that they are loaded."""
-_REMEMBERED = "1h"
-"""For how long it is remembered that a clock was ahead."""
+_OFFSET_WINDOW = "1h"
+"""How long a clock offset is remembered."""
 _NEWEST = "gpumon_last_sample_timestamp_seconds"
-_THROTTLES = {"hw_thermal": "heat", "sw_thermal": "heat", "hw_power_brake": "power brake"}
-"""Counters of throttling that somebody should look at, and their cause. A power limit is as it was meant."""
+_THROTTLE_CAUSES = {"hw_thermal": "heat", "sw_thermal": "heat", "hw_power_brake": "power brake"}
+"""Throttling counters that need attention, and their cause. Throttling by a configured power limit is intended."""
 
 
-def _told(label: str, text: str, vector: str) -> str:
+def _with_label(label: str, text: str, vector: str) -> str:
     return f'label_replace({vector}, "{label}", "{text}", "", "")'
 
 
 def throttled(by: str, selector: str = "") -> str:
-    """Return the share of time in which clocks are lowered, the largest by these labels and by `cause`."""
+    """Return an expression for the share of time with lowered clocks: the largest by these labels and by `cause`."""
     rates = (
-        _told("cause", cause, _told("counter", name, f"rate(gpumon_gpu_throttled_{name}_seconds_total{selector}[5m])"))
-        for name, cause in _THROTTLES.items()
+        _with_label(
+            "cause",
+            cause,
+            _with_label("counter", name, f"rate(gpumon_gpu_throttled_{name}_seconds_total{selector}[5m])"),
+        )
+        for name, cause in _THROTTLE_CAUSES.items()
     )
     return f"max by ({by}, cause) ({' or '.join(rates)})"
 
 
 STANDS, SAME, BEHIND = "stands", "same", "behind"
-"""Words, as label `newest`: the newest sample of a node is that of two minutes before; no other was told since, which
-is so of a node that is scraped since a moment, too; its time is older than that. The first two hold by whatever clock a
-node has: what is behind, and not the same, came from a clock that is."""
-LATE = (
+"""Values of the label `newest`.
+
+`stands`: the newest sample of a node is the same as two minutes ago. `same`: it did not change in the last two minutes,
+which also holds for a node that was added a moment ago. `behind`: its time is more than two minutes ago. The first two
+do not depend on the node's clock; `behind` without `same` means that the node's clock is behind.
+"""
+LATE_SAMPLES = (
     f'label_replace({_NEWEST} == {_NEWEST} offset {SILENT:g}s, "newest", "{STANDS}", "", "")'
     f' or label_replace(stdvar_over_time({_NEWEST}[{SILENT:g}s]) == 0, "newest", "{SAME}", "", "")'
     f' or label_replace({_NEWEST} < time() - {SILENT:g}, "newest", "{BEHIND}", "", "")'
 )
-"""Newest samples of nodes that told nothing new, or whose clock is behind; `same` comes without the time.
+"""Newest samples of nodes that reported nothing new, or whose clock is behind; `same` has no time as its value.
 
-A variance of none is the cheapest word for it that both Prometheus and VictoriaMetrics have, whose `changes` count
-otherwise."""
+A variance of 0 is the cheapest test for "unchanged" that Prometheus and VictoriaMetrics share: their `changes` count
+differently.
+"""
 CLOCKS = "instance:gpumon_clock_ahead:seconds"
-CLOCKS_BEFORE = f"max_over_time({CLOCKS}[{_REMEMBERED}])"
-"""The largest of these in the last hour: with each scrape of the same sample it gets smaller."""
+CLOCKS_BEFORE = f"max_over_time({CLOCKS}[{_OFFSET_WINDOW}])"
+"""The largest clock offset in the last hour: it shrinks with each scrape of the same sample."""

@@ -7,12 +7,12 @@ from itertools import takewhile
 
 from gpumon.cluster import cost, coverage, model
 from gpumon.cluster.client import Answers, single
-from gpumon.cluster.cost import unpriced, without_price
-from gpumon.cluster.model import may_include, of_now
-from gpumon.cluster.period_queries import days
-from gpumon.cluster.picture import NOT_ASKED, RULES_MISSING, ClusterPicture, hours, kwh, watts
-from gpumon.cluster.problems import answer_to, each_kind_first, part, unseen_nodes, what_is_wrong
+from gpumon.cluster.cost import unpriced_seconds, unpriced_sentence
+from gpumon.cluster.model import drop_stale, staleness_note
+from gpumon.cluster.period_queries import month_dates
+from gpumon.cluster.problems import find_problems, interleave_kinds, page_section, query_topic, unseen_nodes
 from gpumon.cluster.queries import DCGM_ONLY, Period
+from gpumon.cluster.snapshot import NOT_ASKED, RULES_MISSING, ClusterSnapshot, hours, kwh, watts
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut, text_width
@@ -162,7 +162,7 @@ _OF_NODES = ("NODES", "NODE", _WRONG[0].heading)
 
 
 def lines(
-    picture: ClusterPicture, name: str, period: Period, width: int = 0, prices: Prices | None = None,
+    snapshot: ClusterSnapshot, name: str, period: Period, width: int = 0, prices: Prices | None = None,
     groups: UserGroups | None = None, height: int = 0,
 ) -> Iterator[str]:  # fmt: skip
     """Yield the cluster at most `width` cells wide (0: as it comes); `name` is the engine's.
@@ -170,30 +170,30 @@ def lines(
     With `prices` users have their cost, and with `groups` a table of these follows. Tables have fewer rows where all
     would be more than `height` lines (0: however many); what is free and what is wrong come first.
     """
-    nodes, told = picture.nodes_now(), picture.nodes()
-    answers = of_now(picture.answers(), told)
-    above = [*wrapped(_head(nodes, answers, picture, name), width)]
-    for line in _problems(picture):
+    nodes, told = snapshot.nodes_now(), snapshot.nodes()
+    answers = drop_stale(snapshot.answers(), told)
+    above = [*wrapped(_head(nodes, answers, snapshot, name), width)]
+    for line in _problems(snapshot):
         above += sentence(line, width)
-    if model.has_no_series(answers) and not picture.is_dcgm:
+    if model.has_no_series(answers) and not snapshot.is_dcgm:
         above += sentence(model.NO_SERIES, width)
-    above += sentence(picture.clocks, width)
-    if picture.is_dcgm:
+    above += sentence(snapshot.clocks, width)
+    if snapshot.is_dcgm:
         above += sentence(DCGM_ONLY, width)
     yield from above
-    wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
-    wrong = each_kind_first(wrong) if height else wrong
+    wrong = find_problems(told, answers, knows_states=not snapshot.is_dcgm)
+    wrong = interleave_kinds(wrong) if height else wrong
     idle, runs = model.idle_holders(answers), model.runs(answers)
     names = NodeNames([node.name for node in told] + [one.node for one in wrong] + [one.node for one in idle])
     is_narrow = 0 < width < _NARROW
     tables = [
         Table(
             _naming(names, _FREE_NARROW if is_narrow else _FREE),
-            [_free(one, names, is_narrow=is_narrow) for one in model.free(nodes)],
+            [_free(one, names, is_narrow=is_narrow) for one in model.free_gpus(nodes)],
             least=_FIRST,
         ),
         Table(_naming(names, _WRONG), [(names.cell([one.node]), one.dated) for one in wrong], least=_FIRST),
-        *_of_users(answers, picture, period, prices, groups),
+        *_of_users(answers, snapshot, period, prices, groups),
         Table(_naming(names, _RUNS), [_run(one, names) for one in runs]),
         Table(_naming(names, _IDLE), [_idle(one, names) for one in idle]),
     ]
@@ -201,34 +201,38 @@ def lines(
 
 
 def _of_users(
-    answers: Answers, picture: ClusterPicture, period: Period, prices: Prices | None, groups: UserGroups | None
+    answers: Answers, snapshot: ClusterSnapshot, period: Period, prices: Prices | None, groups: UserGroups | None
 ) -> Iterator[Table]:
     """Users, and where there are groups these."""
-    users, doubt = model.users(answers, period), coverage.doubt(answers, period)
+    users, doubt = model.users(answers, period), coverage.uncertainty(answers, period)
     charges = cost.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
     names = distinct([one.name or "unknown" for one in users], _USERS[0].most)
     rows = [
-        (*_user(one, name, is_whole=doubt.is_whole(one.name)), *_cost(charges.get(one.name), prices))
+        (*_user(one, name, is_complete=doubt.is_complete(one.name)), *_cost(charges.get(one.name), prices))
         for one, name in zip(users, names, strict=True)
     ]
     title = f"{'Time, energy and cost' if prices else 'Time and energy'} of users: {period.words}"
-    title += f", {days(period, picture.at)}" if period.is_dated else ""
-    below = coverage.gap(answers, period), without_price(unpriced(answers, prices, period)), explained(charges.values())
+    title += f", {month_dates(period, snapshot.at)}" if period.is_dated else ""
+    below = (
+        coverage.gap_sentence(answers, period),
+        unpriced_sentence(unpriced_seconds(answers, prices, period)),
+        explained(charges.values()),
+    )
     yield Table((*_USERS, *more), rows, title, " ".join(filter(None, below)))
     if groups:
         told = model.groups(users, groups)
         sums = []
         for one in told:
-            is_whole, charge = doubt.is_whole_of(one.sums.name, groups), cost.of_all(charges, one.users)
-            held = _user(one.sums, one.sums.name, is_whole=is_whole)
-            sums.append((*held, *_cost(charge if is_whole else cost.least(charge), prices)))
+            is_complete, charge = doubt.is_group_complete(one.sums.name, groups), cost.total_charge(charges, one.users)
+            held = _user(one.sums, one.sums.name, is_complete=is_complete)
+            sums.append((*held, *_cost(charge if is_complete else cost.as_minimum(charge), prices)))
         yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums)
 
 
-def _head(nodes: Sequence[model.Node], answers: Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
+def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapshot, name: str) -> Iterator[str]:
     yield name
-    if "gpus" not in answers or (model.has_no_series(answers) and not picture.is_dcgm):
+    if "gpus" not in answers or (model.has_no_series(answers) and not snapshot.is_dcgm):
         yield "GPUs unknown"
     else:
         seen = [node for node in nodes if not node.silent]
@@ -236,7 +240,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, picture: ClusterPicture
         gpus = units.counted(total, "GPU")
         if nodes and not total:
             yield "GPUs unknown"
-        elif picture.is_dcgm:
+        elif snapshot.is_dcgm:
             yield f"{sum(node.count('busy') for node in seen)} of {gpus} busy, whether the others are free is unknown"
         else:
             yield f"{sum(node.count('free') for node in seen)} of {gpus} free"
@@ -250,35 +254,35 @@ def _head(nodes: Sequence[model.Node], answers: Answers, picture: ClusterPicture
             units.counted(len(nodes), "node") + (f", {silent} silent" if silent else "")
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
         )  # fmt: skip
-    if alone := model.dcgm_alone(answers):
+    if alone := model.dcgm_only_hosts(answers):
         yield f"{units.counted(alone, 'more node')} with NVIDIA's exporter alone"
-    if unreal := model.unreal(answers):
+    if unreal := model.simulated_nodes(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
-    if is_known(power := single(answers, "power")) and not picture.is_old:
-        yield " ".join(filter(None, (watts(power), may_include(nodes))))
-    yield f"{'no answer since ' if picture.is_old and picture.answers() else ''}{units.moment(picture.told_at)}"
-    yield from filter(None, [picture.missing_rules])
+    if is_known(power := single(answers, "power")) and not snapshot.is_old:
+        yield " ".join(filter(None, (watts(power), staleness_note(nodes))))
+    yield f"{'no answer since ' if snapshot.is_old and snapshot.answers() else ''}{units.moment(snapshot.newest_at)}"
+    yield from filter(None, [snapshot.missing_rules])
 
 
-def _problems(picture: ClusterPicture) -> Iterator[str]:
+def _problems(snapshot: ClusterSnapshot) -> Iterator[str]:
     """Lines on what of each table failed, of when its last answers are, and why there are no newer ones."""
-    why = {one.problem for one in picture.kept.values()} - {NOT_ASKED}
-    if len(why) == 1 and "" not in why and not picture.answers():
+    why = {one.problem for one in snapshot.cached.values()} - {NOT_ASKED}
+    if len(why) == 1 and "" not in why and not snapshot.answers():
         yield f"nothing was answered ({why.pop()})"
         return
-    if picture.is_old and picture.answers():
+    if snapshot.is_old and snapshot.answers():
         yield f"what stands here is of then ({next(iter(why - {''}), 'no answer')})"
         return
-    if "seen" in picture.unanswered:
+    if "seen" in snapshot.unanswered:
         yield "which nodes are silent is unknown, so no GPU is known to be free"
     found: dict[tuple[float, str], dict[str, list[str]]] = {}
-    for name, one in picture.kept.items():
+    for name, one in snapshot.cached.items():
         if one.problem and (one.rows is not None or one.problem != RULES_MISSING):  # the head says that
             of = one.at if one.rows is not None else 0.0
-            found.setdefault((of, one.problem), {}).setdefault(part(name), []).append(answer_to(name))
+            found.setdefault((of, one.problem), {}).setdefault(page_section(name), []).append(query_topic(name))
     for (at, problem), tables in found.items():
         what = "; ".join(_what(table, list(dict.fromkeys(answers))) for table, answers in tables.items())
-        known = f"of {units.moment(at)}, {units.words(picture.at - at)} ago" if at else "not answered"
+        known = f"of {units.moment(at)}, {units.words(snapshot.at - at)} ago" if at else "not answered"
         yield f"{what} {known} ({problem})"
 
 
@@ -289,7 +293,7 @@ def _what(table: str, answers: Sequence[str]) -> str:
 
 def _free(one: model.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence[str]:
     model = ", ".join(map(short_name, one.model.split(", "))) if is_narrow else one.model
-    together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.whole else f"{one.together} together"
+    together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.is_whole else f"{one.together} together"
     return together, model, names.cell(one.nodes), units.count(one.gpus)
 
 
@@ -302,9 +306,9 @@ def _naming(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextCol
     return [one._replace(shorten=names.shorten) if one.heading in _OF_NODES else one for one in columns]
 
 
-def _user(one: model.ClusterUser, name: str, *, is_whole: bool) -> Sequence[str]:
+def _user(one: model.ClusterUser, name: str, *, is_complete: bool) -> Sequence[str]:
     sums = (one.held_seconds, hours), (one.idle_seconds, hours), (one.energy, kwh)
-    held, idle, energy = (coverage.at_least(value, said, is_whole=is_whole) for value, said in sums)
+    held, idle, energy = (coverage.format_sum(value, said, is_complete=is_complete) for value, said in sums)
     return name, _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 
 

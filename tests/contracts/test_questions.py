@@ -10,7 +10,7 @@ import yaml
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.cluster.model import STATES as ASKED_STATES
-from gpumon.cluster.queries import OF_GPUS, QUESTIONS, Question, of_node, of_user
+from gpumon.cluster.queries import GPU_QUERIES, QUERIES, Query, node_queries, user_queries
 from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.clock import SECOND
 from gpumon.export.native import STATES
@@ -46,9 +46,11 @@ def told() -> dict[str, set[str]]:
     return {name: {label for labels in page.labels(name) for label in labels} for name in page.samples}
 
 
-@pytest.mark.parametrize("question", [*QUESTIONS, *OF_GPUS, *of_node("n"), *of_user("u")], ids=lambda one: one.name)
-def test_what_is_asked_is_exported(question: Question) -> None:
-    check(question.query)
+@pytest.mark.parametrize(
+    "question", [*QUERIES, *GPU_QUERIES, *node_queries("n"), *user_queries("u")], ids=lambda one: one.name
+)
+def test_what_is_asked_is_exported(question: Query) -> None:
+    check(question.promql)
 
 
 @pytest.mark.parametrize("file", RULE_FILES.values())

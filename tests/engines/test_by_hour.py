@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from gpumon.cluster.client import Engine, EngineAnswer
-from gpumon.cluster.period_queries import PHASE_ASKED, PROOF, hourly, phase_of, placed
+from gpumon.cluster.period_queries import PHASE_QUERY, PROOF, hourly_series, insert_windows, parse_phase
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import HOURS_ASKED, Period, of_users
-from gpumon.cluster.rules import OWN, RULE_FILES
+from gpumon.cluster.queries import HOURS_QUERY, Period, user_sum_queries
+from gpumon.cluster.rules import GPUMON, RULE_FILES
 from tests.conftest import ROOT
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
@@ -50,7 +50,7 @@ def by_minute() -> Iterator[tuple[str, float]]:
         yield from ((f'{HELD}{{user="{user}"}} {value}', at) for user, value in users.items())
         if at > END - 600:
             yield from ((f"{name} 1", at) for name in RULE_FILES)
-            yield f'{OWN}{{instance="n",state="free"}} 1', at
+            yield f'{GPUMON}{{instance="n",state="free"}} 1', at
 
 
 def by_hour() -> Iterator[tuple[str, float]]:
@@ -60,7 +60,7 @@ def by_hour() -> Iterator[tuple[str, float]]:
         hour = hours.setdefault(ceil((at + 30 - PHASE - START) / HOUR), {PROOF: 0.0})
         hour[PROOF] += 60
         for user, value in users.items():
-            name = f'{hourly(HELD)}{{user="{user}"}}'
+            name = f'{hourly_series(HELD)}{{user="{user}"}}'
             hour[name] = hour.get(name, 0.0) + 60 * value
     for number, sums in hours.items():
         at = START + number * HOUR + PHASE
@@ -79,8 +79,8 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Back
 
 
 def held(period: Period) -> tuple[str, str]:
-    (question,) = (one for one in of_users(period) if one.name == f"held_{period}")
-    return question.query, question.by_hour
+    (question,) = (one for one in user_sum_queries(period) if one.name == f"held_{period}")
+    return question.promql, question.by_hour
 
 
 def users(answer: EngineAnswer) -> dict[str, float]:
@@ -94,11 +94,11 @@ def test_sums_by_hour_are_those_by_minute_at_any_moment(
 ) -> None:
     at = END - before
     recorded, hours = held(Period.WEEK)
-    with closing(Engine(engines[engine].url, patience=60.0)) as client:
-        assert phase_of(client.ask(PHASE_ASKED, at).rows) == PHASE
-        assert "168h" in {row.labels["of"] for row in client.ask(placed(HOURS_ASKED, at, PHASE), at).rows}
-        expected = users(client.ask(recorded, at))
-        assert users(client.ask(placed(hours, at, PHASE), at)) == pytest.approx(expected)
+    with closing(Engine(engines[engine].url, timeout=60.0)) as client:
+        assert parse_phase(client.query(PHASE_QUERY, at).rows) == PHASE
+        assert "168h" in {row.labels["of"] for row in client.query(insert_windows(HOURS_QUERY, at, PHASE), at).rows}
+        expected = users(client.query(recorded, at))
+        assert users(client.query(insert_windows(hours, at, PHASE), at)) == pytest.approx(expected)
     assert expected["eve"] == pytest.approx(8 * 20 * 60)
 
 
@@ -109,30 +109,30 @@ def test_an_engine_reads_a_fraction_of_the_samples(engines: dict[str, Backend]) 
         return int(answer.raise_for_status().json()["data"]["stats"]["samples"]["totalQueryableSamples"])
 
     recorded, hours = held(Period.WEEK)
-    assert read(placed(hours, END, PHASE)) < read(recorded) / 20
+    assert read(insert_windows(hours, END, PHASE)) < read(recorded) / 20
 
 
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
 def test_a_page_asks_by_the_hour_where_hours_are_known(engines: dict[str, Backend], engine: str) -> None:
     spy = Spy(engines[engine].url)
-    with closing(spy), closing(ClusterPoller(spy, of_users(Period.WEEK), now=lambda: END)) as poller:
-        picture = poller.round()
-    assert picture.problems() == {}
-    assert (picture.missing_files, picture.by_hour) == ([], True)
-    assert any(f"{hourly(HELD)}[" in one for one in spy.asked)
-    assert users(EngineAnswer(picture.answers()["held_week"]))["eve"] == pytest.approx(8 * 20 * 60)
+    with closing(spy), closing(ClusterPoller(spy, user_sum_queries(Period.WEEK), now=lambda: END)) as poller:
+        snapshot = poller.round()
+    assert snapshot.problems() == {}
+    assert (snapshot.missing_files, snapshot.by_hour) == ([], True)
+    assert any(f"{hourly_series(HELD)}[" in one for one in spy.asked)
+    assert users(EngineAnswer(snapshot.answers()["held_week"]))["eve"] == pytest.approx(8 * 20 * 60)
 
 
 class Spy(Engine):
     """An engine, and what it was asked."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, patience=60.0)
+        super().__init__(url, timeout=60.0)
         self.asked: list[str] = []
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> EngineAnswer:
         self.asked.append(expression)
-        return super().ask(expression, at)
+        return super().query(expression, at)
 
 
 def test_hours_that_are_younger_than_the_minutes_are_not_asked(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -140,20 +140,20 @@ def test_hours_that_are_younger_than_the_minutes_are_not_asked(tmp_path_factory:
     told = list(chain(by_minute(), young))
     with prometheus_of(tmp_path_factory.mktemp("p"), told) as backend:
         spy = Spy(backend.url)
-        with closing(spy), closing(ClusterPoller(spy, of_users(Period.WEEK), now=lambda: END)) as poller:
-            picture = poller.round()
-    assert picture.by_hour
-    assert not any(f"{hourly(HELD)}[" in one for one in spy.asked)
-    assert users(EngineAnswer(picture.answers()["held_week"]))["ada"] > 0
+        with closing(spy), closing(ClusterPoller(spy, user_sum_queries(Period.WEEK), now=lambda: END)) as poller:
+            snapshot = poller.round()
+    assert snapshot.by_hour
+    assert not any(f"{hourly_series(HELD)}[" in one for one in spy.asked)
+    assert users(EngineAnswer(snapshot.answers()["held_week"]))["ada"] > 0
 
 
 def test_the_rules_record_these_sums(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("p")
     with prometheus_of(directory, list(by_minute()), [ROOT / "deploy" / "prometheus" / "hours.yml"]) as backend:
-        with closing(Engine(backend.url, patience=60.0)) as client:
-            phase = phase_of(client.ask(PHASE_ASKED, END).rows)
+        with closing(Engine(backend.url, timeout=60.0)) as client:
+            phase = parse_phase(client.query(PHASE_QUERY, END).rows)
             recorded, hours = held(Period.WEEK)
-            found, expected = (users(client.ask(placed(one, END, phase), END)) for one in (hours, recorded))
+            found, expected = (users(client.query(insert_windows(one, END, phase), END)) for one in (hours, recorded))
             assert found == pytest.approx(expected)
-            whole = client.ask(f"sum_over_time({PROOF}[24h]) / 86400", END).rows
+            whole = client.query(f"sum_over_time({PROOF}[24h]) / 86400", END).rows
         assert [row.value for row in whole] == [1.0]

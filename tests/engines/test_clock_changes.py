@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpumon.cluster.client import Engine
-from gpumon.cluster.cost import charges, cost_questions
-from gpumon.cluster.period_queries import LAST, month
+from gpumon.cluster.cost import charges, cost_queries
+from gpumon.cluster.period_queries import LAST_MONTH, month_bounds
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import Period, of_users
+from gpumon.cluster.queries import Period, user_sum_queries
 from gpumon.common.config import read_prices
 from tests.engines.programs import Backend
 from tests.engines.test_cost import added_up_by_the_hour
@@ -59,17 +59,17 @@ def test_each_hour_of_a_month_costs_what_it_did_by_the_clock_of_then(
     engine: Callable[..., AbstractContextManager[Backend]], changed: str, tmp_path: Path
 ) -> None:
     at = datetime.fromisoformat(f"{changed}-25").timestamp() + 30 * 24 * HOUR
-    begin, end = month(LAST, at, BERLIN)
-    wanted = (*of_users(Period.LAST_MONTH), *cost_questions(PRICES, periods=[Period.LAST_MONTH]))
+    begin, end = month_bounds(LAST_MONTH, at, BERLIN)
+    wanted = (*user_sum_queries(Period.LAST_MONTH), *cost_queries(PRICES, periods=[Period.LAST_MONTH]))
     told = list(scrapes(begin, end))
     told += [(line, at - ago) for ago in (120, 60, 0) for line, _ in told[-4:]]  # what is there now
     with (
         engine(tmp_path, told) as running,
-        closing(Engine(running.url, patience=60.0)) as client,
+        closing(Engine(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: at, zone=BERLIN)) as poller,
     ):
-        picture = poller.round()
-    assert picture.problems() == {}
-    value, complete, about = charges(picture.answers(), PRICES, Period.LAST_MONTH)["alice"].energy
+        snapshot = poller.round()
+    assert snapshot.problems() == {}
+    value, complete, about = charges(snapshot.answers(), PRICES, Period.LAST_MONTH)["alice"].energy
     assert value == pytest.approx(by_hand(begin, end), rel=0.01)
     assert (complete, about) == (True, False)

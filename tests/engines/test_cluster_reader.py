@@ -10,11 +10,11 @@ import pytest
 
 from gpumon.cluster import model
 from gpumon.cluster.client import Engine, single
-from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.problems import what_is_wrong
-from gpumon.cluster.queries import QUESTIONS, Period, Question, of_node, of_user, quoted
+from gpumon.cluster.problems import find_problems
+from gpumon.cluster.queries import QUERIES, Period, Query, node_queries, quoted, user_queries
 from gpumon.cluster.rules import RULE_FILES, RULE_INTERVAL
+from gpumon.cluster.snapshot import ClusterSnapshot
 from gpumon.export.scrape import DialectOptions
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.pages import CLUSTER_PAGES
@@ -51,31 +51,31 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Back
 
 
 @pytest.fixture(scope="module")
-def pictures(engines: dict[str, Backend]) -> dict[str, ClusterPicture]:
+def snapshots(engines: dict[str, Backend]) -> dict[str, ClusterSnapshot]:
     return {name: read(engine) for name, engine in engines.items()}
 
 
-def read(engine: Backend, now: Callable[[], float] = lambda: NOW) -> ClusterPicture:
+def read(engine: Backend, now: Callable[[], float] = lambda: NOW) -> ClusterSnapshot:
     with closing(Engine(engine.url)) as asked, closing(ClusterPoller(asked, now=now)) as poller:
         return poller.round()
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_question_is_answered(pictures: dict[str, ClusterPicture], name: str) -> None:
-    picture = pictures[name]
-    assert picture.problems() == {}
-    assert {question for question, rows in picture.answers().items() if not rows} == {
+def test_every_question_is_answered(snapshots: dict[str, ClusterSnapshot], name: str) -> None:
+    snapshot = snapshots[name]
+    assert snapshot.problems() == {}
+    assert {question for question, rows in snapshot.answers().items() if not rows} == {
         "unreal",
         "without_daemon",
         "dcgm_alone",
         "models",  # no node has several
     }
-    assert [(row.labels["instance"], row.value) for row in picture.answers()["clocks"]] == [("gn1:9402", -BEHIND)]
+    assert [(row.labels["instance"], row.value) for row in snapshot.answers()["clocks"]] == [("gn1:9402", -BEHIND)]
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], name: str) -> None:
-    first, second, third = model.nodes(pictures[name].answers(), NOW)
+def test_nodes_are_as_their_exporters_told(snapshots: dict[str, ClusterSnapshot], name: str) -> None:
+    first, second, third = model.nodes(snapshots[name].answers(), NOW)
     assert (first.name, first.total, first.count("busy"), first.count("held_idle"), first.count("free")) == (
         "gn1", 4, 2, 1, 1,
     )  # fmt: skip
@@ -83,19 +83,19 @@ def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], 
     assert (third.name, third.silent > 0, third.count("free")) == ("gn10", True, 0)
     assert (first.models, first.silent, second.silent) == ([MODEL], 0.0, 0.0)
     alive = 550 + 450 + 100 + 100 + 500 + 350
-    assert single(pictures[name].answers(), "power") == alive, "a node that is silent is not in it"
+    assert single(snapshots[name].answers(), "power") == alive, "a node that is silent is not in it"
     assert first.busy == pytest.approx((0.9 + 0.7) / 4, rel=0.01), "mean utilization of its 4 GPUs"
 
 
-def test_recorded_states_and_models_are_those_that_nodes_tell(pictures: dict[str, ClusterPicture]) -> None:
-    assert [(one.name, list(one.models)) for one in model.nodes(pictures["prometheus"].answers(), NOW)] == [
+def test_recorded_states_and_models_are_those_that_nodes_tell(snapshots: dict[str, ClusterSnapshot]) -> None:
+    assert [(one.name, list(one.models)) for one in model.nodes(snapshots["prometheus"].answers(), NOW)] == [
         ("gn1", [MODEL]), ("gn2", [MODEL]), ("gn10", []),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_users_have_the_hours_that_they_had(pictures: dict[str, ClusterPicture], name: str) -> None:
-    ada, bob = model.users(pictures[name].answers(), Period.DAY)
+def test_users_have_the_hours_that_they_had(snapshots: dict[str, ClusterSnapshot], name: str) -> None:
+    ada, bob = model.users(snapshots[name].answers(), Period.DAY)
     assert (ada.name, bob.name) == ("ada", "bob")
     assert (ada.held, bob.held) == pytest.approx((4, 2), rel=0.01)
     assert (ada.idle, bob.idle) == pytest.approx((0, 1), rel=0.01, abs=0.001)
@@ -108,15 +108,15 @@ def test_users_have_the_hours_that_they_had(pictures: dict[str, ClusterPicture],
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, ClusterPicture], name: str) -> None:
-    answers = pictures[name].answers()
+def test_runs_holders_and_faults_are_those_of_the_nodes(snapshots: dict[str, ClusterSnapshot], name: str) -> None:
+    answers = snapshots[name].answers()
     (run,) = model.runs(answers)
     assert (run.name, run.user, run.job, run.gpus, list(run.nodes)) == ("moe", "ada", "88", 3, ["gn1", "gn2"])
     assert (run.epoch, run.planned) == (SECONDS // EPOCH, 90)
     (idle,) = model.idle_holders(answers)
     assert (idle.node, idle.gpu, idle.user) == ("gn1", "2", "bob")
     assert idle.seconds == pytest.approx(SECONDS - IDLE_FROM, abs=RULE_INTERVAL)
-    said = {(one.node, one.text.split(" at ")[0]) for one in what_is_wrong(model.nodes(answers, NOW), answers)}
+    said = {(one.node, one.text.split(" at ")[0]) for one in find_problems(model.nodes(answers, NOW), answers)}
     assert said == {
         ("gn1", f"a GPU is throttled by heat {HOT * 100:.0f} % of the time"), ("gn2", "1 GPU lost"),
         ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min: its exporter does not answer"),
@@ -124,9 +124,9 @@ def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, Clus
     assert answers["xids"][0].value == BEGIN + XID_AT
 
 
-def test_the_text_is_the_same_whichever_engine_is_asked(pictures: dict[str, ClusterPicture]) -> None:
+def test_the_text_is_the_same_whichever_engine_is_asked(snapshots: dict[str, ClusterSnapshot]) -> None:
     def told(name: str) -> Sequence[str]:
-        found = list(lines(pictures[name], "engine", Period.DAY))
+        found = list(lines(snapshots[name], "engine", Period.DAY))
         covered = [line for line in found if line.startswith("The engine has samples of ")]
         assert len(covered) == 1
         return [line for line in found if not line.startswith(("engine", "ada", "bob", *covered))]
@@ -140,13 +140,13 @@ LONG_STEPS = ("covered_by_node_week", "covered_by_node_month")
 
 
 @pytest.mark.parametrize(
-    "question", [one for one in QUESTIONS if one.name not in LONG_STEPS], ids=lambda question: question.name
+    "question", [one for one in QUERIES if one.name not in LONG_STEPS], ids=lambda question: question.name
 )
-def test_both_engines_give_the_same_numbers(engines: dict[str, Backend], question: Question) -> None:
+def test_both_engines_give_the_same_numbers(engines: dict[str, Backend], question: Query) -> None:
     ours, theirs = (
         {
             tuple(sorted((label, text) for label, text in labels.items() if label != "__name__")): value
-            for labels, value in engines[name].ask(question.query, NOW)
+            for labels, value in engines[name].ask(question.promql, NOW)
         }
         for name in ENGINES
     )
@@ -159,8 +159,8 @@ def test_both_engines_give_the_same_numbers(engines: dict[str, Backend], questio
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_node_and_a_user_that_somebody_looks_at_are_asked_for(engines: dict[str, Backend], name: str) -> None:
     with closing(Engine(engines[name].url)) as asked, closing(ClusterPoller(asked, now=lambda: NOW)) as poller:
-        poller.look_at("node gn1", lambda subject: of_node("gn1"))
-        poller.look_at("user ada", lambda subject: of_user("ada"))
+        poller.watch("node gn1", lambda subject: node_queries("gn1"))
+        poller.watch("user ada", lambda subject: user_queries("ada"))
         answers = poller.round().answers()
     assert {row.labels["gpu"]: row.value for row in answers["node_power gn1"]} == {
         "0": 550,
@@ -199,13 +199,13 @@ def test_a_node_and_a_user_are_asked_for_by_the_name_that_the_engine_has(
     ):
         views = ClusterViews(poller, "engine")
         poller.round()
-        (shown,) = {row.labels["instance"] for row in poller.picture().answers()["gpus"]}
+        (shown,) = {row.labels["instance"] for row in poller.snapshot().answers()["gpus"]}
         node, person = CLUSTER_PAGES["node"], CLUSTER_PAGES["person"]
         for page in (node, person):
             views.delta(page, {"id": shown}, "", 0)
-        picture = poller.round()
-    assert picture.problems() == {}
-    answers = picture.answers()
+        snapshot = poller.round()
+    assert snapshot.problems() == {}
+    answers = snapshot.answers()
     assert {row.labels["gpu"] for row in answers[f"node_info {shown}"]} == {"0", "1"}
     assert {row.labels["gpu"] for row in answers[f"node_silent {shown}"]} == {"1"}
     assert [row.labels["instance"] for row in answers[f"user_places {shown}"]] == [shown]
@@ -214,30 +214,30 @@ def test_a_node_and_a_user_are_asked_for_by_the_name_that_the_engine_has(
 def test_rules_that_have_nothing_to_record_are_there(tmp_path: Path) -> None:
     told = list(scraped(third_node, 600, {"gn10": 60}))
     with prometheus_of(tmp_path, told, RULES) as engine:
-        picture = read(engine, lambda: BEGIN + 600)
-    assert not picture.missing_files
-    assert [list(picture.answers()[name]) for name in ("runs", "idle_holders", "held_now")] == [[], [], []]
+        snapshot = read(engine, lambda: BEGIN + 600)
+    assert not snapshot.missing_files
+    assert [list(snapshot.answers()[name]) for name in ("runs", "idle_holders", "held_now")] == [[], [], []]
 
 
 def test_a_site_with_dcgm_alone_tells_what_that_knows(tmp_path: Path) -> None:
     options = DialectOptions(hostname="gn1")
     told = list(scraped(first_node, SECONDS, {"gn1:9400": EVERY}, dialect="dcgm", options=options))
     with prometheus_of(tmp_path, told) as engine:
-        picture = read(engine)
-    assert picture.is_dcgm
-    assert picture.problems() == {}
-    (node,) = model.nodes(picture.answers(), NOW)
+        snapshot = read(engine)
+    assert snapshot.is_dcgm
+    assert snapshot.problems() == {}
+    (node,) = model.nodes(snapshot.answers(), NOW)
     assert (node.name, node.total, node.count("busy"), node.count("free")) == ("gn1:9400", 4, 2, 0)
     assert node.models == [MODEL]
-    assert single(picture.answers(), "power") == 550 + 450 + 100 + 100
+    assert single(snapshot.answers(), "power") == 550 + 450 + 100 + 100
     assert node.busy == pytest.approx((0.9 + 0.7) / 4)
 
 
 def test_an_engine_that_knows_nothing_of_gpumon_shows_that(tmp_path: Path) -> None:
     with prometheus_of(tmp_path, [('up{job="node",instance="n"} 1', BEGIN)]) as engine:
-        picture = read(engine)
-    assert picture.problems() == {}
-    assert model.nodes(picture.answers(), NOW) == []
+        snapshot = read(engine)
+    assert snapshot.problems() == {}
+    assert model.nodes(snapshot.answers(), NOW) == []
 
 
 def test_hosts_that_only_another_exporter_tells_of_are_counted_whatever_the_ports(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_hosts_that_only_another_exporter_tells_of_are_counted_whatever_the_port
     told = [(one, BEGIN + at) for at in (0, 60, 120) for one in series]
     with prometheus_of(tmp_path, told, RULES) as engine:
         answers = read(engine, lambda: BEGIN + 90).answers()
-    assert model.dcgm_alone(answers) == 2
+    assert model.dcgm_only_hosts(answers) == 2
 
 
 def test_a_node_is_silent_once_its_samples_stand_and_alive_while_they_come_whatever_its_clock_says(
@@ -272,9 +272,9 @@ def test_a_node_is_silent_once_its_samples_stand_and_alive_while_they_come_whate
         )
     ]  # fmt: skip
     with recorded_by_both(tmp_path, told, RULES) as engines:
-        pictures = [read(engine, lambda: BEGIN + 600) for engine in engines]
-    for picture in pictures:
-        check_silence({one.name: one for one in picture.nodes_now()})
+        snapshots = [read(engine, lambda: BEGIN + 600) for engine in engines]
+    for snapshot in snapshots:
+        check_silence({one.name: one for one in snapshot.nodes_now()})
 
 
 def check_silence(found: dict[str, model.Node]) -> None:
@@ -287,4 +287,4 @@ def check_silence(found: dict[str, model.Node]) -> None:
     assert {name: one.count("free") for name, one in found.items() if one.count("free")} == {
         "alive": 8, "ahead": 8, "jumped-back": 8, "young": 8,
     }  # fmt: skip
-    assert [found[name].ahead for name in ("ahead", "jumped-back")] == [600, -300]
+    assert [found[name].clock_offset for name in ("ahead", "jumped-back")] == [600, -300]

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from gpumon.cluster.client import Engine
-from gpumon.cluster.cost import charges, cost_questions
-from gpumon.cluster.period_queries import LAST, month
+from gpumon.cluster.cost import charges, cost_queries
+from gpumon.cluster.period_queries import LAST_MONTH, month_bounds
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import Period, of_users
+from gpumon.cluster.queries import Period, user_sum_queries
 from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.clock import SECOND
 from gpumon.common.config import read_prices
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.engine
 HOUR, DAY, KWH = 3600, 86400, 3.6e6
 EVERY = 150
 """Seconds between scrapes; two of them make a rate of five minutes."""
-BEGIN, END = month(LAST, time.time())
+BEGIN, END = month_bounds(LAST_MONTH, time.time())
 DAYS = round((END - BEGIN) / DAY)
 EAST = 3600.0
 """Seconds by which the site's clock is ahead of UTC."""
@@ -214,17 +214,17 @@ def added_up_by_the_hour(directory: Path, told: list[tuple[str, float]]) -> Abst
 def test_an_engine_comes_to_what_it_is_by_hand(
     engine: Callable[..., AbstractContextManager[Backend]], days: int, period: Period, tmp_path: Path
 ) -> None:
-    wanted = (*of_users(period), *cost_questions(PRICES, EAST, [period]))
+    wanted = (*user_sum_queries(period), *cost_queries(PRICES, EAST, [period]))
     with (
         engine(tmp_path, list(scrapes(days))) as running,
-        closing(Engine(running.url, patience=60.0)) as client,
+        closing(Engine(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
     ):
-        picture = poller.round()
-    assert picture.problems() == {}
-    assert not picture.missing_files
-    assert picture.by_hour == (engine is added_up_by_the_hour)
-    found, expected = charges(picture.answers(), PRICES, period), by_hand(days)
+        snapshot = poller.round()
+    assert snapshot.problems() == {}
+    assert not snapshot.missing_files
+    assert snapshot.by_hour == (engine is added_up_by_the_hour)
+    found, expected = charges(snapshot.answers(), PRICES, period), by_hand(days)
     for user, charge in expected.items():
         assert values(found, user) == tuple(charge)
         assert all(one.complete for one in found[user])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cluster.queries import DCGM_QUESTIONS
+from gpumon.cluster.queries import DCGM_QUERIES
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
 
 pytestmark = pytest.mark.engine
-(DOWN,) = (one.query for one in DCGM_QUESTIONS if one.name == "down")
+(DOWN,) = (one.promql for one in DCGM_QUERIES if one.name == "down")
 SCRAPED = {
     'up{job="dcgm",instance="d1"}': 1, 'up{job="dcgm",instance="d3"}': 0, 'up{job="other",instance="o1"}': 0,
     'DCGM_FI_DEV_GPU_UTIL{job="dcgm",instance="d1",gpu="0"}': 40,

@@ -12,9 +12,9 @@ import pytest
 
 from gpumon.cluster import coverage
 from gpumon.cluster.client import Answers, Engine
-from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import Period, of_users
+from gpumon.cluster.queries import Period, user_sum_queries
 from gpumon.common.config import read_prices
 from tests.engines.past import BEGIN
 from tests.engines.programs import Backend
@@ -62,18 +62,18 @@ def scrapes(gap: tuple[float, float] = GAP) -> Iterator[tuple[str, float]]:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Answers]:
     """What each engine answers about the week; each is started once."""
     known: dict[str, Answers] = {}
-    wanted = (*of_users(Period.WEEK), *cost_questions(PRICES, 0.0, [Period.WEEK]))
+    wanted = (*user_sum_queries(Period.WEEK), *cost_queries(PRICES, 0.0, [Period.WEEK]))
 
     def answers(name: str) -> Answers:
         if name not in known:
             with ExitStack() as stack:
                 running = stack.enter_context(ENGINES[name](tmp_path_factory.mktemp("engine"), list(scrapes())))
-                client = stack.enter_context(closing(Engine(running.url, patience=60.0)))
+                client = stack.enter_context(closing(Engine(running.url, timeout=60.0)))
                 poller = stack.enter_context(closing(ClusterPoller(client, wanted, now=lambda: END)))
-                picture = poller.round()
-            assert picture.problems() == {}
-            assert picture.by_hour == (name == "its sums by hour")
-            known[name] = picture.answers()
+                snapshot = poller.round()
+            assert snapshot.problems() == {}
+            assert snapshot.by_hour == (name == "its sums by hour")
+            known[name] = snapshot.answers()
         return known[name]
 
     return answers
@@ -84,13 +84,14 @@ def test_sums_of_a_week_are_at_least_so_much_for_who_was_on_a_node_that_was_not_
     told: Callable[[str], Answers], name: str
 ) -> None:
     answers = told(name)
-    assert coverage.has_all(answers, Period.WEEK), "the other node was seen"
-    assert not coverage.is_whole(answers, Period.WEEK)
-    missing = coverage.unseen(answers, Period.WEEK) or {}
+    assert coverage.has_all_samples(answers, Period.WEEK), "the other node was seen"
+    assert not coverage.is_complete(answers, Period.WEEK)
+    missing = coverage.absences(answers, Period.WEEK) or {}
     assert missing == {"gn2": pytest.approx(GAP[1] - GAP[0], abs=900), "gn3": pytest.approx(JOINED - WEEK, abs=900)}
-    assert coverage.doubt(answers, Period.WEEK) == (False, {"bob": ["gn2"], "eve": ["gn3"]}), "ada was on neither"
+    expected = coverage.Uncertainty(False, {"bob": ["gn2"], "eve": ["gn3"]})
+    assert coverage.uncertainty(answers, Period.WEEK) == expected, "ada was on neither"
     times = {(row.labels["instance"], row.labels["what"]): row.value
-             for row in answers[coverage.times_of(Period.WEEK, missing)]}  # fmt: skip
+             for row in answers[coverage.absence_times_name(Period.WEEK, missing)]}  # fmt: skip
     assert times == {
         ("gn2", "left"): pytest.approx(GAP[0], abs=1800), ("gn2", "gaps"): 1,
         ("gn3", "came"): pytest.approx(JOINED - 450, abs=450.001),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumon.cluster.queries import QUESTIONS
+from gpumon.cluster.queries import QUERIES
 from gpumon.cluster.rules import RULE_FILES, RULE_INTERVAL
 from gpumon.model.xids import XIDS
 from tests.conftest import ROOT
@@ -98,12 +98,12 @@ def test_every_recorded_series_has_a_test() -> None:
 
 def test_the_questions_about_a_cluster_ask_recorded_series_that_the_rules_make() -> None:
     recorded = {rule["record"] for path in (RULES, MORE) for rule in rules(path)}
-    asked = {name for question in QUESTIONS for name in NAMES.findall(question.query)}
+    asked = {name for question in QUERIES for name in NAMES.findall(question.promql)}
     assert asked
     assert asked <= recorded
     assert recorded >= RULE_FILES.keys()
     by_hour = {rule["record"] for rule in rules(BY_HOUR)}
-    asked = {name for question in QUESTIONS for name in NAMES.findall(question.by_hour) if name.endswith(":sum1h")}
+    asked = {name for question in QUERIES for name in NAMES.findall(question.by_hour) if name.endswith(":sum1h")}
     assert asked
     assert asked <= by_hour
     assert {name for rule in rules(BY_HOUR) for name in NAMES.findall(rule["expr"])} <= recorded

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.cluster.client import Engine
-from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import Period, of_users
+from gpumon.cluster.queries import Period, user_sum_queries
 from gpumon.common.config import read_prices
 from gpumon.cost import price_hours, price_record
 from gpumon.model.frame import RunState
@@ -84,15 +84,15 @@ def test_accounts_of_an_hour_with_two_prices_say_about() -> None:
 def test_an_engine_comes_to_what_the_ledger_does(
     engine: Callable[..., AbstractContextManager[Backend]], zone: str, tmp_path: Path
 ) -> None:
-    wanted = (*of_users(Period.DAY), *cost_questions(PRICES, ZONES[zone], [Period.DAY]))
+    wanted = (*user_sum_queries(Period.DAY), *cost_queries(PRICES, ZONES[zone], [Period.DAY]))
     with (
         engine(tmp_path, list(scrapes(ZONES[zone]))) as running,
-        closing(Engine(running.url, patience=60.0)) as client,
+        closing(Engine(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
     ):
-        picture = poller.round()
-    assert picture.problems() == {}
-    assert charges(picture.answers(), PRICES, Period.DAY)["ada"].energy[:2] == (BY_HAND, True)
+        snapshot = poller.round()
+    assert snapshot.problems() == {}
+    assert charges(snapshot.answers(), PRICES, Period.DAY)["ada"].energy[:2] == (BY_HAND, True)
 
 
 def short_use(before: int) -> Iterator[tuple[str, float]]:
@@ -115,10 +115,10 @@ def test_a_bound_of_a_use_at_a_change_of_tariff_is_one(
 
     From a minute on: of less, a recorded sample of each minute may have nothing.
     """
-    wanted = (*of_users(Period.DAY), *cost_questions(PRICES, 0.0, [Period.DAY]))
+    wanted = (*user_sum_queries(Period.DAY), *cost_queries(PRICES, 0.0, [Period.DAY]))
     with (
         engine(tmp_path, list(short_use(before))) as running,
-        closing(Engine(running.url, patience=60.0)) as client,
+        closing(Engine(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
     ):
         answers = poller.round().answers()

@@ -7,9 +7,9 @@ from math import isnan
 import pytest
 
 from gpumon.cluster.client import EngineSeries
-from gpumon.cluster.cost import charges, of_all
+from gpumon.cluster.cost import charges, total_charge
 from gpumon.cluster.model import users
-from gpumon.cluster.period_queries import fitted
+from gpumon.cluster.period_queries import price_energy
 from gpumon.cluster.queries import Period
 from gpumon.common.config import Prices
 from gpumon.cost import Amount
@@ -68,7 +68,7 @@ def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost(
     prices = Prices("EUR", {"T4": 0.5}, (0.1,) * 24)
     found = charges(answers, prices, Period.LAST_MONTH)
     assert found["new"][:3] == ((0.0, True, False),) * 3
-    assert of_all(found, ["ada", "new"])[:3] == (
+    assert total_charge(found, ["ada", "new"])[:3] == (
         (0.5, True, False),
         (0.0, True, False),
         (pytest.approx(0.1), True, False),
@@ -76,21 +76,21 @@ def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost(
     one = {one.name: one for one in users(answers, Period.LAST_MONTH)}["new"]
     assert (one.held_seconds, one.idle_seconds, one.energy) == (0.0, 0.0, 0.0)
     answers["covered_last-month"] = [EngineSeries({"of": "2592000"}, 2000.0)]
-    assert not of_all(charges(answers, prices, Period.LAST_MONTH), ["ada", "new"]).held.complete
+    assert not total_charge(charges(answers, prices, Period.LAST_MONTH), ["ada", "new"]).held.complete
     assert isnan({one.name: one for one in users(answers, Period.LAST_MONTH)}["new"].held_seconds)
 
 
 def test_steps_that_come_to_nearly_all_are_stretched_to_it() -> None:
     for found in (0.995, 1.005):
-        assert fitted({DEAR: found / 2, CHEAP: found / 2}, {}, 1.0, all_priced=True) == (
+        assert price_energy({DEAR: found / 2, CHEAP: found / 2}, {}, 1.0, all_priced=True) == (
             pytest.approx((DEAR + CHEAP) / 2), True, False
         )  # fmt: skip
 
 
 def test_energy_of_hours_without_a_price_is_about_what_the_priced_hours_cost() -> None:
     """What steps have at a price may hold energy of the hour before, which has none."""
-    assert fitted({DEAR: 0.5}, {DEAR: 0.5}, 1.0, all_priced=False) == (0.5 * DEAR, False, True)
-    assert fitted({DEAR: 2.0}, {}, 1.0, all_priced=False) == (DEAR, False, True)
+    assert price_energy({DEAR: 0.5}, {DEAR: 0.5}, 1.0, all_priced=False) == (0.5 * DEAR, False, True)
+    assert price_energy({DEAR: 2.0}, {}, 1.0, all_priced=False) == (DEAR, False, True)
     assert text(Amount(3.0, about=True), "energy", PRICES) == "about 3.00 EUR"
     assert text(Amount(3.0, complete=False, about=True), "energy", PRICES) == "partly 3.00 EUR"
     assert (Amount(1.0) + Amount(2.0, about=True)).about

@@ -14,27 +14,27 @@ import yaml
 
 from gpumon.cluster import coverage, model
 from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.cost import cost_questions
-from gpumon.cluster.coverage import away_questions
-from gpumon.cluster.period_queries import PHASE_ASKED, PROOF, placed
-from gpumon.cluster.picture import RULES_MISSING, ClusterPicture, KeptAnswer
+from gpumon.cluster.cost import cost_queries
+from gpumon.cluster.coverage import absence_queries
+from gpumon.cluster.period_queries import PHASE_QUERY, PROOF, insert_windows
 from gpumon.cluster.poller import UNWATCHED, ClusterPoller
-from gpumon.cluster.problems import part, what_is_wrong
+from gpumon.cluster.problems import find_problems, page_section
 from gpumon.cluster.queries import (
     DCGM_ONLY,
-    DCGM_QUESTIONS,
-    HOURS_ASKED,
-    OF_GPUS,
-    QUESTIONS,
+    DCGM_QUERIES,
+    GPU_QUERIES,
+    HOURS_QUERY,
+    QUERIES,
+    SERIES_QUERY,
     SMALL,
-    THERE,
     Period,
-    Question,
-    of_node,
-    of_period,
-    of_user,
+    Query,
+    node_queries,
+    select_period,
+    user_queries,
 )
 from gpumon.cluster.rules import RULE_FILES, RULE_INTERVAL, SILENT, SITE_RULES
+from gpumon.cluster.snapshot import RULES_MISSING, CachedAnswer, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon.model.vendors import short_name
@@ -93,19 +93,19 @@ class FakeEngine:
         """Further nodes."""
         self._lock = Lock()
 
-    def ahead(self) -> float:
+    def clock_offset(self) -> float:
         return self.clock
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> EngineAnswer:
         with self._lock:
             self.asked.append((expression, at))
-        if expression == THERE:
+        if expression == SERIES_QUERY:
             return EngineAnswer([row(1.0 + self.nodes, __name__=name) for name in self.names])
-        if expression == PHASE_ASKED:
+        if expression == PHASE_QUERY:
             return EngineAnswer([row(NOW - 600.0)] if self.hours else [])
         if PROOF in expression:
             return EngineAnswer([row(1.0, of=one) for one in self.hours])
-        names = [one.name for one in (*QUESTIONS, *OF_GPUS) if one.query == expression]
+        names = [one.name for one in (*QUERIES, *GPU_QUERIES) if one.promql == expression]
         name = names[0] if names else ""
         if name in self.broken:
             raise EngineError("the engine says: out of memory (422)")
@@ -147,8 +147,8 @@ def test_nodes_come_in_the_order_of_their_numbers() -> None:
 
 
 def test_free_gpus_that_are_together_come_first() -> None:
-    found = model.free(model.nodes(ANSWERS, NOW))
-    assert [(one.together, one.whole, list(one.nodes)) for one in found] == [(8, True, ["gn1"]), (2, False, ["gn2"])]
+    found = model.free_gpus(model.nodes(ANSWERS, NOW))
+    assert [(one.together, one.is_whole, list(one.nodes)) for one in found] == [(8, True, ["gn1"]), (2, False, ["gn2"])]
 
 
 def test_a_run_on_several_nodes_is_one_with_its_epoch() -> None:
@@ -165,13 +165,13 @@ def test_users_have_what_was_answered_and_nothing_else() -> None:
 
 def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
     def told(**more: list[EngineSeries]) -> str:
-        kept = {name: KeptAnswer(rows) for name, rows in (ANSWERS | more).items()}
-        picture = ClusterPicture(NOW, kept, took=0.0)
-        return "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
+        kept = {name: CachedAnswer(rows) for name, rows in (ANSWERS | more).items()}
+        snapshot = ClusterSnapshot(NOW, kept, took=0.0)
+        return "\n".join(lines(snapshot, FakeEngine.name, Period.WEEK))
 
     assert "≥" not in told()
     part = told(covered_week=[row(1320.0)])
-    assert "The engine has samples of 22 min of the last week: sums are at least so much." in part
+    assert "The engine has samples of 22 min of the last week: sums are lower bounds." in part
     assert all(f"≥ {hours}" in part for hours in ("100 h", "10.0 h", "1.0 h"))
     assert "≥ 100 h" in told(covered_week=[]), "nobody said that it has all"
 
@@ -187,7 +187,7 @@ def test_a_picture_is_one_moment_whatever_is_asked() -> None:
     engine, clock = FakeEngine(), HandClock()
     ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     assert {at for _, at in engine.asked} == {NOW}
-    assert len(engine.asked) == len([one for one in QUESTIONS if one.where_whole in (None, Period.WEEK)]) + 2
+    assert len(engine.asked) == len([one for one in QUERIES if one.needs_whole in (None, Period.WEEK)]) + 2
 
 
 def test_which_nodes_were_seen_least_is_asked_in_the_same_round_and_only_of_a_period_that_the_engine_has_all_of() -> (
@@ -196,8 +196,8 @@ def test_which_nodes_were_seen_least_is_asked_in_the_same_round_and_only_of_a_pe
     known = {f"covered_{Period.DAY}": [row(86400.0)], f"covered_{Period.WEEK}": [row(500000.0)]}
     engine = FakeEngine()
     engine.answers = ANSWERS | {f"covered_by_node_{one}": [row(1.0, instance="gn1")] for one in Period} | known
-    picture = ClusterPoller(engine, clock=HandClock().steady, now=HandClock().wall).round()
-    assert {name for name in picture.kept if name.startswith("covered_by_node")} == {"covered_by_node_day"}
+    snapshot = ClusterPoller(engine, clock=HandClock().steady, now=HandClock().wall).round()
+    assert {name for name in snapshot.cached if name.startswith("covered_by_node")} == {"covered_by_node_day"}
 
 
 def test_a_question_is_asked_again_in_its_own_time() -> None:
@@ -207,7 +207,7 @@ def test_a_question_is_asked_again_in_its_own_time() -> None:
     engine.asked.clear()
     clock.passed = 15.0
     poller.round()
-    often = {one.query for one in QUESTIONS if one.every <= 15.0}
+    often = {one.promql for one in QUERIES if one.every <= 15.0}
     assert {expression for expression, _ in engine.asked} == often
 
 
@@ -221,9 +221,9 @@ def test_of_a_large_cluster_nothing_is_asked_more_often_than_its_answer_changes(
         engine.asked.clear()
         poller.round()
         asked[clock.passed] = {expression for expression, _ in engine.asked}
-    large = [one for one in QUESTIONS if not one.is_small]
-    exporters = {one.query for one in large if not one.needs_rules and one.every <= 30.0}
-    rules = {one.query for one in large if one.needs_rules and one.every <= RULE_INTERVAL}
+    large = [one for one in QUERIES if not one.is_small]
+    exporters = {one.promql for one in large if not one.needs_rules and one.every <= 30.0}
+    rules = {one.promql for one in large if one.needs_rules and one.every <= RULE_INTERVAL}
     assert not asked[15.0]
     assert asked[30.0] == exporters
     assert asked[60.0] > exporters | rules
@@ -247,12 +247,12 @@ def test_a_node_that_never_told_its_gpus_is_named_as_what_its_target_is() -> Non
     """A node that tells its GPUs, or did within the hour, is silent instead."""
     answers = ANSWERS | {"down": [row(0, instance="gn23"), row(0, instance="gn30")],
                          "without_daemon": [row(0, instance="gn1"), row(0, instance="gn8")]}  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, took=0.0)
-    told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
+    snapshot = ClusterSnapshot(NOW, {name: CachedAnswer(rows) for name, rows in answers.items()}, took=0.0)
+    told = "\n".join(lines(snapshot, FakeEngine.name, Period.WEEK))
     assert "4 nodes, 1 silent, 2 more do not answer" in told
-    found = {one.node: one.text for one in what_is_wrong(model.nodes(answers, NOW), answers)}
+    found = {one.node: one.text for one in find_problems(model.nodes(answers, NOW), answers)}
     assert found["gn30"] == "its exporter does not answer"
-    assert found["gn8"] == "its exporter answers, and no daemon samples its GPUs"
+    assert found["gn8"] == "its exporter answers, but no daemon samples its GPUs"
     assert found["gn23"].startswith("silent")
     assert "gn1" not in found
 
@@ -266,7 +266,7 @@ def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     after = poller.round()
     assert after.problems() == {"gpus": "the engine says: out of memory (422)"}
     assert after.answers()["gpus"] == before.answers()["gpus"]
-    assert (after.kept["gpus"].at, after.kept["seen"].at) == (NOW, NOW + 15)
+    assert (after.cached["gpus"].at, after.cached["seen"].at) == (NOW, NOW + 15)
     clock.passed = 195.0
     line = f"GPUs by state of {units.moment(NOW)}, 3 min ago (the engine says: out of memory (422))"
     assert f"nodes and their GPUs: {line}" in text(poller).splitlines()
@@ -274,7 +274,7 @@ def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
 
 def test_a_first_picture_of_which_half_failed_says_what_of_each_table_and_calls_nothing_old() -> None:
     broken = ["energy_week", "busy_week", "epochs", "energy_of_day"]
-    told = text(ClusterPoller(FakeEngine(broken=broken), of_period(QUESTIONS, Period.WEEK))).splitlines()
+    told = text(ClusterPoller(FakeEngine(broken=broken), select_period(QUERIES, Period.WEEK))).splitlines()
     why = "(the engine says: out of memory (422))"
     (line,) = [line for line in told if why in line]
     assert line.endswith(f" not answered {why}"), "the reason stands once for all that failed by it"
@@ -294,13 +294,13 @@ def test_an_engine_whose_clock_is_another_says_so(ahead: float, said: str) -> No
 
 
 def test_a_question_that_was_never_answered_claims_nothing() -> None:
-    told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUESTIONS])))
+    told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUERIES])))
     assert "GPUs unknown" in told
     assert "free" not in told
 
 
 def test_a_narrow_terminal_says_in_full_why_nothing_was_answered() -> None:
-    told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUESTIONS])), width=40)
+    told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUERIES])), width=40)
     assert "(the engine says: out of memory (422))" in " ".join(told.splitlines())
     assert max(map(len, told.splitlines())) <= 40
 
@@ -317,16 +317,16 @@ def test_users_whose_long_names_begin_alike_differ_in_the_table() -> None:
 class TestMissingRules:
     def test_files_to_load_are_named_and_nothing_is_asked_that_they_record(self) -> None:
         engine = FakeEngine(rules=False)
-        picture = ClusterPoller(engine).round()
-        assert picture.missing_files == ["rules.yml", "cluster.yml"]
-        assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
-        assert {one.problem for name, one in picture.kept.items() if one.rows is None} == {RULES_MISSING}
-        assert all(name in text(ClusterPoller(engine)) for name in picture.missing_files)
+        snapshot = ClusterPoller(engine).round()
+        assert snapshot.missing_files == ["rules.yml", "cluster.yml"]
+        assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != SERIES_QUERY)
+        assert {one.problem for name, one in snapshot.cached.items() if one.rows is None} == {RULES_MISSING}
+        assert all(name in text(ClusterPoller(engine)) for name in snapshot.missing_files)
 
     def test_no_gpu_is_called_free_or_taken(self) -> None:
-        picture = ClusterPoller(FakeEngine(rules=False)).round()
-        assert "gpus" in picture.unanswered
-        assert all(node.gpus is None for node in picture.nodes_now())
+        snapshot = ClusterPoller(FakeEngine(rules=False)).round()
+        assert "gpus" in snapshot.unanswered
+        assert all(node.gpus is None for node in snapshot.nodes_now())
 
     def test_a_file_that_is_loaded_later_is_noticed_in_the_next_round(self) -> None:
         engine, clock = FakeEngine(rules=False), HandClock()
@@ -337,10 +337,10 @@ class TestMissingRules:
         assert poller.round().missing_files == ["cluster.yml"]
         engine.names = ["gpumon_gpus", *RULE_FILES]
         clock.passed = 60.0
-        picture = poller.round()
-        assert not picture.missing_files
-        assert picture.answers()["gpus"] == ANSWERS["gpus"]
-        assert not picture.unanswered
+        snapshot = poller.round()
+        assert not snapshot.missing_files
+        assert snapshot.answers()["gpus"] == ANSWERS["gpus"]
+        assert not snapshot.unanswered
 
     @pytest.mark.parametrize("names", [[], ["DCGM_FI_DEV_GPU_UTIL"]], ids=["nothing", "DCGM alone"])
     def test_an_engine_without_our_exporters_lacks_no_rules(self, names: list[str]) -> None:
@@ -352,7 +352,7 @@ class TestMissingRules:
     def test_it_is_said_once_at_the_start(self, rules: bool) -> None:
         said: list[str] = []
         with closing(ClusterPoller(FakeEngine(rules=rules)).start(said.append)) as poller:
-            while not poller.picture().kept:
+            while not poller.snapshot().cached:
                 time.sleep(0.01)
         assert len(said) == (not rules)
 
@@ -397,9 +397,9 @@ def of_many(width: int, height: int, **more: object) -> list[str]:
         "xids": [row(NOW - 60, instance=name, gpu="3", xid="79") for name in names[:9]],
         "unreal": [row(40.0)],
     }  # fmt: skip
-    kept = {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}
-    picture = ClusterPicture(NOW, kept, took=0.0, missing_files=["rules.yml"])
-    return list(lines(picture, FakeEngine.name, Period.LAST_MONTH, width, **more, height=height))  # type: ignore[arg-type]
+    kept = {name: CachedAnswer(rows, NOW) for name, rows in answers.items()}
+    snapshot = ClusterSnapshot(NOW, kept, took=0.0, missing_files=["rules.yml"])
+    return list(lines(snapshot, FakeEngine.name, Period.LAST_MONTH, width, **more, height=height))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 49), (40, 49), (80, 35), (120, 35)])
@@ -416,7 +416,7 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
 
 
 def test_an_engine_that_answers_nothing_says_so_once() -> None:
-    asked = of_period(QUESTIONS, Period.WEEK)
+    asked = select_period(QUERIES, Period.WEEK)
     told = text(ClusterPoller(FakeEngine(broken={one.name for one in asked}), asked)).splitlines()
     assert told[1:] == ["nothing was answered (the engine says: out of memory (422))"]
 
@@ -455,8 +455,8 @@ def test_at_40_columns_free_gpus_have_their_model_in_short_and_keep_the_names_of
         "gpus": [row(8, instance=f"gn{at}", state="free") for at, _ in enumerate(models)],
         "models": [row(8, instance=f"gn{at}", model=model) for at, model in enumerate(models)],
     }  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
-    narrow, wide = (list(lines(picture, FakeEngine.name, Period.WEEK, width)) for width in (40, 120))
+    snapshot = ClusterSnapshot(NOW, {name: CachedAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    narrow, wide = (list(lines(snapshot, FakeEngine.name, Period.WEEK, width)) for width in (40, 120))
     for name in models:
         (of_narrow,) = [line for line in narrow if short_name(name) in line]
         assert re.fullmatch(r"whole node  .*  gn[01] .* 8", of_narrow)
@@ -470,8 +470,8 @@ def test_at_40_columns_a_model_loses_letters_before_a_row_of_free_gpus_loses_its
         "gpus": [row(8, instance=name, state="free") for name in names],
         "models": [row(8, instance=name, model="NVIDIA RTX PRO 6000 Blackwell Server Edition") for name in names],
     }  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
-    narrow = list(lines(picture, FakeEngine.name, Period.WEEK, 40))
+    snapshot = ClusterSnapshot(NOW, {name: CachedAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    narrow = list(lines(snapshot, FakeEngine.name, Period.WEEK, 40))
     (found,) = [line for line in narrow if line.startswith("whole nodes")]
     assert re.fullmatch(r"whole nodes  RTX PRO.*…  gpu-…17 \+1    16", found)
     assert max(map(len, narrow)) <= 40
@@ -483,10 +483,10 @@ def test_in_little_room_silent_nodes_hide_no_lost_gpu() -> None:
         "seen_before": [], "seen": [row(NOW - 720, instance=name) for name in names[:19]],
         "gpus": [row(8, instance=name, state="busy") for name in names[:19]] + [row(1, instance="gn19", state="lost")],
     }  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
-    told = list(lines(picture, FakeEngine.name, Period.WEEK, 80, height=24))
+    snapshot = ClusterSnapshot(NOW, {name: CachedAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    told = list(lines(snapshot, FakeEngine.name, Period.WEEK, 80, height=24))
     assert any("1 GPU lost" in line for line in told)
-    every = [line.split()[0] for line in lines(picture, FakeEngine.name, Period.WEEK, 80) if "silent for" in line]
+    every = [line.split()[0] for line in lines(snapshot, FakeEngine.name, Period.WEEK, 80) if "silent for" in line]
     assert every == names[:19], "where all have room they stand in the order of their names"
 
 
@@ -504,21 +504,21 @@ def test_a_name_of_300_letters_is_cut_in_a_pipe() -> None:
     long = "n" * 300
     answers = {"seen": [row(NOW - 3, instance=long)], "gpus": [row(8, instance=long, state="free")],
                "runs": [row(1, run="r1", user="ada")], "run_places": [row(1, run="r1", instance=long)]}  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
-    told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
+    snapshot = ClusterSnapshot(NOW, {name: CachedAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    told = "\n".join(lines(snapshot, FakeEngine.name, Period.WEEK))
     assert told.count(f"{'n' * 16}…{'n' * 15}") == 2
     assert "n" * 17 not in told
 
 
 def test_a_period_asks_nothing_about_others() -> None:
-    names = [one.name for one in of_period(QUESTIONS, Period.DAY)]
+    names = [one.name for one in select_period(QUERIES, Period.DAY)]
     assert "held_day" in names
     assert not any(name.endswith(("week", "month")) for name in names)
 
 
 def test_names_of_questions_are_unique() -> None:
-    assert len({one.name for one in QUESTIONS}) == len(QUESTIONS)
-    assert all(isinstance(one, Question) and one.every >= 15.0 for one in QUESTIONS)
+    assert len({one.name for one in QUERIES}) == len(QUERIES)
+    assert all(isinstance(one, Query) and one.every >= 15.0 for one in QUERIES)
 
 
 def test_the_rules_that_are_shipped_record_what_is_asked() -> None:
@@ -528,8 +528,8 @@ def test_the_rules_that_are_shipped_record_what_is_asked() -> None:
         assert {group["interval"] for group in groups} == {"1h" if file == "hours.yml" else f"{RULE_INTERVAL:g}s"}
         recorded |= {rule["record"] for group in groups for rule in group["rules"]}
     prices = Prices("EUR", {"H100": 2.0}, (0.1,) * 8 + (0.3,) * 16)
-    questions = (*QUESTIONS, *cost_questions(prices), *away_questions(away(gn1=0.0), NOW))
-    texts = [*(text for one in questions for text in (one.query, one.by_hour)), HOURS_ASKED, PHASE_ASKED, *RULE_FILES]
+    questions = (*QUERIES, *cost_queries(prices), *absence_queries(away(gn1=0.0), NOW))
+    texts = [*(text for one in questions for text in (one.promql, one.by_hour)), HOURS_QUERY, PHASE_QUERY, *RULE_FILES]
     asked = {name for text in texts for name in re.findall(r"\w+:gpumon_\w+:\w+", text)}
     assert asked <= recorded
 
@@ -547,22 +547,24 @@ DAY_LESS = 518_400.0
     [
         ({"gn1": 604_800.0}, ""),
         ({"gn1": 604_800.0, "gn2": 600_000.0}, ""),  # a hundredth is as good as all
-        ({"gn1": 604_800.0, "gn2": DAY_LESS}, "Not seen in all of the last week: gn2 for 1 d. Who was on it is not"),
+        ({"gn1": 604_800.0, "gn2": DAY_LESS}, "Not seen in all of the last week: gn2 for 1 d. Its users are unknown"),
         (
             {"gn1": 0.0, "gn2": DAY_LESS, "gn3": 600.0, "gn4": DAY_LESS, "gn5": DAY_LESS},
-            "Not seen in all of the last week: gn1 for 7 d, gn3 for 6 d 23 h, gn2 for 1 d and 2 more. Who was on them",
+            "Not seen in all of the last week: gn1 for 7 d, gn3 for 6 d 23 h, gn2 for 1 d and 2 more. Their users",
         ),
         ({f"gn{at}": DAY_LESS for at in range(33)}, "Not seen in all of the last week: gn0 for 1 d, gn1 for 1 d, "
-         "gn10 for 1 d and more than 29 others. Who was on them is not known, so all sums are at least so much"),
-        ({}, "Whether every node was seen"),
+         "gn10 for 1 d and more than 29 others. Their users are unknown, so all sums are lower bounds"),
+        ({}, "It is unknown whether every node was seen"),
     ],
 )  # fmt: skip
 def test_a_period_is_whole_only_where_every_node_was_seen_in_it(seen: dict[str, float], said: str) -> None:
     answers = away(**seen)
-    assert coverage.is_whole(answers, Period.WEEK) == (not said)
-    assert coverage.gap(answers, Period.WEEK).startswith(said)
-    assert coverage.doubt(answers, Period.WEEK).is_whole("ada") == (not said)
-    assert not coverage.is_whole({name: told for name, told in answers.items() if "by_node" not in name}, Period.WEEK)
+    assert coverage.is_complete(answers, Period.WEEK) == (not said)
+    assert coverage.gap_sentence(answers, Period.WEEK).startswith(said)
+    assert coverage.uncertainty(answers, Period.WEEK).is_complete("ada") == (not said)
+    assert not coverage.is_complete(
+        {name: told for name, told in answers.items() if "by_node" not in name}, Period.WEEK
+    )
 
 
 def zoned(at: float) -> str:
@@ -575,21 +577,21 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
         "away_users_week gn2": [row(1.0, instance="gn2", user="bob")],
         "away_times_week gn2": [row(NOW - 86_400, instance="gn2", what="left"), row(1, instance="gn2", what="gaps")],
     }  # fmt: skip
-    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
-    told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK, groups=UserGroups({"ada": "a", "bob": "b"})))
+    snapshot = ClusterSnapshot(NOW, {name: CachedAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    told = "\n".join(lines(snapshot, FakeEngine.name, Period.WEEK, groups=UserGroups({"ada": "a", "bob": "b"})))
     since = zoned(NOW - 86_400)
     assert (
         f"Not seen in all of the last week: gn2 for 3 h (from {since}). "
-        "Sums of who was on it in this time are at least so much (≥)."
+        "Sums of users who were on it in this time are lower bounds (≥)."
     ) in told
     assert re.search("^ada .* 100 h", told, re.MULTILINE)
     assert re.search("^bob .*≥ 1.0 h", told, re.MULTILINE)
     assert re.search("^b .*≥ 1.0 h", told, re.MULTILINE)
     assert not re.search("^(a|ada) .*≥", told, re.MULTILINE)
-    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn2 not seen for 3 h"
-    assert coverage.missing_part(answers, Period.WEEK, "ada") == ""
-    assert coverage.missing_part({"covered_week": [], "held_week": []}, Period.WEEK, "ada") == "no samples of it"
-    assert coverage.missing_part({}, Period.WEEK, "ada") == "", "it was not answered"
+    assert coverage.missing_note(answers, Period.WEEK, "bob") == "gn2 not seen for 3 h"
+    assert coverage.missing_note(answers, Period.WEEK, "ada") == ""
+    assert coverage.missing_note({"covered_week": [], "held_week": []}, Period.WEEK, "ada") == "no samples of it"
+    assert coverage.missing_note({}, Period.WEEK, "ada") == "", "it was not answered"
 
 
 @pytest.mark.parametrize(
@@ -603,7 +605,7 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
 )  # fmt: skip
 def test_a_node_that_came_or_went_says_when(times: dict[str, float], said: str) -> None:
     rows = [row(at, instance="gn2", what=what) for what, at in times.items()]
-    told = coverage.gap(away(gn2=0.0) | {"away_times_week gn2": rows}, Period.WEEK)
+    told = coverage.gap_sentence(away(gn2=0.0) | {"away_times_week gn2": rows}, Period.WEEK)
     assert said.format(zoned(NOW - 3600.0)) in told
 
 
@@ -620,25 +622,25 @@ def test_a_node_that_joined_within_a_period_was_not_away_before(times: dict[str,
         "away_users_week gn2": [row(1.0, instance="gn2", user="bob")],
         "away_times_week gn2": [row(at, instance="gn2", what=what) for what, at in times.items()],
     }
-    assert coverage.missing_part(answers, Period.WEEK, "bob") == said.format(zoned(NOW - 3600.0))
+    assert coverage.missing_note(answers, Period.WEEK, "bob") == said.format(zoned(NOW - 3600.0))
 
 
 def test_of_several_nodes_that_were_not_seen_the_first_is_named() -> None:
     answers = away(gn1=0.0, gn2=3600.0) | {
         "away_users_week gn1 gn2": [row(1.0, instance=name, user="bob") for name in ("gn1", "gn2")]
     }
-    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn1 and 1 more not seen in all of it"
+    assert coverage.missing_note(answers, Period.WEEK, "bob") == "gn1 and 1 more not seen in all of it"
 
 
 def test_who_was_on_nodes_that_were_away_is_asked_by_their_names_in_the_same_round() -> None:
     engine = FakeEngine()
     engine.answers = away(gn1=604_800.0, **{'g"n.2': 0.0})
-    poller = ClusterPoller(engine, of_period(QUESTIONS, Period.WEEK), clock=HandClock().steady, now=HandClock().wall)
-    picture = poller.round()
+    poller = ClusterPoller(engine, select_period(QUERIES, Period.WEEK), clock=HandClock().steady, now=HandClock().wall)
+    snapshot = poller.round()
     (asked,) = [text for text, _ in engine.asked if "unless on (instance, user)" in text]
     assert r'gpumon_user_held_seconds_total{instance=~"g\"n\\.2"}' in asked
-    assert picture.kept['away_users_week g"n.2'].rows == []
-    assert not away_questions(ANSWERS, NOW), "every node was seen"
+    assert snapshot.cached['away_users_week g"n.2'].rows == []
+    assert not absence_queries(ANSWERS, NOW), "every node was seen"
 
 
 @pytest.mark.parametrize(("covered", "times"), [(3600.0, 2), (Period.WEEK.seconds, 1)])
@@ -680,7 +682,7 @@ def test_the_parts_of_a_period_by_hour_and_by_minute_follow_each_other(phase: fl
     at = NOW + passed
 
     def span(part: str) -> tuple[float, float]:
-        told = placed(f"x[{part} 168h]", at, phase)
+        told = insert_windows(f"x[{part} 168h]", at, phase)
         length, end = re.fullmatch(r"x\[(\d+)ms\] @ (\d+\.\d+)", told).groups()  # type: ignore[union-attr]
         return float(end) - int(length) / 1000, float(end)
 
@@ -701,9 +703,9 @@ def test_the_parts_of_a_period_by_hour_and_by_minute_follow_each_other(phase: fl
 def test_a_site_with_nothing_but_dcgm_is_asked_what_that_tells() -> None:
     engine, clock = FakeEngine(), HandClock()
     engine.names = ["DCGM_FI_DEV_GPU_UTIL"]
-    picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
-    assert picture.is_dcgm
-    assert not any("gpumon" in expression for expression, _ in engine.asked if expression != THERE)
+    snapshot = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
+    assert snapshot.is_dcgm
+    assert not any("gpumon" in expression for expression, _ in engine.asked if expression != SERIES_QUERY)
 
 
 def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_free() -> None:
@@ -711,9 +713,9 @@ def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_f
         return text_of(*gpus, is_dcgm=is_dcgm)[0]
 
     def text_of(*gpus: EngineSeries, is_dcgm: bool) -> list[str]:
-        kept = {"seen": KeptAnswer([row(NOW, instance="gn1")]), "gpus": KeptAnswer(gpus)}
-        picture = ClusterPicture(NOW, kept, took=0.0, is_dcgm=is_dcgm)
-        return list(lines(picture, FakeEngine.name, Period.WEEK))
+        kept = {"seen": CachedAnswer([row(NOW, instance="gn1")]), "gpus": CachedAnswer(gpus)}
+        snapshot = ClusterSnapshot(NOW, kept, took=0.0, is_dcgm=is_dcgm)
+        return list(lines(snapshot, FakeEngine.name, Period.WEEK))
 
     told = row(3, instance="gn1", state="busy"), row(5, instance="gn1", state="unknown")
     assert "3 of 8 GPUs busy, whether the others are free is unknown" in head(*told, is_dcgm=True)
@@ -724,9 +726,9 @@ def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_f
 
 def test_each_gpu_is_asked_for_where_the_cluster_is_small_and_one_node_while_somebody_looks() -> None:
     engine, clock = FakeEngine(), HandClock()
-    poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS), clock=clock.steady, now=clock.wall)
+    poller = ClusterPoller(engine, (*QUERIES, *GPU_QUERIES), clock=clock.steady, now=clock.wall)
     assert "gpu_users" in poller.round().answers()
-    poller.look_at("gn2", of_node)
+    poller.watch("gn2", node_queries)
     clock.passed = 15.0
     assert "node_users gn2" in poller.round().answers()
     assert any('gpumon_gpu_user_info{instance="gn2"}' in expression for expression, _ in engine.asked)
@@ -738,16 +740,16 @@ def test_each_gpu_is_asked_for_where_the_cluster_is_small_and_one_node_while_som
 
 
 def test_a_name_is_no_part_of_an_expression() -> None:
-    for question in (*of_node('a"} or up{x="'), *of_user("b\\\n")):
-        assert question.query.count('"') % 2 == 0
-    assert any(r'instance="a\"} or up{x=\""' in question.query for question in of_node('a"} or up{x="'))
+    for question in (*node_queries('a"} or up{x="'), *user_queries("b\\\n")):
+        assert question.promql.count('"') % 2 == 0
+    assert any(r'instance="a\"} or up{x=\""' in question.promql for question in node_queries('a"} or up{x="'))
 
 
 def test_an_engine_whose_clock_is_another_is_asked_in_its_own_time() -> None:
     engine, clock = FakeEngine(), HandClock()
     engine.clock = -300.0
-    picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
-    assert (picture.at, picture.ahead) == (NOW - 300, -300.0)
+    snapshot = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
+    assert (snapshot.at, snapshot.clock_offset) == (NOW - 300, -300.0)
     engine.clock = 2.0
     assert ClusterPoller(engine, clock=clock.steady, now=clock.wall).round().at == NOW
 
@@ -757,10 +759,10 @@ def test_a_question_that_fails_says_since_when_and_is_asked_again_soon() -> None
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
     poller.round()
     clock.passed = 15.0
-    assert poller.round().kept["held_month"].failing == NOW
+    assert poller.round().cached["held_month"].failing == NOW
     engine.broken = set()
     clock.passed = 30.0
-    assert poller.round().kept["held_month"].failing == 0.0
+    assert poller.round().cached["held_month"].failing == 0.0
 
 
 def test_a_node_that_went_away_is_silent_since_its_last_sample() -> None:
@@ -775,7 +777,7 @@ def test_a_node_whose_clock_is_apart_is_not_silent_while_its_samples_come() -> N
                "clocks": [row(-300.0, instance="a"), row(600.0, instance="c")]}  # fmt: skip
     behind, silent, ahead = model.nodes(answers, NOW)
     assert [one.count("free") for one in (behind, silent, ahead)] == [8, 0, 8]
-    said = [(one.node, one.text) for one in what_is_wrong([behind, silent, ahead], answers)]
+    said = [(one.node, one.text) for one in find_problems([behind, silent, ahead], answers)]
     assert said == [
         ("b", "silent for 5 min"), ("a", "its clock is 5 min behind the engine's"),
         ("c", "its clock is 10 min ahead of the engine's"),
@@ -789,8 +791,8 @@ def test_models_come_with_the_states_of_a_large_cluster_and_by_themselves_of_a_m
 
 
 def test_the_text_names_parts_of_the_page_and_no_question() -> None:
-    names = [one.name for one in (*QUESTIONS, *DCGM_QUESTIONS)]
-    assert {part(name) for name in names} == {
+    names = [one.name for one in (*QUERIES, *DCGM_QUERIES)]
+    assert {page_section(name) for name in names} == {
         "nodes and their GPUs", "utilization", "power and energy", "what is wrong", "allocated, idle", "runs", "users",
     }  # fmt: skip
     told = text(ClusterPoller(FakeEngine(broken=names)))
@@ -804,14 +806,18 @@ def test_what_an_engine_has_nothing_of_is_asked_again_within_a_minute() -> None:
     engine.asked.clear()
     clock.passed = 60.0
     poller.round()
-    by_name = {one.name: one.query for one in QUESTIONS}
+    by_name = {one.name: one.promql for one in QUERIES}
     asked = {expression for expression, _ in engine.asked}
     assert by_name["held_month"] in asked, "it had nothing"
     assert by_name["held_week"] not in asked
 
 
 def test_the_text_counts_no_gpu_as_taken_where_no_node_tells_any() -> None:
-    kept = {"gpus": KeptAnswer([]), "seen": KeptAnswer([]), "seen_before": KeptAnswer([row(NOW - 30, instance="gn1")])}
-    told = next(iter(lines(ClusterPicture(NOW, kept, took=0.0), FakeEngine.name, Period.WEEK)))
+    kept = {
+        "gpus": CachedAnswer([]),
+        "seen": CachedAnswer([]),
+        "seen_before": CachedAnswer([row(NOW - 30, instance="gn1")]),
+    }
+    told = next(iter(lines(ClusterSnapshot(NOW, kept, took=0.0), FakeEngine.name, Period.WEEK)))
     assert "GPUs unknown  ·  1 node" in told
     assert "free" not in told

@@ -6,15 +6,15 @@ import pytest
 
 from gpumon.cluster import model
 from gpumon.cluster.client import EngineSeries
-from gpumon.cluster.picture import NO_ANSWER
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.problems import what_is_wrong
-from gpumon.cluster.queries import QUESTIONS
+from gpumon.cluster.problems import find_problems
+from gpumon.cluster.queries import QUERIES
 from gpumon.cluster.rules import BEHIND, SAME, SILENT, STANDS
+from gpumon.cluster.snapshot import NO_ANSWER
 from gpumon.model import units
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock, row, text
 
-EVERY = {one.name for one in QUESTIONS}
+EVERY = {one.name for one in QUERIES}
 
 
 @pytest.mark.parametrize("broken", ["seen", "gpus"])
@@ -72,8 +72,8 @@ def one_node(told: float, newest: str = "", **more: list[EngineSeries]) -> model
 def test_a_node_whose_clock_was_ahead_is_silent_once_its_newest_sample_stands(left: float) -> None:
     node = one_node(NOW + left, STANDS)
     assert (node.silent, node.count("free"), node.is_undated) == (SILENT, 0, True)
-    (said,) = what_is_wrong([node], {})
-    assert said.text == "silent for 2 min or longer: its newest sample has a time to come"
+    (said,) = find_problems([node], {})
+    assert said.text == "silent for 2 min or longer: its newest sample has a time in the future"
 
 
 @pytest.mark.parametrize(("told", "was"), [(NOW + 100, 820.0), (NOW - 420, 300.0), (NOW - 1020, -300.0)])
@@ -97,7 +97,7 @@ def test_a_node_that_is_gone_is_silent_since_its_newest_sample_by_the_engines_cl
 def test_a_node_that_is_scraped_since_a_moment_is_silent_where_its_only_sample_is_old() -> None:
     same = row(0.0, instance="a", newest=SAME)
     node = one_node(NOW - 297, seen=[row(NOW - 297, instance="a", newest=BEHIND), same])
-    assert (node.silent, node.ahead) == (297.0, 0.0)
+    assert (node.silent, node.clock_offset) == (297.0, 0.0)
     node = one_node(NOW, seen=[same])
     assert (node.silent, node.count("free")) == (0.0, 8), "its sample is of now, as far as anybody knows"
 
@@ -108,7 +108,7 @@ def test_an_old_sample_of_which_nobody_told_whether_it_grew_is_a_silent_nodes() 
 
 def test_how_far_a_clock_was_is_nothing_of_a_node_whose_samples_come() -> None:
     node = one_node(NOW, clocks_before=[row(300.0, instance="a")])
-    assert (node.silent, node.ahead) == (0.0, 0.0)
+    assert (node.silent, node.clock_offset) == (0.0, 0.0)
 
 
 def test_a_node_that_stands_by_a_right_clock_is_silent_since_its_newest_sample() -> None:
@@ -119,6 +119,6 @@ def test_a_node_that_stands_by_a_right_clock_is_silent_since_its_newest_sample()
 def test_a_node_whose_clock_just_jumped_back_is_not_silent_while_its_samples_come() -> None:
     """The question for clocks is asked once a minute: it has not told of the jump yet."""
     node = one_node(NOW - 297, BEHIND, clocks=[])
-    assert (node.silent, node.count("free"), node.ahead) == (0.0, 8, -297.0)
-    (said,) = what_is_wrong([node], {})
-    assert (said.text, said.severe) == ("its clock is 5 min behind the engine's", False)
+    assert (node.silent, node.count("free"), node.clock_offset) == (0.0, 8, -297.0)
+    (said,) = find_problems([node], {})
+    assert (said.text, said.is_severe) == ("its clock is 5 min behind the engine's", False)

@@ -7,22 +7,22 @@ from collections.abc import Callable
 import pytest
 
 from gpumon.cluster.client import EngineAnswer, EngineError, EngineLateError, EngineSeries
-from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.model import users
-from gpumon.cluster.period_queries import PHASE_ASKED
-from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.period_queries import PHASE_QUERY
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import QUESTIONS, THERE, Period, of_users
+from gpumon.cluster.queries import QUERIES, SERIES_QUERY, Period, user_sum_queries
 from gpumon.cluster.rules import RULE_FILES
+from gpumon.cluster.snapshot import ClusterSnapshot
 from gpumon.common.config import Prices
 from gpumon.reports.cluster_text import lines
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock
 
 PRICES = Prices("EUR", {"H100": 2.0}, (0.1,) * 8 + (0.3,) * 16, 1.0)
-WANTED = {one.name for one in QUESTIONS if one.where_whole in (None, Period.WEEK)}
+WANTED = {one.name for one in QUERIES if one.needs_whole in (None, Period.WEEK)}
 """Names of questions to an engine that has all of a week, and of no other period."""
-WEEK = (*of_users(Period.WEEK), *cost_questions(PRICES, 0.0, [Period.WEEK]))
-TEXTS = {one.query: one.name for one in WEEK}
+WEEK = (*user_sum_queries(Period.WEEK), *cost_queries(PRICES, 0.0, [Period.WEEK]))
+TEXTS = {one.promql: one.name for one in WEEK}
 
 
 class GrowingEngine:
@@ -34,13 +34,13 @@ class GrowingEngine:
         self.broken: set[str] = set()
         self.asked: list[str] = []
 
-    def ahead(self) -> float:
+    def clock_offset(self) -> float:
         return 0.0
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
-        if expression == THERE:
+    def query(self, expression: str, at: float) -> EngineAnswer:
+        if expression == SERIES_QUERY:
             return EngineAnswer([EngineSeries({"__name__": name}, 1.0) for name in ("gpumon_gpus", *RULE_FILES)])
-        if expression == PHASE_ASKED:
+        if expression == PHASE_QUERY:
             return EngineAnswer([])  # nothing is recorded by the hour
         name = TEXTS[expression]
         self.asked.append(name)
@@ -56,10 +56,10 @@ class GrowingEngine:
         )
 
 
-def hours_and_costs(picture: ClusterPicture) -> set[tuple[float, float]]:
+def hours_and_costs(snapshot: ClusterSnapshot) -> set[tuple[float, float]]:
     """The pairs of held hours and their cost in EUR that the rows show."""
-    found = charges(picture.answers(), PRICES, Period.WEEK)
-    return {(one.held_seconds / 3600, found[one.name].held.value) for one in users(picture.answers(), Period.WEEK)}
+    found = charges(snapshot.answers(), PRICES, Period.WEEK)
+    return {(one.held_seconds / 3600, found[one.name].held.value) for one in users(snapshot.answers(), Period.WEEK)}
 
 
 def test_hours_and_their_cost_are_of_one_moment_while_some_questions_fail() -> None:
@@ -68,11 +68,11 @@ def test_hours_and_their_cost_are_of_one_moment_while_some_questions_fail() -> N
     assert hours_and_costs(poller.round()) == {(100.0, 200.0)}
     for passed, broken in ((300.0, "held_week"), (600.0, "held_by_model_week"), (615.0, "held_by_model_week")):
         clock.passed, engine.broken = passed, {broken}
-        picture = poller.round()
-        assert hours_and_costs(picture) == {(100.0, 200.0)}
-        assert (picture.kept["held_week"].at, picture.kept["held_by_model_week"].at) == (NOW, NOW)
-        assert all(picture.kept[name].problem for name in ("held_week", "held_by_model_week")), "both are old"
-        assert not picture.kept["energy_week"].problem, "another part, which fails alone"
+        snapshot = poller.round()
+        assert hours_and_costs(snapshot) == {(100.0, 200.0)}
+        assert (snapshot.cached["held_week"].at, snapshot.cached["held_by_model_week"].at) == (NOW, NOW)
+        assert all(snapshot.cached[name].problem for name in ("held_week", "held_by_model_week")), "both are old"
+        assert not snapshot.cached["energy_week"].problem, "another part, which fails alone"
     clock.passed, engine.broken = 720.0, set()
     ((hours, cost),) = hours_and_costs(poller.round())
     assert (hours, cost) == (pytest.approx(100.2), pytest.approx(200.4))
@@ -97,9 +97,9 @@ def test_a_part_that_never_comes_keeps_the_rest_from_being_of_now_for_an_hour_at
     poller.round()
     engine.broken = {"held_by_model_week"}
     for clock.passed in (3600.0, 3660.0):
-        picture = poller.round()
-    assert [one.held_seconds for one in users(picture.answers(), Period.WEEK)] == [363_660.0] * 2
-    assert "held_by_model_week" not in picture.answers(), "its last answer is of another moment"
+        snapshot = poller.round()
+    assert [one.held_seconds for one in users(snapshot.answers(), Period.WEEK)] == [363_660.0] * 2
+    assert "held_by_model_week" not in snapshot.answers(), "its last answer is of another moment"
     engine.broken = {one.name for one in WEEK}
     clock.passed = 3720.0
     assert "held_week" in poller.round().answers(), "an engine that answers nothing takes nothing away"
@@ -113,23 +113,23 @@ class LateEngine(FakeEngine):
         self.is_late = is_late
         self.seen: list[str] = []
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
-        names = {one.name for one in QUESTIONS if one.query == expression}
+    def query(self, expression: str, at: float) -> EngineAnswer:
+        names = {one.name for one in QUERIES if one.promql == expression}
         with self._lock:
             self.seen += names
         if any(self.is_late(name) for name in names):
-            raise EngineLateError("has not answered within 4 s")
-        return super().ask(expression, at)
+            raise EngineLateError("did not answer within 4 s")
+        return super().query(expression, at)
 
 
 def test_every_question_comes_to_its_turn_though_those_before_it_are_late_each_time() -> None:
-    quick = {one.name for one in QUESTIONS if one.every <= 60.0 and not one.together}
+    quick = {one.name for one in QUERIES if one.every <= 60.0 and not one.batch}
     engine, clock = LateEngine(quick.__contains__), HandClock()
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
-    for number in range(3 * len(QUESTIONS)):
+    for number in range(3 * len(QUERIES)):
         clock.passed = 15.0 * number
-        picture = poller.round()
-    assert WANTED - quick <= picture.answers().keys()
+        snapshot = poller.round()
+    assert WANTED - quick <= snapshot.answers().keys()
     assert quick <= set(engine.seen)
 
 
@@ -138,15 +138,15 @@ def test_a_round_with_an_engine_that_is_always_late_asks_few_questions_and_other
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
     poller.round()
     first = set(engine.seen)
-    assert len(first) < len(QUESTIONS) / 4
+    assert len(first) < len(QUERIES) / 4
     rounds = 0
-    while not set(engine.seen) >= {one.name for one in QUESTIONS if one.where_whole is None}:
+    while not set(engine.seen) >= {one.name for one in QUERIES if one.needs_whole is None}:
         rounds += 1
-        assert rounds < len(QUESTIONS), "each has its turn"
+        assert rounds < len(QUERIES), "each has its turn"
         clock.passed += 15.0
         asked = len(engine.seen)
         poller.round()
-        assert len(engine.seen) - asked < len(QUESTIONS) / 2
+        assert len(engine.seen) - asked < len(QUERIES) / 2
 
 
 class OtherEngine(FakeEngine):
@@ -154,10 +154,10 @@ class OtherEngine(FakeEngine):
 
     down = False
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> EngineAnswer:
         if self.down:
-            raise EngineError("cannot ask http://prom:9090: connection refused")
-        return super().ask(expression, at)
+            raise EngineError("cannot query http://prom:9090: connection refused")
+        return super().query(expression, at)
 
 
 def test_an_engine_that_comes_back_without_the_rules_says_so_at_once() -> None:
@@ -171,9 +171,9 @@ def test_an_engine_that_comes_back_without_the_rules_says_so_at_once() -> None:
     clock.passed = 45.0
     back = poller.round()
     assert back.missing_files == ["rules.yml", "cluster.yml"]
-    assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
+    assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != SERIES_QUERY)
     assert "rules.yml" in next(iter(lines(back, engine.name, Period.WEEK)))
-    assert "gpus" in back.unanswered or back.kept["gpus"].at == NOW, "what stands there is of then"
+    assert "gpus" in back.unanswered or back.cached["gpus"].at == NOW, "what stands there is of then"
 
 
 def test_answers_that_become_empty_have_the_rules_looked_for_anew() -> None:
@@ -182,5 +182,5 @@ def test_answers_that_become_empty_have_the_rules_looked_for_anew() -> None:
     poller.round()
     engine.names, engine.answers = ["gpumon_gpus"], {}
     for clock.passed in (15.0, 30.0):
-        picture = poller.round()
-    assert picture.missing_files
+        snapshot = poller.round()
+    assert snapshot.missing_files

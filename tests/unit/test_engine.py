@@ -31,13 +31,13 @@ def vector(*series: tuple[dict[str, str], str]) -> dict[str, object]:
 def refused(answer: Callable[[httpx.Request], httpx.Response], **access: str) -> str:
     """The line of an engine that answers so."""
     with pytest.raises(EngineError) as raised:
-        engine(answer, **access).ask("up", 1.0)
+        engine(answer, **access).query("up", 1.0)
     return str(raised.value)
 
 
 def test_an_answer_is_its_series_with_a_number() -> None:
     body = vector(({"instance": "gn1"}, "3"), ({"instance": "gn2"}, "NaN"), ({"instance": "gn3"}, "+Inf"))
-    answer = engine(lambda _: httpx.Response(200, json=body)).ask("x", 1.0)
+    answer = engine(lambda _: httpx.Response(200, json=body)).query("x", 1.0)
     assert [(row.labels["instance"], row.value) for row in answer.rows] == [("gn1", 3.0)]
 
 
@@ -48,7 +48,7 @@ def test_a_question_is_posted_with_its_moment_and_credentials() -> None:
         seen.append(request)
         return httpx.Response(200, json=vector())
 
-    engine(answer, token=SECRET).ask("up == 1", 12.5)
+    engine(answer, token=SECRET).query("up == 1", 12.5)
     (request,) = seen
     assert (request.method, str(request.url)) == ("POST", "http://prom:9090/base/api/v1/query")
     assert request.headers["Authorization"] == f"Bearer {SECRET}"
@@ -58,7 +58,7 @@ def test_a_question_is_posted_with_its_moment_and_credentials() -> None:
 
 def test_text_of_an_engine_is_hostile() -> None:
     body = vector(({"user": "a\x1b[31m\n", "x" * 5000: "y" * 5000}, "1"))
-    (row,) = engine(lambda _: httpx.Response(200, json=body)).ask("x", 1.0).rows
+    (row,) = engine(lambda _: httpx.Response(200, json=body)).query("x", 1.0).rows
     assert "\x1b" not in row.labels["user"]
     assert "\n" not in row.labels["user"]
     assert all(len(name) <= 256 and len(value) <= 256 for name, value in row.labels.items())
@@ -67,28 +67,28 @@ def test_text_of_an_engine_is_hostile() -> None:
 def test_long_names_that_differ_anywhere_are_told_apart() -> None:
     names = ["n" * 300 + end for end in ("", "1", "2")]
     names += ["n" * 100 + middle + "n" * 200 for middle in "ab"]
-    rows = engine(lambda _: httpx.Response(200, json=vector(*(({"instance": name}, "1") for name in names)))).ask(
+    rows = engine(lambda _: httpx.Response(200, json=vector(*(({"instance": name}, "1") for name in names)))).query(
         "x", 1
     )
     assert len({row.labels["instance"] for row in rows.rows}) == len(names)
-    assert [row.told["instance"] for row in rows.rows] == names, "to ask for them"
+    assert [row.raw["instance"] for row in rows.rows] == names, "to ask for them"
     assert all(len(row.labels["instance"]) <= 24 for row in rows.rows)
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda _: httpx.Response(401, text=SECRET), "refuses us (401)"),
-        (lambda _: httpx.Response(403), "refuses us (403)"),
-        (lambda _: httpx.Response(404, text="<html>"), "no Prometheus answers there: HTTP 404"),
-        (lambda _: httpx.Response(500, text="<html>"), "an error came in the place of an answer: HTTP 500"),
-        (lambda _: httpx.Response(429), "an error came in the place of an answer: HTTP 429"),
-        (lambda _: httpx.Response(200, text="not json"), "no Prometheus answers there: HTTP 200"),
-        (lambda _: httpx.Response(200, text="[" * 100_000), "no Prometheus answers there"),
-        (lambda _: httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix"}}), "no list"),
+        (lambda _: httpx.Response(401, text=SECRET), "denied access (401)"),
+        (lambda _: httpx.Response(403), "denied access (403)"),
+        (lambda _: httpx.Response(404, text="<html>"), "no Prometheus API there: HTTP 404"),
+        (lambda _: httpx.Response(500, text="<html>"), "the server failed: HTTP 500"),
+        (lambda _: httpx.Response(429), "the server failed: HTTP 429"),
+        (lambda _: httpx.Response(200, text="not json"), "no Prometheus API there: HTTP 200"),
+        (lambda _: httpx.Response(200, text="[" * 100_000), "no Prometheus API there"),
+        (lambda _: httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix"}}), "not a list"),
         (lambda _: httpx.Response(422, json={"status": "error", "error": "too\nbig"}), "the engine says: too"),
         (lambda _: httpx.Response(503, json={"status": "error", "error": "timeout"}), "timeout (503)"),
-        (lambda _: httpx.Response(302, headers={"Location": "http://u:pw@evil/x?token=1"}), "elsewhere (http://evil/x)"),
+        (lambda _: httpx.Response(302, headers={"Location": "http://u:pw@evil/x?token=1"}), "redirects to http://evil/x"),
     ],
 )  # fmt: skip
 def test_each_fault_is_one_line(answer: Callable[[httpx.Request], httpx.Response], said: str) -> None:
@@ -110,14 +110,14 @@ def test_an_engine_that_does_not_answer_is_left_after_its_time() -> None:
     def slow(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("", request=request)
 
-    assert refused(slow) == "the engine at http://prom:9090/base has not answered within 4 s"
+    assert refused(slow) == "the engine at http://prom:9090/base did not answer within 4 s"
 
 
 def test_a_large_answer_is_not_read_to_its_end_even_where_it_was_small_on_the_way() -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=bomb, headers={"Content-Encoding": "gzip"}))
     with pytest.raises(EngineError, match="more than 8 MiB"):
-        Engine("http://prom:9090", EngineAccess(), transport, patience=PATIENCE).ask("up", 1.0)
+        Engine("http://prom:9090", EngineAccess(), transport, timeout=PATIENCE).query("up", 1.0)
 
 
 def test_an_answer_that_comes_in_drops_is_left_after_its_time() -> None:
@@ -126,14 +126,14 @@ def test_an_answer_that_comes_in_drops_is_left_after_its_time() -> None:
             yield b" "
 
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=drops()))
-    late = Engine("http://prom:9090", EngineAccess(), transport, patience=0.05)
-    with pytest.raises(EngineError, match=r"has not answered within 0\.05 s|more than 8 MiB"):
-        late.ask("up", 1.0)
+    late = Engine("http://prom:9090", EngineAccess(), transport, timeout=0.05)
+    with pytest.raises(EngineError, match=r"did not answer within 0\.05 s|more than 8 MiB"):
+        late.query("up", 1.0)
 
 
 @pytest.mark.parametrize("lacking", [{"warnings": ["a store did not answer"]}, {"isPartial": True}])
 def test_an_answer_that_lacks_a_part_says_so(lacking: dict[str, object]) -> None:
-    answer = engine(lambda _: httpx.Response(200, json={**vector(), **lacking})).ask("x", 1.0)
+    answer = engine(lambda _: httpx.Response(200, json={**vector(), **lacking})).query("x", 1.0)
     assert "not answer" in answer.warning
 
 
@@ -161,7 +161,7 @@ def test_a_file_of_access_is_read(tmp_path: Path) -> None:
     ("text", "mode", "said"),
     [
         (f'token = "{SECRET}"', 0o644, "chmod 600"),
-        (f"token = {SECRET}", 0o600, "no TOML"),
+        (f"token = {SECRET}", 0o600, "not a TOML"),
         (f'tokens = "{SECRET}"', 0o600, "unknown name 'tokens'"),
         (f'token = ["{SECRET}"]', 0o600, "token in"),
         (f'token = "{SECRET}\\n"', 0o600, "one line"),

@@ -110,9 +110,9 @@ def test_the_page_of_a_cluster_shows_groups_in_the_place_of_users_only_where_the
 
 def test_the_terminal_prints_the_same_table_with_the_same_costs() -> None:
     shown = Cluster(TableEngine(answers()), PRICES)
-    picture = ClusterPoller(shown.engine, now=lambda: 0.0).round()
-    assert not any("GROUP" in line for line in lines(picture, "engine", Period.WEEK, 0, PRICES))
-    priced = shown.after(0.0).poller.picture()
+    snapshot = ClusterPoller(shown.engine, now=lambda: 0.0).round()
+    assert not any("GROUP" in line for line in lines(snapshot, "engine", Period.WEEK, 0, PRICES))
+    priced = shown.after(0.0).poller.snapshot()
     told = list(lines(priced, "engine", Period.WEEK, 0, PRICES, GROUPS))
     (heading,) = (line for line in told if line.startswith("GROUP"))
     assert heading.split()[-6:] == ["COST", "IDLE", "COST", "POWER", "COST", "CO2"]

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.nodes.node import QUIET_AFTER
 from benchmarks.nodes.plan import Fault, plan
 from benchmarks.nodes.serving import Nodes, serve
-from gpumon.cluster.queries import QUESTIONS
+from gpumon.cluster.queries import QUERIES
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus-client is not installed")
 BEGAN = 1_800_000_000.0
@@ -45,7 +45,7 @@ def test_a_node_tells_all_that_the_cluster_page_asks() -> None:
     nodes = Nodes(plan(40, 8), now)
     now.passed = QUIET_AFTER + 30
     seen = {name for number in range(1, 41) if number != 23 for name in told(nodes, number)}
-    asked = {word for question in QUESTIONS for word in re.findall(r"(?<![\w:])gpumon_\w+", question.query)}
+    asked = {word for question in QUERIES for word in re.findall(r"(?<![\w:])gpumon_\w+", question.promql)}
     assert asked
     assert asked <= seen
 

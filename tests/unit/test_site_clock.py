@@ -8,9 +8,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpumon.cluster.client import EngineAnswer
-from gpumon.cluster.cost import cost_questions
-from gpumon.cluster.period_queries import LAST, THIS, Hours, month, site_time, told
-from gpumon.cluster.poller import Asking
+from gpumon.cluster.cost import cost_queries
+from gpumon.cluster.period_queries import (
+    LAST_MONTH,
+    THIS_MONTH,
+    HourlySums,
+    clock_placeholder,
+    insert_clock,
+    month_bounds,
+)
+from gpumon.cluster.poller import QueryRunner
 from gpumon.cluster.queries import Period
 from gpumon.common.config import read_prices
 
@@ -27,10 +34,10 @@ def seconds_of(expression: str, moment: float) -> float:
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, KOLKATA], ids=str)
 @pytest.mark.parametrize("at", [NOVEMBER, AUGUST, 1745000000.0])
 @pytest.mark.parametrize("later", [0, -150])
-@pytest.mark.parametrize("selector", ["24h", "720h", LAST, THIS])
+@pytest.mark.parametrize("selector", ["24h", "720h", LAST_MONTH, THIS_MONTH])
 def test_it_is_that_of_the_place_at_each_moment(zone: ZoneInfo, at: float, later: int, selector: str) -> None:
-    expression = told(site_time(later, selector), at, zone)
-    begin, end = month(selector, at, zone) if "month" in selector else (at - int(selector[:-1]) * 3600, at)
+    expression = insert_clock(clock_placeholder(later, selector), at, zone)
+    begin, end = month_bounds(selector, at, zone) if "month" in selector else (at - int(selector[:-1]) * 3600, at)
     for moment in range(round(begin), round(end) + 1, 1700):
         local = datetime.fromtimestamp(moment + later, zone)
         expected = local.replace(tzinfo=ZoneInfo("UTC")).timestamp()
@@ -38,11 +45,11 @@ def test_it_is_that_of_the_place_at_each_moment(zone: ZoneInfo, at: float, later
 
 
 def test_a_change_out_of_the_period_costs_nothing() -> None:
-    assert told(site_time(0, "168h"), NOVEMBER, BERLIN) == "time() + 3600"
+    assert insert_clock(clock_placeholder(0, "168h"), NOVEMBER, BERLIN) == "time() + 3600"
 
 
 def test_a_clock_that_is_not_changed_costs_nothing_more() -> None:
-    assert told(site_time(-150, "720h"), AUGUST, BERLIN) == "time() + 7050"
+    assert insert_clock(clock_placeholder(-150, "720h"), AUGUST, BERLIN) == "time() + 7050"
 
 
 def test_a_poller_that_began_in_summer_asks_in_winter_by_the_clock_of_then() -> None:
@@ -51,18 +58,18 @@ def test_a_poller_that_began_in_summer_asks_in_winter_by_the_clock_of_then() -> 
     class Engine:
         name = "engine"
 
-        def ahead(self) -> float:
+        def clock_offset(self) -> float:
             return 0.0
 
-        def ask(self, expression: str, at: float) -> EngineAnswer:
+        def query(self, expression: str, at: float) -> EngineAnswer:
             asked.append(expression)
             return EngineAnswer(())
 
     prices = read_prices({"currency": "EUR", "kwh": [{"from": 6, "to": 22, "price": 0.4}]})
-    turn = cost_questions(prices, periods=(Period.DAY,))
-    asking = Asking(Engine(), BERLIN)
+    turn = cost_queries(prices, periods=(Period.DAY,))
+    asking = QueryRunner(Engine(), BERLIN)
     for at in (AUGUST, AUGUST + 180 * DAY):
-        asking.answers([turn], turn, at, Hours())
+        asking.answers([turn], turn, at, HourlySums())
     asking.close()
     assert ["+ 7050" in asked[0], "+ 3450" in asked[0]] == [True, False]
     assert ["+ 7050" in asked[len(turn)], "+ 3450" in asked[len(turn)]] == [False, True]

@@ -11,10 +11,19 @@ from flask.testing import FlaskClient
 
 from gpumon.cluster import period_queries
 from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.cost import cost_questions
-from gpumon.cluster.period_queries import dated
-from gpumon.cluster.poller import AskedEngine, ClusterPoller
-from gpumon.cluster.queries import MONTHS, OF_GPUS, QUESTIONS, THERE, Question, of_node, of_user, of_users
+from gpumon.cluster.cost import cost_queries
+from gpumon.cluster.period_queries import insert_months
+from gpumon.cluster.poller import ClusterPoller, QueryEngine
+from gpumon.cluster.queries import (
+    GPU_QUERIES,
+    MONTHS,
+    QUERIES,
+    SERIES_QUERY,
+    Query,
+    node_queries,
+    user_queries,
+    user_sum_queries,
+)
 from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.app import make_cluster_app
@@ -27,8 +36,8 @@ HOST = "127.0.0.1:8050"
 ENGINE = "http://prom:9090"
 PRICES = Prices("EUR", {"H100": 2.0, "L40S": 0.5}, (0.1,) * 8 + (0.3,) * 12 + (0.1,) * 4, 1.2, 400.0)
 """Two models, and electricity that is dear by day."""
-ALL_ASKED = (*QUESTIONS, *OF_GPUS, *cost_questions(PRICES, 3600.0))
-MONTHLY = (*(one for month in MONTHS for one in of_users(month)), *cost_questions(PRICES, periods=MONTHS))
+ALL_ASKED = (*QUERIES, *GPU_QUERIES, *cost_queries(PRICES, 3600.0))
+MONTHLY = (*(one for month in MONTHS for one in user_sum_queries(month)), *cost_queries(PRICES, periods=MONTHS))
 
 
 def row(value: float, **labels: str) -> EngineSeries:
@@ -124,20 +133,27 @@ class TableEngine:
         self.clock = 0.0
         """Seconds by which its clock is ahead."""
         seen = [one.labels["instance"] for one in answers.get("seen", ())][:1]
-        known = [*ALL_ASKED, *(one for name in seen for one in of_node(name)), *of_user("ada"), *of_user("bob")]
-        self._by_text = {text: one.name for one in known for text in (one.query, one.by_hour) if text}
-        self._dated = [(one.name, text) for one in MONTHLY for text in (one.query, one.by_hour) if text]
+        known = [
+            *ALL_ASKED,
+            *(one for name in seen for one in node_queries(name)),
+            *user_queries("ada"),
+            *user_queries("bob"),
+        ]
+        self._by_text = {text: one.name for one in known for text in (one.promql, one.by_hour) if text}
+        self._dated = [(one.name, text) for one in MONTHLY for text in (one.promql, one.by_hour) if text]
 
-    def ahead(self) -> float:
+    def clock_offset(self) -> float:
         return self.clock
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> EngineAnswer:
         self.asked.append(expression)
-        months = (name for name, text in self._dated if period_queries.told(dated(text, at), at) == expression)
+        months = (
+            name for name, text in self._dated if period_queries.insert_clock(insert_months(text, at), at) == expression
+        )
         name = self._by_text.get(expression) or next(months, "")
         if self.down or name in self.broken:
             raise EngineError(self.down or "the engine says: out of memory (422)")
-        if expression == THERE:
+        if expression == SERIES_QUERY:
             return EngineAnswer([row(1.0, __name__=one) for one in self.names])
         return EngineAnswer(self.answers.get(name, []))
 
@@ -146,8 +162,8 @@ class Cluster:
     """An app of a cluster, whose poller asks when a test says so."""
 
     def __init__(
-        self, engine: AskedEngine, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None,
-        asked: Sequence[Question] = ALL_ASKED,
+        self, engine: QueryEngine, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None,
+        asked: Sequence[Query] = ALL_ASKED,
     ) -> None:  # fmt: skip
         self.engine = engine
         self.passed = 0.0
@@ -158,7 +174,7 @@ class Cluster:
     def after(self, seconds: float) -> Cluster:
         """Let time pass, and ask what is due then."""
         self.passed += seconds
-        self.poller.picture()
+        self.poller.snapshot()
         self.poller.round()
         return self
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.cluster import model
-from gpumon.cluster.client import MOST_BYTES, Engine, EngineAccess, EngineAnswer, EngineSeries
+from gpumon.cluster.client import MAX_BYTES, Engine, EngineAccess, EngineAnswer, EngineSeries
 from gpumon.cluster.queries import Period
 from gpumon.reports.cluster_text import lines
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
@@ -53,7 +53,7 @@ class Backend:
         passed = self.cluster.passed if self.cluster else 0.0
         own = NOW + passed + self.clock if self.time is None else self.time
         at = float(form["time"]) if "time" in form else own
-        rows = self.table.ask(expression, NOW).rows if "time" in form else [row(1.0)]
+        rows = self.table.query(expression, NOW).rows if "time" in form else [row(1.0)]
         result = [{"metric": dict(one.labels), "value": [at, str(one.value)]} for one in rows]
         document = {"status": "success", "data": {"resultType": "vector", "result": result}}
         return httpx.Response(200, content=json.dumps(document), headers={"Date": self.date})
@@ -85,13 +85,13 @@ def odd(request: httpx.Request) -> httpx.Response:
 
 FAULTS: list[tuple[Answer, str]] = [
     (down, "refuses connections"),
-    (slow, "has not answered within 4 s"),
-    (lambda _: httpx.Response(401, text="no"), "refuses us (401)"),
-    (lambda _: httpx.Response(302, headers={"Location": "https://evil.example/login?a=b"}), "sends us elsewhere"),
-    (lambda _: httpx.Response(200, content=b"x" * (MOST_BYTES + 1)), "more than 8 MiB"),
+    (slow, "did not answer within 4 s"),
+    (lambda _: httpx.Response(401, text="no"), "denied access (401)"),
+    (lambda _: httpx.Response(302, headers={"Location": "https://evil.example/login?a=b"}), "redirects to"),
+    (lambda _: httpx.Response(200, content=b"x" * (MAX_BYTES + 1)), "more than 8 MiB"),
     (lambda _: httpx.Response(200, stream=Endless(50)), "more than 8 MiB"),
     (lambda _: httpx.Response(503, json={"status": "error", "error": "timed out"}), "the engine says: timed out (503)"),
-    (lambda _: httpx.Response(200, text="<html>hello</html>"), "no Prometheus answers there"),
+    (lambda _: httpx.Response(200, text="<html>hello</html>"), "no Prometheus API there"),
 ]
 
 
@@ -165,7 +165,7 @@ STEPS = {
 ANSWERED: list[Answer] = [
     down, slow, lambda _: httpx.Response(401), lambda _: httpx.Response(403), lambda _: httpx.Response(429),
     lambda _: httpx.Response(500), lambda _: httpx.Response(200, text="garbage"),
-    lambda _: httpx.Response(200, content=b"x" * (MOST_BYTES + 1)),
+    lambda _: httpx.Response(200, content=b"x" * (MAX_BYTES + 1)),
 ]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_what_to_do_is_about_the_engine_and_the_reason_at_hand(fault: Answer, wo
 def test_the_words_of_a_client_end_without_a_period_since_a_sentence_follows() -> None:
     backend, served = made()
     backend.fault = odd
-    assert served.after(0.0).page()["state"] == f"cannot ask {ENGINE}: The line broke"
+    assert served.after(0.0).page()["state"] == f"cannot query {ENGINE}: The line broke"
 
 
 def test_a_question_that_fails_alone_leaves_the_others_answered() -> None:
@@ -203,7 +203,7 @@ def test_a_browser_says_at_once_that_nothing_is_answered_and_then_what_to_do(bro
         page = visitor.open("#/")
         expect(page.locator("#live")).to_contain_text("live")
         well = page.evaluate(green)
-        engine.down = "the engine refuses us (401): see --prometheus-config"
+        engine.down = "the engine denied access (401): see --prometheus-config"
         served.after(15.0)
         page.reload()
         expect(page.locator("#live")).to_contain_text("not answered · as of")
@@ -287,7 +287,7 @@ def test_of_an_engine_that_never_told_what_it_has_it_is_not_said_that_the_rules_
     values = served.after(0.0).values()
     assert values["doubts"] is None
     assert "series" not in values["foot"]["text"]
-    head, *_ = lines(served.poller.picture(), ENGINE, Period.WEEK)
+    head, *_ = lines(served.poller.snapshot(), ENGINE, Period.WEEK)
     assert "rules" not in head
     backend.fault, backend.table.names = None, ["gpumon_gpus"]
     values = served.after(60.0).values()
@@ -304,12 +304,12 @@ def test_a_round_gives_up_after_a_few_late_answers_and_the_next_one_tries_again(
         return slow(request)
 
     backend.fault = late
-    problems = served.after(3600.0).poller.picture().problems()
+    problems = served.after(3600.0).poller.snapshot().problems()
     assert len(asked) < 12, "of dozens"
-    assert any(one.startswith("not asked") for one in problems.values())
+    assert any(one.startswith("not queried") for one in problems.values())
     assert any("within 4 s" in one for one in problems.values())
     backend.fault = None
-    assert served.after(15.0).poller.picture().problems() == {}
+    assert served.after(15.0).poller.snapshot().problems() == {}
 
 
 def test_nothing_is_free_while_it_is_not_known_which_nodes_are_silent() -> None:
@@ -416,7 +416,7 @@ class AskedMidway(TableEngine):
         self.looks: Callable[[], dict[str, Any]] | None = None
         self.seen: list[dict[str, Any]] = []
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> EngineAnswer:
         if self.looks is not None:
             self.seen.append(self.looks())
-        return super().ask(expression, at)
+        return super().query(expression, at)

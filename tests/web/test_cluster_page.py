@@ -10,10 +10,10 @@ import pytest
 
 from gpumon.cluster import coverage, model
 from gpumon.cluster.client import EngineSeries
-from gpumon.cluster.cost import cost_questions
-from gpumon.cluster.picture import kwh
+from gpumon.cluster.cost import cost_queries
 from gpumon.cluster.queries import Period
 from gpumon.cluster.rules import STANDS
+from gpumon.cluster.snapshot import kwh
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon.reports.cluster_text import lines
@@ -45,7 +45,7 @@ def known(page: Page) -> Now:
     if subject:
         served.page(page.name, id=subject)
         served.after(15.0)
-    return Now(NOW, cluster=ClusterNow(served.poller.picture(), ENGINE, node_page="https://{host}/"))
+    return Now(NOW, cluster=ClusterNow(served.poller.snapshot(), ENGINE, node_page="https://{host}/"))
 
 
 def args(page: Page) -> dict[str, str]:
@@ -110,7 +110,7 @@ def test_where_every_node_is_silent_nothing_of_now_is_claimed() -> None:
     served.after(15.0)
     assert served.values("person", id="bob")["about"] == ""
     assert served.rows("idle_holders", "person", id="bob") == []
-    head, *told = lines(served.poller.picture(), "engine", Period.WEEK)
+    head, *told = lines(served.poller.snapshot(), "engine", Period.WEEK)
     assert "W" not in head
     assert not any(word in line for line in told for word in ("moe", "2 h 0 min"))
 
@@ -329,10 +329,10 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
                  row(8, instance="b", state="unknown")],
         "busy": [row(0.7, instance="a"), row(0.0, instance="b")],
     }  # fmt: skip
-    from gpumon.cluster.queries import DCGM_QUESTIONS
+    from gpumon.cluster.queries import DCGM_QUERIES
 
     engine = TableEngine(answers, ["DCGM_FI_DEV_GPU_UTIL"])
-    engine._by_text = {one.query: one.name for one in DCGM_QUESTIONS}
+    engine._by_text = {one.promql: one.name for one in DCGM_QUERIES}
     values = Cluster(engine).after(0.0).values()
     assert values["free"] == "–"
     assert values["idle"] == "–"
@@ -342,17 +342,17 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
 
 
 def test_at_a_site_with_dcgm_alone_a_target_that_never_answered_is_told() -> None:
-    from gpumon.cluster.queries import DCGM_QUESTIONS
+    from gpumon.cluster.queries import DCGM_QUERIES
 
     answers = {
         "seen": [row(NOW - 3, instance="d1")], "gpus": [row(8, instance="d1", state="unknown")],
         "down": [row(1, instance="d3")],
     }  # fmt: skip
     engine = TableEngine(answers, ["DCGM_FI_DEV_GPU_UTIL"])
-    engine._by_text = {one.query: one.name for one in DCGM_QUESTIONS}
+    engine._by_text = {one.promql: one.name for one in DCGM_QUERIES}
     served = Cluster(engine).after(0.0)
     assert [one["text"] for one in served.values()["wrong"]] == ["d3: its exporter does not answer"]
-    assert "d3  " in "\n".join(lines(served.poller.picture(), "engine", Period.WEEK))
+    assert "d3  " in "\n".join(lines(served.poller.snapshot(), "engine", Period.WEEK))
 
 
 def test_nodes_that_only_another_exporter_tells_of_are_counted_as_not_shown() -> None:
@@ -423,7 +423,7 @@ def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -
 def test_a_moment_of_what_is_wrong_is_written_in_the_zone_of_the_viewer_and_in_top_in_that_of_the_machine() -> None:
     served = shown(3)
     (found,) = [one for one in served.values()["wrong"] if "XID" in one["text"]]
-    (said,) = [line for line in lines(served.poller.picture(), "engine", Period.WEEK) if "XID" in line]
+    (said,) = [line for line in lines(served.poller.snapshot(), "engine", Period.WEEK) if "XID" in line]
     assert said.endswith(f"XID 79 on GPU 5 at {units.moment(found['time'])}")
     assert not re.search(r"\d\d:\d\d", found["text"])
 
@@ -450,7 +450,7 @@ def test_a_cost_that_is_partly_so_much_is_explained_where_there_is_one() -> None
     by_day = PRICES._replace(kwh=(*(float("nan"),) * 6, *PRICES.kwh[6:]))
     served = Cluster(TableEngine(answers), by_day).after(0.0)
     pages = [served.values()["users_age"]["text"], served.values("person", id="ada")["user_age"],
-             "\n".join(lines(served.poller.picture(), "engine", Period.WEEK, prices=by_day))]  # fmt: skip
+             "\n".join(lines(served.poller.snapshot(), "engine", Period.WEEK, prices=by_day))]  # fmt: skip
     assert served.rows("users")[0]["energy_cost"].startswith("partly ")
     for text in pages:
         assert '"partly": about so much for a part' in text
@@ -471,7 +471,7 @@ def test_time_without_a_price_is_unknown_for_a_user_and_for_their_group_and_a_li
     assert said in served.values()["users_age"]["text"]
     week = served.rows("hours", "person", id="dave")[1]
     assert week["period"] == "Week, 745 h without a price"
-    assert said in "\n".join(lines(served.poller.picture(), "engine", Period.WEEK, prices=PRICES, groups=groups))
+    assert said in "\n".join(lines(served.poller.snapshot(), "engine", Period.WEEK, prices=PRICES, groups=groups))
 
 
 @pytest.mark.parametrize(("minutes", "said"), [(5, False), (2000, True)])
@@ -508,7 +508,7 @@ def test_an_engine_without_a_series_of_gpumon_knows_nothing_and_says_so() -> Non
     assert (values["free"], values["idle"], values["runs_now"], values["power"]) == ("–", "–", "–", "–")
     assert values["wrong"] == [{"text": "Not known."}]
     assert model.NO_SERIES in [one["text"] for one in values["doubts"]]
-    said = list(lines(served.poller.picture(), "engine", Period.WEEK))
+    said = list(lines(served.poller.snapshot(), "engine", Period.WEEK))
     assert "GPUs unknown" in said[0]
     assert "0 nodes" not in said[0]
     assert model.NO_SERIES in said
@@ -546,8 +546,8 @@ def test_energy_of_which_a_part_has_no_tariff_yet_costs_at_least_so_much() -> No
 def test_without_prices_no_column_and_no_question_is_about_costs() -> None:
     values = shown().values()
     assert [values[name] for name in ("has_held_cost", "has_energy_cost", "has_co2")] == [False, False, False]
-    assert cost_questions(None) == ()
-    flat = cost_questions(Prices("EUR", {}, (0.3,) * 24))
+    assert cost_queries(None) == ()
+    flat = cost_queries(Prices("EUR", {}, (0.3,) * 24))
     assert flat == (), "one price for all hours: energy is asked for anyhow"
 
 
@@ -560,7 +560,7 @@ def test_simulated_nodes_are_told_in_the_head_of_every_page() -> None:
 def test_a_month_of_the_calendar_is_asked_for_while_somebody_looks_at_it() -> None:
     served = Cluster(TableEngine(cluster(3)), PRICES).after(0.0)
     assert not any("@" in one for one in served.engine.asked)
-    assert served.values(period="last-month")["users_age"]["text"].startswith("The engine has not told that it has")
+    assert served.values(period="last-month")["users_age"]["text"].startswith("It is unknown whether")
     assert served.page(period="last-month")["interval"] == 1.0, "the answer is on its way"
     values = served.after(15.0).values(period="last-month")
     assert values["users_age"] == {"text": "1,488 h of Tesla T4 have no price."}, "it has all of a month of 31 days"
@@ -582,9 +582,9 @@ def test_a_month_of_which_the_engine_has_a_part_is_at_least_so_much() -> None:
 def test_an_engine_that_has_sums_of_a_few_minutes_is_not_said_to_have_none() -> None:
     answers = cluster(3) | {"covered_week": []}
     text = Cluster(TableEngine(answers)).after(0.0).values()["users_age"]["text"]
-    assert text == "The engine has samples of less than 5 min of the last week: sums are at least so much."
+    assert text == "The engine has samples of less than 5 min of the last week: sums are lower bounds."
     assert (
-        coverage.gap({"covered_week": [], "held_week": []}, Period.WEEK)
+        coverage.gap_sentence({"covered_week": [], "held_week": []}, Period.WEEK)
         == "The engine has no samples of the last week."
     )
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from gpumon.cluster.client import MOST_BYTES, Engine, EngineAccess, EngineAnswer
-from gpumon.cluster.queries import QUESTIONS
+from gpumon.cluster.client import MAX_BYTES, Engine, EngineAccess, EngineAnswer
+from gpumon.cluster.queries import QUERIES
 from tests.engines.programs import free_port
 from tests.engines.served import listening
 from tests.web.clustered import NOW, Cluster, TableEngine, cluster, row
@@ -22,7 +22,7 @@ from tests.web.clustered import NOW, Cluster, TableEngine, cluster, row
 SECRET, PASSWORD, TENANT = "s3cr3t-t0ken", "s3cr3t-w0rd", "s3cr3t-ten4nt"
 PATIENCE, HASTE = 20.0, 0.3
 """Seconds for an answer: of a server that answers, and of one that never does, for which nobody waits long."""
-FEW = tuple(one for one in QUESTIONS if one.name in ("seen", "gpus", "models", "busy", "held_now", "runs"))
+FEW = tuple(one for one in QUERIES if one.name in ("seen", "gpus", "models", "busy", "held_now", "runs"))
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -54,7 +54,7 @@ class SocketEngine:
             self.say(handler, 422, {"status": "error", "error": "too many samples"})
             return
         at = float(form["time"][0]) if "time" in form else NOW + self.passed + self.ahead
-        rows = self._table.ask(form["query"][0], at).rows if "time" in form else [row(1.0)]
+        rows = self._table.query(form["query"][0], at).rows if "time" in form else [row(1.0)]
         result = [{"metric": dict(one.labels), "value": [at, str(one.value)]} for one in rows]
         self.say(handler, 200, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
@@ -118,11 +118,11 @@ class Clients:
         self._engine, self._patient, self._hasty = engine, patient, hasty
         self.name = patient.name
 
-    def ahead(self) -> float:
-        return (self._hasty if self._engine.is_slow else self._patient).ahead()
+    def clock_offset(self) -> float:
+        return (self._hasty if self._engine.is_slow else self._patient).clock_offset()
 
-    def ask(self, expression: str, at: float) -> EngineAnswer:
-        return (self._hasty if self._engine.is_slow else self._patient).ask(expression, at)
+    def query(self, expression: str, at: float) -> EngineAnswer:
+        return (self._hasty if self._engine.is_slow else self._patient).query(expression, at)
 
 
 @pytest.fixture
@@ -157,12 +157,12 @@ def after(engine: SocketEngine, served: Cluster, seconds: float) -> Cluster:
 
 
 FAULTS = {
-    "never answers": ("never", "has not answered within 0.3 s"),
-    "drips": ("drip", "has not answered within 0.3 s"),
-    "refuses": ("refuse", "refuses us (401)"),
+    "never answers": ("never", "did not answer within 0.3 s"),
+    "drips": ("drip", "did not answer within 0.3 s"),
+    "refuses": ("refuse", "denied access (401)"),
     "is overloaded": ("fail", "the engine says: overloaded (503)"),
-    "redirects": ("send_away", "sends us elsewhere (http://localhost"),
-    "hangs up": ("hang_up", "ends connections before it has answered"),
+    "redirects": ("send_away", "redirects to http://localhost"),
+    "hangs up": ("hang_up", "closed the connection before answering"),
     "answers 50 MB": ("endless", "more than 8 MiB"),
 }
 
@@ -188,7 +188,7 @@ def test_the_page_stays_and_says_what_happened_and_since_when(
             assert age["time"] == NOW, "what stands there is of then"
     assert not pages[1]["live"]
     if name == "answers 50 MB":
-        assert 0 < engine.sent < 3 * MOST_BYTES, "none is read to its end; the rest is in the buffers of sockets"
+        assert 0 < engine.sent < 3 * MAX_BYTES, "none is read to its end; the rest is in the buffers of sockets"
     assert engine.asked == {("/api/v1/query", f"Bearer {SECRET}")}, "nobody goes where they are sent"
     engine.fault = None
     engine.let_go.set()
@@ -214,7 +214,7 @@ def test_a_password_is_in_no_log_and_on_no_page(
 
 
 def test_where_nobody_listens_the_page_claims_nothing() -> None:
-    with closing(Engine(f"http://127.0.0.1:{free_port()}/", patience=PATIENCE)) as client:
+    with closing(Engine(f"http://127.0.0.1:{free_port()}/", timeout=PATIENCE)) as client:
         served = Cluster(client, asked=FEW)
         found = served.after(0.0).page()
         served.poller.close()

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.cluster.client import Answers
-from gpumon.cluster.picture import NEVER, ClusterPicture, KeptAnswer
 from gpumon.cluster.problems import unseen_nodes
+from gpumon.cluster.snapshot import NOT_YET, CachedAnswer, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.page import Cells, Now
 
 _STATES = "What GPUs do is unknown"
-NOTHING = ClusterPicture(0.0, {}, took=0.0)
+NOTHING = ClusterSnapshot(0.0, {}, took=0.0)
 
 
 class ClusterNow(NamedTuple):
     """A picture, and what the server was started with."""
 
-    picture: ClusterPicture = NOTHING
+    snapshot: ClusterSnapshot = NOTHING
     engine: str = ""
     """The engine's URL, for people."""
     prices: Prices | None = None
@@ -29,11 +29,11 @@ class ClusterNow(NamedTuple):
     @property
     def answers(self) -> Answers:
         """The rows of all that was ever answered."""
-        return self.picture.answers()
+        return self.snapshot.answers()
 
     def unseen(self) -> Mapping[str, tuple[str, str]]:
         """Return nodes that never told their GPUs, with the words for one and for several of the same."""
-        return unseen_nodes(self.picture.nodes(), self.answers)
+        return unseen_nodes(self.snapshot.nodes(), self.answers)
 
 
 def of(now: Now) -> ClusterNow:
@@ -43,12 +43,12 @@ def of(now: Now) -> ClusterNow:
 
 def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
     """Return why a part of a page is not of now, with the moment that it is of; None where it is."""
-    kept = known.picture.kept
-    if not known.picture.is_answered:  # the head of the page says why
+    kept = known.snapshot.cached
+    if not known.snapshot.is_answered:  # the head of the page says why
         if any(one.rows is not None for one in _named(known, questions)):
-            return {"text": "What stands here is of", "time": known.picture.answered}
+            return {"text": "What stands here is of", "time": known.snapshot.answered}
         since = [one.failing for one in _named(known, questions) if one.failing]
-        return {"text": "Unknown since", "time": min(since, default=known.picture.at)}
+        return {"text": "Unknown since", "time": min(since, default=known.snapshot.at)}
     failing = [kept[name] for name in questions if name in kept and kept[name].problem]
     if failing:
         oldest = min(failing, key=lambda one: (one.rows is not None, one.at))
@@ -59,22 +59,22 @@ def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
         some = "Some of what" if len(failing) < len(_named(known, questions)) else "What"
         return {"text": f"{why}. {some} stands here is of", "time": oldest.at}
     warned = next((one.warning for one in _named(known, questions) if one.warning), "")
-    return {"text": f"A part may be missing: {warned}; as of", "time": known.picture.at} if warned else None
+    return {"text": f"A part may be missing: {warned}; as of", "time": known.snapshot.at} if warned else None
 
 
 def states_not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
     """Return the same for a part that says which GPUs are free."""
-    picture = known.picture
-    if not picture.answered or not picture.unanswered:
+    snapshot = known.snapshot
+    if not snapshot.answered or not snapshot.unanswered:
         return not_of_now(known, questions)
-    if picture.is_old:
-        return {"text": "What is free is unknown. What else stands here is of", "time": picture.answered}
-    name = picture.unanswered[0]
-    one = picture.kept.get(name, NEVER)
+    if snapshot.is_old:
+        return {"text": "What is free is unknown. What else stands here is of", "time": snapshot.answered}
+    name = snapshot.unanswered[0]
+    one = snapshot.cached.get(name, NOT_YET)
     what = "Which nodes are silent is unknown, so no GPU is known to be free" if name == "seen" else _STATES
     why = f"{one.problem[:1].upper()}{one.problem[1:]}. " if one.problem else ""
-    return {"text": f"{why}{what}, since", "time": one.failing or picture.at}
+    return {"text": f"{why}{what}, since", "time": one.failing or snapshot.at}
 
 
-def _named(known: ClusterNow, questions: Sequence[str]) -> list[KeptAnswer]:
-    return [known.picture.kept[name] for name in questions if name in known.picture.kept]
+def _named(known: ClusterNow, questions: Sequence[str]) -> list[CachedAnswer]:
+    return [known.snapshot.cached[name] for name in questions if name in known.snapshot.cached]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from gpumon.cluster import model
 from gpumon.cluster.client import Answers, single
-from gpumon.cluster.model import in_order
-from gpumon.cluster.picture import watts
-from gpumon.cluster.problems import what_is_wrong
-from gpumon.cluster.queries import of_node
+from gpumon.cluster.model import natural_key
+from gpumon.cluster.problems import find_problems
+from gpumon.cluster.queries import node_queries
+from gpumon.cluster.snapshot import watts
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon.model.metrics import Unit
@@ -62,10 +62,10 @@ def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known, name = of(now), args["id"]
     answers = known.answers
-    node = next((one for one in known.picture.nodes_now() if one.name == name), None)
-    told = [one for one in known.picture.nodes() if one.name == name]
-    wrong = what_is_wrong(told, _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
-    is_told = node and not node.silent and not known.picture.unanswered
+    node = next((one for one in known.snapshot.nodes_now() if one.name == name), None)
+    told = [one for one in known.snapshot.nodes() if one.name == name]
+    wrong = find_problems(told, _only(answers, name), knows_states=not known.snapshot.is_dcgm) if node else []
+    is_told = node and not node.silent and not known.snapshot.unanswered
     slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if is_told else {}
     by_number = states(node, slots) if node else {}
     return {
@@ -74,10 +74,10 @@ def live(now: Now, args: Args) -> Cells:
         "facts": _facts(node, answers) if node else [],
         "own": _own(known, name) if node else None,
         "wrong": problems(wrong, []) or None,
-        "gpus_age": not_of_now(known, [one.name for one in of_node(name)]),
+        "gpus_age": not_of_now(known, [one.name for one in node_queries(name)]),
         "nothing": _nothing(known, node, name),
         "gpus": Rows(
-            _row(number, slots[number], by_number[number], answers, name) for number in sorted(slots, key=in_order)
+            _row(number, slots[number], by_number[number], answers, name) for number in sorted(slots, key=natural_key)
         ),
     }
 
@@ -91,13 +91,13 @@ def _nothing(known: ClusterNow, node: model.Node | None, name: str) -> str:
     if node is None and (words := known.unseen().get(name)):
         return f"Nothing is known of the GPUs of this node: {words[0]}."
     if node is None:
-        return "The engine has had no sample of a node of this name for an hour." if known.picture.kept else ""
+        return "The engine has had no sample of a node of this name for an hour." if known.snapshot.cached else ""
     if node.silent:
         since = f"{units.words(node.silent)}{' or longer' if node.is_undated else ''}"
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
-    if known.picture.unanswered:
+    if known.snapshot.unanswered:
         return "What its GPUs do is not known now: the engine did not answer that."
-    if known.picture.is_dcgm:
+    if known.snapshot.is_dcgm:
         return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
     if f"node_info {name}" not in known.answers:
         return ""
@@ -108,7 +108,7 @@ def _facts(node: model.Node, answers: Answers) -> list[Cells]:
     power = [] if node.silent else [row.value for row in answers.get(f"node_power {node.name}", ())]
     newest = single(answers, f"node_newest {node.name}")
     newest = newest if is_known(newest) else node.seen
-    newest = NAN if node.is_undated else newest - node.ahead
+    newest = NAN if node.is_undated else newest - node.clock_offset
     told = [
         fact("Model", ", ".join(node.models)),
         fact("GPUs", "" if node.gpus is None else units.count(node.total)),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.cluster.client import Answers
-from gpumon.cluster.model import Node, in_order
+from gpumon.cluster.model import Node, natural_key
 from gpumon.cluster.queries import SMALL
 from gpumon.common.numbers import is_known
 from gpumon.model import units
@@ -66,14 +66,14 @@ def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
     found: dict[str, list[str]] = {}
     slots: dict[str, int] = {}
     short = labels(names)
-    for name in sorted(names, key=in_order):
+    for name in sorted(names, key=natural_key):
         parts = _LAST_NUMBER.match(short[name])
         found.setdefault(parts[1] if parts else name, []).append(name)
         slots[name] = int(parts[2][-_DIGITS:]) if parts else 0
     if _COLUMNS[0] <= len(found) <= _COLUMNS[1] and 2 * len(found) <= len(names):
         first = min(slots.values())
         return {name.rstrip("-_. n"): _placed(members, slots, first) for name, members in found.items()}
-    every = sorted(names, key=in_order)
+    every = sorted(names, key=natural_key)
     return {short[every[at]]: every[at : at + _RACK] for at in range(0, len(every), _RACK)}
 
 
@@ -146,7 +146,7 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
         return {"name": node.name, "word": f"silent {least}{units.words(node.silent)}", "level": "silent", "gpus": []}
     if slots:
         by_number = states(node, slots)
-        gpus = [_bar(number, slots[number], by_number[number]) for number in sorted(slots, key=in_order)]
+        gpus = [_bar(number, slots[number], by_number[number]) for number in sorted(slots, key=natural_key)]
     else:
         used = round(node.busy, 2) if is_known(node.busy) else None
         gpus = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpumon.cluster import cost, coverage, model
-from gpumon.cluster.cost import unpriced, without_price
-from gpumon.cluster.model import of_now
-from gpumon.cluster.period_queries import days
-from gpumon.cluster.picture import NEVER
-from gpumon.cluster.problems import unseen_nodes, what_is_wrong
-from gpumon.cluster.queries import OF_GPUS, Period
+from gpumon.cluster.cost import unpriced_seconds, unpriced_sentence
+from gpumon.cluster.model import drop_stale
+from gpumon.cluster.period_queries import month_dates
+from gpumon.cluster.problems import find_problems, unseen_nodes
+from gpumon.cluster.queries import GPU_QUERIES, Period
+from gpumon.cluster.snapshot import NOT_YET
 from gpumon.model import units
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
@@ -30,7 +30,7 @@ _OF_PERIOD = ("covered", "covered_by_node", "held", "judged", "busy", "idle_held
 _OF_DAY = ("covered_day", "covered_by_node_day")
 _PANELS = {
     "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", *_OF_DAY),
-    "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
+    "map": ("seen", "gpus", "busy", *(one.name for one in GPU_QUERIES)),
     "free": ("seen", "gpus", "models"),
     "wrong": (
         "seen",
@@ -111,25 +111,25 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known = of(now)
-    picture = known.picture
+    snapshot = known.snapshot
     period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK
-    nodes, now_told = picture.nodes(), picture.nodes_now()
-    answers = of_now(known.answers, nodes)
+    nodes, now_told = snapshot.nodes(), snapshot.nodes_now()
+    answers = drop_stale(known.answers, nodes)
     idle = model.idle_holders(answers)
-    wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
+    wrong = find_problems(nodes, answers, knows_states=not snapshot.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
     counted = [node for node in nodes if not node.silent and node.gpus is not None]
     unseen = len(unseen_nodes(nodes, answers))
-    costs = [one.name for one in cost.cost_questions(known.prices, periods=(period,))]
-    away = [name for name in picture.kept if name.startswith(f"away_users_{period} ")]
+    costs = [one.name for one in cost.cost_queries(known.prices, periods=(period,))]
+    away = [name for name in snapshot.cached if name.startswith(f"away_users_{period} ")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
     charges = cost.charges(answers, known.prices, period) if known.prices else {}
-    users, doubt = model.users(answers, period), coverage.doubt(answers, period)
-    unknown = (coverage.gap(answers, period), without_price(unpriced(answers, known.prices, period)),
-               explained(charges.values()))  # fmt: skip
+    users, doubt = model.users(answers, period), coverage.uncertainty(answers, period)
+    unpriced = unpriced_sentence(unpriced_seconds(answers, known.prices, period))
+    unknown = coverage.gap_sentence(answers, period), unpriced, explained(charges.values())
     gap = " ".join(filter(None, unknown))
-    asked_at = picture.kept.get(f"held_{period}", NEVER).at or picture.at
-    dates = days(period, asked_at) if period.is_dated else ""
+    asked_at = snapshot.cached.get(f"held_{period}", NOT_YET).at or snapshot.at
+    dates = month_dates(period, asked_at) if period.is_dated else ""
     by_group = known.groups if args["by"] == GROUP else None
     rows = (
         tables.group_rows(model.groups(users, by_group), by_group, charges, known.prices, period=period, doubt=doubt,
@@ -139,22 +139,22 @@ def live(now: Now, args: Args) -> Cells:
             tables.user_rows(users, charges, known.prices, period=period, doubt=doubt, dates=dates)
         )
     )  # fmt: skip
-    is_meaningful = not picture.unanswered and not model.has_no_series(answers)
+    is_meaningful = not snapshot.unanswered and not model.has_no_series(answers)
     well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_meaningful else {"text": "Not known."}
     gpus = f"{sum(node.total for node in counted):,} GPUs" if counted else "GPUs unknown"
-    headlines = summary(answers, now_told, is_dcgm=picture.is_dcgm)
+    headlines = summary(answers, now_told, is_dcgm=snapshot.is_dcgm)
     return {
         **headlines,
         "tab": {"text": f"{headlines['free']} free", "old": ""} if headlines["free"] != units.MISSING else None,
         "doubts": doubts(known, nodes) or None,
-        "map": node_map(now_told, {} if picture.unanswered else answers),
+        "map": node_map(now_told, {} if snapshot.unanswered else answers),
         "map_title": (
             f"{len(nodes):,} nodes, {gpus}{f', {silent:,} silent' if silent else ''}"
             f"{f'; {unseen:,} more not answering' if unseen else ''}"
         ) if nodes else "",
         "wrong": problems(wrong, idle) or [well],
         "periods": [
-            {"text": one.heading, "title": days(one, picture.at) if one.is_dated else one.words.capitalize(),
+            {"text": one.heading, "title": month_dates(one, snapshot.at) if one.is_dated else one.words.capitalize(),
              "is_pressed": one == period, "arg": "period", "value": one}
             for one in Period
         ],
@@ -165,7 +165,7 @@ def live(now: Now, args: Args) -> Cells:
         },
         "users_dates": f"{period.heading}: {dates}, in the time zone of the server" if dates else "",
         "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
-        "free_gpus": tables.free_rows(model.free(now_told)),
+        "free_gpus": tables.free_rows(model.free_gpus(now_told)),
         "users": rows,
         **holders(known.groups, args["by"]),
         **has_costs(known.prices),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from gpumon.cluster import cost, coverage, model
 from gpumon.cluster.client import Answers
-from gpumon.cluster.cost import unpriced
-from gpumon.cluster.model import ClusterRun, ClusterUser, in_order, of_now
-from gpumon.cluster.period_queries import days
-from gpumon.cluster.picture import NEVER, hours, kwh
-from gpumon.cluster.queries import ROLLING, Period, of_user
+from gpumon.cluster.cost import unpriced_seconds
+from gpumon.cluster.model import ClusterRun, ClusterUser, drop_stale, natural_key
+from gpumon.cluster.period_queries import month_dates
+from gpumon.cluster.queries import ROLLING, Period, user_queries
+from gpumon.cluster.snapshot import NOT_YET, hours, kwh
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon.reports.charges import explained
@@ -75,16 +75,16 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known, name = of(now), args["id"]
-    nodes = known.picture.nodes_now()
-    answers = of_now(known.answers, nodes)
+    nodes = known.snapshot.nodes_now()
+    answers = drop_stale(known.answers, nodes)
     places = answers.get(f"user_places {name}", ())
     busy = {one.name: one.busy for one in nodes}
-    rows = sorted(places, key=lambda row: (-row.value, in_order(row.labels.get("instance", ""))))
+    rows = sorted(places, key=lambda row: (-row.value, natural_key(row.labels.get("instance", ""))))
     return {
         "tab": {"text": name, "old": name},
         "user": name,
         "about": _about(known, answers, name),
-        "user_age": not_of_now(known, [one.name for one in of_user(name)]) or _explained(known, name),
+        "user_age": not_of_now(known, [one.name for one in user_queries(name)]) or _explained(known, name),
         "hours": Rows(_hours(known, name, period) for period in Period),
         **has_costs(known.prices),
         "runs": tables.run_rows(_runs(answers, name)),
@@ -110,7 +110,7 @@ def named(answers: Answers) -> set[str]:
 
 def _none(known: ClusterNow, what: str, name: str, said: str) -> str:
     """Words in the place of rows: before an answer it is not known that there are none."""
-    asked = known.picture.kept.get(f"user_{what} {name}")
+    asked = known.snapshot.cached.get(f"user_{what} {name}")
     if asked is None:
         return "Asking the engine …" if name in named(known.answers) else said
     return "Not known." if asked.rows is None else said
@@ -138,18 +138,21 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     answers, prices = known.answers, known.prices
     charge = cost.charges(answers, prices, period).get(name) if prices else None
     one = _of(answers, name, period) or ClusterUser(name)
-    is_whole, part = coverage.doubt(answers, period).is_whole(name), coverage.missing_part(answers, period, name)
+    is_complete, part = (
+        coverage.uncertainty(answers, period).is_complete(name),
+        coverage.missing_note(answers, period, name),
+    )
 
-    without = sum(unpriced(answers, prices, period, name).values())
-    dates = days(period, known.picture.at) if period is Period.LAST_MONTH else ""
+    without = sum(unpriced_seconds(answers, prices, period, name).values())
+    dates = month_dates(period, known.snapshot.at) if period is Period.LAST_MONTH else ""
     told = period.heading, dates, _age(known, period), part, f"{hours(without)} without a price" if without else ""
 
     def sum_of(value: float, said: Callable[[float], str]) -> str:
-        return coverage.at_least(value, said, is_whole=is_whole)
+        return coverage.format_sum(value, said, is_complete=is_complete)
 
     return {
         "key": period.value, "period": ", ".join(filter(None, told)),
-        "seconds": coverage.length(answers, period),
+        "seconds": coverage.period_length(answers, period),
         "time": sum_of(one.held_seconds, hours),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
         "idle": sum_of(one.idle_seconds, hours), "idle_seconds": shown(one.idle_seconds),
@@ -166,8 +169,8 @@ def _explained(known: ClusterNow, name: str) -> str | None:
 
 def _age(known: ClusterNow, period: Period) -> str:
     """Words on a sum that ends a while ago: a month is asked for seldom, and may have less than the week until then."""
-    asked = known.picture.kept.get(f"held_{period}", NEVER)
-    age = known.picture.at - asked.at
+    asked = known.snapshot.cached.get(f"held_{period}", NOT_YET)
+    age = known.snapshot.at - asked.at
     if period is Period.LAST_MONTH or asked.rows is None or age <= _AGE:
         return ""
     return f"up to {units.words(age)} ago"
@@ -185,11 +188,11 @@ def _runs(answers: Answers, name: str) -> list[ClusterRun]:
         labels, run = row.labels, row.labels.get("run", "")
         before = found.get(run) or ClusterRun(
             labels.get("name", ""), run, name, labels.get("slurm_job", ""), (), 0, epochs.get(run, NAN),
-            planned.get(run, NAN), tells_epochs=tells,
+            planned.get(run, NAN), has_epoch_info=tells,
         )  # fmt: skip
         node = labels.get("instance", "")
         found[run] = before._replace(nodes=(*before.nodes, node), gpus=before.gpus + round(row.value))
-    return [one._replace(nodes=sorted(one.nodes, key=in_order)) for one in found.values()]
+    return [one._replace(nodes=sorted(one.nodes, key=natural_key)) for one in found.values()]
 
 
 PAGE = Page("person", "User", layout, live, args={"id": ""}, tab="cluster", is_tab=False, needs_id=True)

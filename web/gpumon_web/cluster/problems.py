@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.cluster.model import IdleHolder
-from gpumon.cluster.problems import Wrong
+from gpumon.cluster.problems import Problem
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.reports.text_table import distinct
@@ -25,11 +25,11 @@ _LONGEST = 40
 """Cells of a user's name."""
 
 
-def problems(found: Sequence[Wrong], idle: Sequence[IdleHolder]) -> list[Cells]:
+def problems(found: Sequence[Problem], idle: Sequence[IdleHolder]) -> list[Cells]:
     """Return sentences, the severe first, each with the node or the user that it leads to."""
-    kinds: dict[tuple[bool, str], list[Wrong]] = {}
+    kinds: dict[tuple[bool, str], list[Problem]] = {}
     for one in found:
-        kinds.setdefault((one.severe, one.kind), []).append(one)
+        kinds.setdefault((one.is_severe, one.kind), []).append(one)
     told: list[Cells] = []
     for (severe, kind), members in kinds.items():
         level, about = ("bad", "broken") if severe else ("warn", "look")

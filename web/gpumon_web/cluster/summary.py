@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from gpumon.cluster import coverage, model
 from gpumon.cluster.client import Answers, single
-from gpumon.cluster.model import Node, may_include
-from gpumon.cluster.picture import energy, watts_of
+from gpumon.cluster.model import Node, staleness_note
 from gpumon.cluster.queries import DCGM_ONLY, SMALL, Period
 from gpumon.cluster.rules import LISTED
+from gpumon.cluster.snapshot import energy, power_of_limit
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon_web.cluster.known import ClusterNow
@@ -80,8 +80,8 @@ def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
 
 def _of_day(answers: Answers) -> str:
     """The part of a day of which the engine has samples."""
-    known = coverage.covered(answers, Period.DAY)
-    if coverage.is_whole(answers, Period.DAY):
+    known = coverage.covered_seconds(answers, Period.DAY)
+    if coverage.is_complete(answers, Period.DAY):
         return "24 h"
     return units.words(known) if is_known(known) else "a part of 24 h"
 
@@ -89,9 +89,9 @@ def _of_day(answers: Answers) -> str:
 def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
     power = single(answers, "power")
     day = single(answers, "energy_of_day")
-    spent = f"{coverage.at_least(day, energy, is_whole=coverage.is_whole(answers, Period.DAY))} in 24 h"
-    below = spent if is_known(day) else "", may_include(nodes) if is_known(power) else ""
-    return {"power": watts_of(power, single(answers, "limit")), "power_below": "; ".join(filter(None, below))}
+    spent = f"{coverage.format_sum(day, energy, is_complete=coverage.is_complete(answers, Period.DAY))} in 24 h"
+    below = spent if is_known(day) else "", staleness_note(nodes) if is_known(power) else ""
+    return {"power": power_of_limit(power, single(answers, "limit")), "power_below": "; ".join(filter(None, below))}
 
 
 def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
@@ -99,7 +99,9 @@ def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
         return {"runs_now": units.MISSING, "runs_below": ""}
     rows = answers["runs"]
     users = {row.labels.get("user", "") for row in rows}
-    lately = may_include(nodes) if "run_places" not in answers else ""  # of a small cluster it is known where runs are
+    lately = (
+        staleness_note(nodes) if "run_places" not in answers else ""
+    )  # of a small cluster it is known where runs are
     below = [f"of {units.counted(len(users), 'user')}", lately] if rows else []
     return {
         "runs_now": f"{'≥' if len(rows) >= LISTED else ''}{len(rows):,}", "runs_below": ", ".join(filter(None, below))
@@ -108,43 +110,43 @@ def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
 
 def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     """Sentences on what cannot be known here, and why."""
-    picture, told = known.picture, []
+    snapshot, told = known.snapshot, []
     if nodes and all(node.silent for node in nodes):
         told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
-    if picture.is_dcgm:
+    if snapshot.is_dcgm:
         told.append(DCGM_ONLY)
     elif model.has_no_series(known.answers):
         told.append(model.NO_SERIES)
-    elif why := picture.missing_rules:
+    elif why := snapshot.missing_rules:
         told.append(f"{why[:1].upper()}{why[1:]}.")
     elif _adds_up_minutes(known, nodes):
         told.append(
             "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
             "deploy/prometheus/hours.yml, after an upgrade anew. It records the first of its sums within an hour."
         )
-    if alone := model.dcgm_alone(known.answers):
+    if alone := model.dcgm_only_hosts(known.answers):
         told.append(
             f"{units.counted(alone, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
             "'gpumon export' on these tells of them."
         )
-    if picture.clocks:
-        told.append(picture.clocks)
+    if snapshot.clocks:
+        told.append(snapshot.clocks)
     return [{"text": one} for one in told]
 
 
 def _adds_up_minutes(known: ClusterNow, nodes: Sequence[Node]) -> bool:
     """Whether a large cluster lacks sums by hour, and has so much history that it matters."""
-    has_history = coverage.covered(known.answers, Period.MONTH) > Period.DAY.seconds
-    return bool(known.picture.kept) and not known.picture.by_hour and len(nodes) > SMALL and has_history
+    has_history = coverage.covered_seconds(known.answers, Period.MONTH) > Period.DAY.seconds
+    return bool(known.snapshot.cached) and not known.snapshot.by_hour and len(nodes) > SMALL and has_history
 
 
 def foot(known: ClusterNow) -> Cells | None:
     """Words on where all of this is from."""
-    picture = known.picture
-    if not picture.kept:
+    snapshot = known.snapshot
+    if not snapshot.cached:
         return None
-    took = units.span(picture.took)
+    took = units.span(snapshot.took)
     return {
         "text": f"From {known.engine}; the last round of questions took {took}. As of",
-        "time": max((one.at for one in picture.kept.values() if one.rows is not None), default=picture.at),
+        "time": max((one.at for one in snapshot.cached.values() if one.rows is not None), default=snapshot.at),
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpumon.cluster.cost import least, of_all
-from gpumon.cluster.coverage import Doubt, at_least
+from gpumon.cluster.cost import as_minimum, total_charge
+from gpumon.cluster.coverage import Uncertainty, format_sum
 from gpumon.cluster.model import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
-from gpumon.cluster.picture import hours, kwh
 from gpumon.cluster.queries import Period
+from gpumon.cluster.snapshot import hours, kwh
 from gpumon.common.config import NO_GROUP, Prices, UserGroups
 from gpumon.common.numbers import exact, is_known, shown
 from gpumon.cost import Charge
@@ -70,9 +70,9 @@ def free_rows(found: Sequence[FreeGpus]) -> Rows:
     """Free GPUs, the most together first."""
     return Rows(
         {
-            "key": f"{one.together} {one.whole} {one.model}",
+            "key": f"{one.together} {one.is_whole} {one.model}",
             "together": _together(one),
-            "size": one.together + (0.5 if one.whole else 0.0), "model": one.model or units.MISSING,
+            "size": one.together + (0.5 if one.is_whole else 0.0), "model": one.model or units.MISSING,
             "nodes": [line(*nodes(one.nodes), css="nodes")], "gpus": one.gpus,
         }
         for one in found
@@ -80,14 +80,14 @@ def free_rows(found: Sequence[FreeGpus]) -> Rows:
 
 
 def _together(one: FreeGpus) -> str:
-    if one.whole:
+    if one.is_whole:
         return "whole nodes" if len(one.nodes) > 1 else "whole node"
     return units.counted(one.together, "GPU") + " of a node"
 
 
 def user_rows(
     found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, period: Period, doubt: Doubt, dates: str = "",
+    *, period: Period, doubt: Uncertainty, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Users with what they hold now, held in the period, and what that costs.
 
@@ -97,37 +97,37 @@ def user_rows(
     most = _most(found)
     return Rows(
         {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
-         "basis": _basis(period, dates, priced.get(one.name), prices, is_whole=doubt.is_whole(one.name)),
-         **_sums(one, most, doubt.is_whole(one.name)), **cost_cells(priced.get(one.name), prices)}
+         "basis": _basis(period, dates, priced.get(one.name), prices, is_complete=doubt.is_complete(one.name)),
+         **_sums(one, most, doubt.is_complete(one.name)), **cost_cells(priced.get(one.name), prices)}
         for one in found
     )  # fmt: skip
 
 
 def group_rows(
     found: Sequence[UserGroup], groups: UserGroups, charges: Mapping[str, Charge] | None = None,
-    prices: Prices | None = None, *, period: Period, doubt: Doubt, dates: str = "",
+    prices: Prices | None = None, *, period: Period, doubt: Uncertainty, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Groups with what their users hold now, held in the period, and what that costs."""
     most, rows = _most([one.sums for one in found]), Rows()
     for one in found:
-        name, is_whole = one.sums.name, doubt.is_whole_of(one.sums.name, groups)
-        charge = of_all(charges or {}, one.users)
-        charge = charge if is_whole else least(charge)
+        name, is_complete = one.sums.name, doubt.is_group_complete(one.sums.name, groups)
+        charge = total_charge(charges or {}, one.users)
+        charge = charge if is_complete else as_minimum(charge)
         rows.append({
             "key": name, "user": [line(_group(name), text(_members(one.users), "mut"), css="who")],
             "name": name, "search": " ".join((name, *one.users)).lower(),
-            "basis": _basis(period, dates, charge, prices, is_whole=is_whole),
-            **_sums(one.sums, most, is_whole), **cost_cells(charge, prices),
+            "basis": _basis(period, dates, charge, prices, is_complete=is_complete),
+            **_sums(one.sums, most, is_complete), **cost_cells(charge, prices),
         })  # fmt: skip
     return rows
 
 
-def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_whole: bool) -> str:
+def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_complete: bool) -> str:
     """Words of a file on the numbers of a row."""
     is_priced_whole = all(one.complete for one in charge or () if is_known(one.value))
-    least = "" if is_whole and is_priced_whole else f"{'costs' if is_whole else 'sums'} are at least so much"
+    minimum = "" if is_complete and is_priced_whole else f"{'costs' if is_complete else 'sums'} are at least so much"
     about = "cost of energy is about so much" if charge is not None and charge.energy.about else ""
-    return ", ".join(filter(None, (f"{period} {dates}".strip(), prices.currency if prices else "", least, about)))
+    return ", ".join(filter(None, (f"{period} {dates}".strip(), prices.currency if prices else "", minimum, about)))
 
 
 def _group(name: str) -> Cells:
@@ -142,11 +142,11 @@ def _most(found: Sequence[ClusterUser]) -> float:
     return max((one.held_seconds for one in found if is_known(one.held_seconds)), default=0.0)
 
 
-def _sums(one: ClusterUser, most: float, is_whole: bool) -> Cells:
+def _sums(one: ClusterUser, most: float, is_complete: bool) -> Cells:
     """The cells that a user and a group have."""
 
     def sum_of(value: float, said: Callable[[float], str]) -> str:
-        return at_least(value, said, is_whole=is_whole)
+        return format_sum(value, said, is_complete=is_complete)
 
     return {
         "now": gpus(one.held), "held": shown(one.held),
@@ -201,7 +201,7 @@ def epoch(one: ClusterRun) -> list[Cells]:
     The engine does not tell whether the framework counts from 0 or from 1: `epoch 2 of 3` may be the last one.
     """
     if not is_known(one.epoch):
-        return [line(text("no epochs logged" if one.tells_epochs else units.MISSING, "mut"))]
+        return [line(text("no epochs logged" if one.has_epoch_info else units.MISSING, "mut"))]
     if not is_known(one.planned) or one.planned <= 0:
         return [line(text(f"epoch {units.whole(one.epoch)}"))]
     done = bar(share(max(0.0, one.epoch - 1) / one.planned, user=one.user), css="bar thin")

@@ -8,11 +8,11 @@ from threading import Lock
 from typing import Any
 
 from gpumon.cluster import model
-from gpumon.cluster.client import NO_SERIES, what_to_do
-from gpumon.cluster.cost import cost_questions
-from gpumon.cluster.picture import NO_ANSWER, TICK, ClusterPicture
+from gpumon.cluster.client import NO_SERIES, advice
+from gpumon.cluster.cost import cost_queries
 from gpumon.cluster.poller import ClusterPoller
-from gpumon.cluster.queries import MONTHS, Period, Question, of_node, of_user, of_users
+from gpumon.cluster.queries import MONTHS, Period, Query, node_queries, user_queries, user_sum_queries
+from gpumon.cluster.snapshot import NO_ANSWER, TICK, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon_web.cluster.known import NOTHING, ClusterNow
@@ -31,7 +31,7 @@ class ClusterFeed:
 
     def __init__(self, poller: ClusterPoller) -> None:
         self.lock = Lock()
-        self.picture: ClusterPicture = NOTHING
+        self.snapshot: ClusterSnapshot = NOTHING
         self.is_awaited = False
         """Whether who looks waits for an answer that is on its way."""
         self._poller = poller
@@ -50,34 +50,34 @@ class ClusterFeed:
 
     def refresh(self) -> None:
         """Take the newest picture. The caller holds `lock`."""
-        found = self._poller.picture()
-        if found is not self.picture and found.kept:
-            self.picture = found
+        found = self._poller.snapshot()
+        if found is not self.snapshot and found.cached:
+            self.snapshot = found
             self._newest += 1
 
     def head(self) -> dict[str, Any]:
         """Return the state for the head of every page. The caller holds `lock`."""
-        picture = self.picture
-        age = self._poller.silence(picture)
-        is_empty = model.has_no_series(picture.answers()) and not picture.is_dcgm
-        answers_now = not picture.kept or age <= NO_ANSWER
+        snapshot = self.snapshot
+        age = self._poller.silence(snapshot)
+        is_empty = model.has_no_series(snapshot.answers()) and not snapshot.is_dcgm
+        answers_now = not snapshot.cached or age <= NO_ANSWER
         is_live = answers_now and not is_empty
-        is_waking = not answers_now and self._poller.is_waking(picture)
+        is_waking = not answers_now and self._poller.is_waking(snapshot)
         nothing = NO_SERIES if answers_now else "no answer"
-        found = next(iter(picture.problems().values()), nothing)
+        found = next(iter(snapshot.problems().values()), nothing)
         problem = "asking the engine" if is_waking else found
-        is_answered = not is_live or picture.is_answered
+        is_answered = not is_live or snapshot.is_answered
         return {
             "boot": self._boot,
             "seq": self._newest,
             "live": is_live,
             "state": "live" if is_live and is_answered else problem,
             "answered": is_answered,
-            "step": "" if is_live or is_waking else what_to_do(found, self._poller.engine_name),
-            "interval": _SOON if self.is_awaited or is_waking or not picture.kept else TICK,
-            "age": None if answers_now or not picture.answered else int(age),
+            "step": "" if is_live or is_waking else advice(found, self._poller.engine_name),
+            "interval": _SOON if self.is_awaited or is_waking or not snapshot.cached else TICK,
+            "age": None if answers_now or not snapshot.answered else int(age),
             "ended": False,
-            "label": _unreal(picture),
+            "label": _unreal(snapshot),
             "problem": "",
             "left_out": "",
         }
@@ -102,30 +102,32 @@ class ClusterViews(PageViews):
 
     def now(self) -> Now:
         """All that pages know now. The caller holds the feed's lock."""
-        picture = self._cluster.picture
-        return Now(picture.answered, cluster=self._known._replace(picture=picture))
+        snapshot = self._cluster.snapshot
+        return Now(snapshot.answered, cluster=self._known._replace(snapshot=snapshot))
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer, and ask about the node or user that the page is of."""
         questions = _SUBJECTS.get(page.name)
         months = MONTHS if page.name == "person" else [one for one in MONTHS if one == args.get("period")]
         for month in months:
-            self._poller.look_at(month, self._of_month)
+            self._poller.watch(month, self._of_month)
         cluster = self._cluster
         with cluster.lock:
             cluster.refresh()
             name = args.get("id", "")
-            told = _told(page.name, cluster.picture).get(name) if questions else None
+            told = _told(page.name, cluster.snapshot).get(name) if questions else None
             asked = [f"held_{month}" for month in months]
             asked += [one.name for one in questions(name, told)] if questions and told is not None else []
-            cluster.is_awaited = not cluster.picture.is_dcgm and any(one not in cluster.picture.kept for one in asked)
+            cluster.is_awaited = not cluster.snapshot.is_dcgm and any(
+                one not in cluster.snapshot.cached for one in asked
+            )
         if questions and told is not None:
-            self._poller.look_at(f"{page.name} {name}", lambda _: questions(name, told))
+            self._poller.watch(f"{page.name} {name}", lambda _: questions(name, told))
         return super().delta(page, args, boot, since)
 
-    def _of_month(self, month: str) -> Sequence[Question]:
+    def _of_month(self, month: str) -> Sequence[Query]:
         period = Period(month)
-        return (*of_users(period), *cost_questions(self._known.prices, periods=(period,)))
+        return (*user_sum_queries(period), *cost_queries(self._known.prices, periods=(period,)))
 
     def server(self, now: Now) -> Cells:
         """Facts for the head of every page."""
@@ -138,19 +140,19 @@ class ClusterViews(PageViews):
         }  # fmt: skip
 
 
-_SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Question]]] = {"node": of_node, "person": of_user}
+_SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Query]]] = {"node": node_queries, "person": user_queries}
 """Questions about the subject of a page, by its name."""
 
 
-def _unreal(picture: ClusterPicture) -> str:
+def _unreal(snapshot: ClusterSnapshot) -> str:
     """Words of the head for nodes whose numbers are of no real machine; empty where there is none."""
-    count = model.unreal(picture.answers())
+    count = model.simulated_nodes(snapshot.answers())
     return f"SIMULATED or REPLAY: {units.counted(count, 'node')}" if count else ""
 
 
-def _told(page: str, picture: ClusterPicture) -> Mapping[str, str]:
+def _told(page: str, snapshot: ClusterSnapshot) -> Mapping[str, str]:
     """Names that the engine has, by the text that people see: no other one is asked for."""
     asked, label = (("seen", "seen_before", "gpus"), "instance") if page == "node" else (NAMING, "user")
-    answers = picture.answers()
+    answers = snapshot.answers()
     rows = (row for name in asked for row in answers.get(name, ()))
-    return {(shown := row.labels.get(label, "")): row.told.get(label, shown) for row in rows}
+    return {(shown := row.labels.get(label, "")): row.raw.get(label, shown) for row in rows}

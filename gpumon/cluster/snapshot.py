@@ -1,0 +1,283 @@
+"""What is known of a cluster at a moment, which queries are due, and the format of a cluster's large numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from gpumon.cluster import model
+from gpumon.cluster.client import EngineAnswer, EngineSeries
+from gpumon.cluster.problems import clock_distance
+from gpumon.cluster.queries import Period, Query
+from gpumon.cluster.rules import RULE_INTERVAL, SILENT
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.storage.history.tiers import HOUR
+
+_KILO, _MEGA = 1e3, 1e6
+_KWH = 3.6e6
+_SMALL_KWH = 0.1
+"""kWh below which two decimals are too few."""
+
+
+def watts(value: float) -> str:
+    """Format power: `4.62 MW`, `168 kW`, `650 W`."""
+    if not is_known(value):
+        return units.MISSING
+    if abs(value) >= _MEGA:
+        return f"{value / _MEGA:,.2f} MW"
+    return f"{value / _KILO:,.0f} kW" if abs(value) >= 10 * _KILO else f"{value:,.0f} W"
+
+
+def power_of_limit(value: float, limit: float) -> str:
+    """Format power and its limit in the same unit: `168 / 224 kW`."""
+    if not is_known(value) or not is_known(limit):
+        return watts(value)
+    scale, unit = (_MEGA, "MW") if limit >= _MEGA else (_KILO, "kW") if limit >= _KILO else (1.0, "W")
+    digits = 2 if scale == _MEGA else 0
+    return f"{value / scale:,.{digits}f} / {limit / scale:,.{digits}f} {unit}"
+
+
+def energy(joules: float) -> str:
+    """Format energy: `3.9 MWh`, `121 kWh`; smaller amounts as everywhere."""
+    if not is_known(joules):
+        return units.MISSING
+    kwh = joules / _KWH
+    if kwh >= 1000:
+        return f"{kwh / 1000:,.1f} MWh"
+    return f"{kwh:,.0f} kWh" if kwh >= 100 else units.number(joules, Unit.JOULES)
+
+
+def kwh(joules: float) -> str:
+    """Format energy for a column, in one unit except for small amounts: `3,900 kWh`, `0.67 kWh`, `4.2 Wh`."""
+    if not is_known(joules):
+        return units.MISSING
+    value = joules / _KWH
+    if 0 < value < _SMALL_KWH:
+        return f"{1000 * value:.{1 if value >= 0.001 else 2}f} Wh"
+    return f"{value:,.{0 if value >= 100 or value == 0 else 1 if value >= 10 else 2}f} kWh"
+
+
+def hours(seconds: float) -> str:
+    """Format GPU-hours: `118,400 h`, `14.2 h`."""
+    if is_known(seconds) and seconds >= 100 * 3600:
+        return f"{seconds / 3600:,.0f} h"
+    return units.hours(seconds)
+
+
+class CachedAnswer(NamedTuple):
+    """The last answer to a query."""
+
+    rows: Sequence[EngineSeries] | None = None
+    """None before the first answer."""
+    at: float = 0.0
+    """The time for which it was evaluated, s since 1970."""
+    problem: str = ""
+    """Why there is no newer one; empty if it is current."""
+    failing: float = 0.0
+    """Time since which the query has failed, s since 1970; 0 if it has not."""
+    warning: str = ""
+    asked: float = -inf
+    """When the query last ran, by the monotonic clock; -inf makes it due."""
+
+
+NOT_YET = CachedAnswer()
+
+
+def update_answer(
+    cached: CachedAnswer, answer: EngineAnswer | None, problem: str, asked: float, at: float
+) -> CachedAnswer:
+    """Return the new answer, or the previous one with the problem of a query that failed."""
+    if answer is None:
+        return cached._replace(asked=asked, problem=problem, failing=cached.failing or at)
+    return CachedAnswer(answer.rows, at, "", 0.0, answer.warning, asked)
+
+
+def keep_consistent(
+    previous: Mapping[str, CachedAnswer], current: Mapping[str, CachedAnswer], at: float, interval: float
+) -> Mapping[str, CachedAnswer]:
+    """Return the answers of a batch such that all are of the same moment.
+
+    `previous` and `current` are the answers of the previous round and of this one, evaluated for `at`, by query. While
+    one query fails, the previous answers are kept for all. After an hour, or if they were never complete, the current
+    answers replace them, and those that failed are missing.
+    """
+    problem = next((answer.problem for answer in current.values() if answer.problem), "")
+    if not problem or all(answer.problem for answer in current.values()):
+        return current
+    earlier = [previous.get(name, NOT_YET) for name in current]
+    is_usable = all(answer.rows is not None for answer in earlier)
+    if is_usable and at - min(answer.at for answer in earlier) <= max(HOUR, 2 * interval):
+        return {
+            name: kept._replace(asked=answer.asked, problem=answer.problem or problem, failing=kept.failing or at)
+            for kept, (name, answer) in zip(earlier, current.items(), strict=True)
+        }
+    return {name: answer._replace(rows=None) if answer.problem else answer for name, answer in current.items()}
+
+
+TICK = 15.0
+"""Interval of rounds, s: each runs the queries that are due."""
+RULES_MISSING = "series of the recording rules are missing"
+NOT_ASKED = "not queried, because the engine did not answer other queries in time"
+_SHORT_HISTORY = Period.DAY.seconds
+_TOLERANCE = 1.0
+"""Seconds by which a query may run before it is due."""
+
+Batch = tuple[Query, ...]
+"""Queries that run together and whose answers belong together; usually one."""
+
+
+def batches(queries: Iterable[Query]) -> list[Batch]:
+    """Return queries grouped by batch."""
+    by_name: dict[str, list[Query]] = {}
+    for query in queries:
+        by_name.setdefault(query.batch or f" {query.name}", []).append(query)
+    return [tuple(members) for members in by_name.values()]
+
+
+def due(
+    batches: Sequence[Batch], cached: Mapping[str, CachedAnswer], intervals: Mapping[str, float], now: float
+) -> list[Batch]:
+    """Return the batches that are due: the most frequent first, since a query over a month may keep an engine busy.
+
+    Of batches with the same interval, the one that has waited longest comes first.
+    """
+    short = _short_periods(cached)
+    result = [batch for batch in batches if _is_due(batch, cached, intervals, now, short)]
+    return sorted(result, key=lambda batch: (min(query.every for query in batch), _last_asked(batch, cached)))
+
+
+def longest_postponed(batches: Sequence[Batch], cached: Mapping[str, CachedAnswer]) -> Batch:
+    """Return the batch that rounds had no time for, for the longest; it runs even if other queries are late."""
+    waiting = [
+        batch for batch in batches if any(cached.get(query.name, NOT_YET).problem == NOT_ASKED for query in batch)
+    ]
+    return min(waiting, key=lambda batch: _last_asked(batch, cached), default=())
+
+
+def _last_asked(batch: Batch, cached: Mapping[str, CachedAnswer]) -> float:
+    return min(cached.get(query.name, NOT_YET).asked for query in batch)
+
+
+def _short_periods(cached: Mapping[str, CachedAnswer]) -> set[str]:
+    """Return the periods of which the engine has less than a day: their sums grow quickly, and are cheap."""
+    covered = {period.value: cached.get(f"covered_{period}", NOT_YET).rows for period in Period}
+    return {name for name, rows in covered.items() if rows and max(row.value for row in rows) < _SHORT_HISTORY}
+
+
+def _is_due(
+    batch: Batch, cached: Mapping[str, CachedAnswer], intervals: Mapping[str, float], now: float, short: set[str]
+) -> bool:
+    """Whether to run a batch again: soon after a failure or an empty answer, since rules may have been loaded."""
+    known = [cached.get(query.name, NOT_YET) for query in batch]
+    interval = min(intervals[query.name] for query in batch)
+    if any(answer.problem for answer in known):
+        interval = min(interval, TICK)
+    elif not any(answer.rows for answer in known) or batch[0].name.rpartition("_")[2] in short:
+        interval = min(interval, RULE_INTERVAL)
+    return _last_asked(batch, cached) + interval <= now + _TOLERANCE
+
+
+NO_ANSWER = 3 * TICK
+"""Seconds without any answer after which nothing counts as current."""
+_CURRENT_STATE = ("seen", "gpus")
+"""Queries about the current state; they run in each round after they failed."""
+
+
+def missing_rules(files: Sequence[str]) -> str:
+    """Return a sentence, without a full stop, on the rule files to load; empty for none.
+
+    >>> missing_rules(["rules.yml"])
+    'series of the recording rules are missing: load rules.yml from deploy/prometheus (again after an upgrade)'
+    """
+    if not files:
+        return ""
+    return f"{RULES_MISSING}: load {' and '.join(files)} from deploy/prometheus (again after an upgrade)"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Everything that is known of a cluster at a moment."""
+
+    at: float
+    """Time of the last queries by the engine's clock, s since 1970; 0 before the first."""
+    cached: Mapping[str, CachedAnswer]
+    """Last answers by the name of the query."""
+    took: float
+    """Duration of the last round, s."""
+    is_dcgm: bool = False
+    """Whether the engine has NVIDIA's exporters alone."""
+    clock_offset: float = 0.0
+    """Seconds by which the engine's clock is ahead of ours, if they differ; its time is used then."""
+    answered: float = 0.0
+    """Time of the last answer to any query, s since 1970, by our clock; 0 for never."""
+    by_hour: bool = True
+    """Whether the engine records hourly sums."""
+    began: float = -inf
+    """When the round of this snapshot began, by the monotonic clock."""
+    missing_files: Sequence[str] = ()
+    """Rule files that the engine has not loaded."""
+    heard: float = -inf
+    """The same as `answered`, by the monotonic clock."""
+
+    def answers(self) -> dict[str, Sequence[EngineSeries]]:
+        """Return the rows of all queries that were ever answered."""
+        return {name: answer.rows for name, answer in self.cached.items() if answer.rows is not None}
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the last round had any answer, or did not query the current state."""
+        state = [self.cached.get(name, NOT_YET) for name in _CURRENT_STATE]
+        return self.heard >= self.began or not any(answer.problem and answer.asked >= self.began for answer in state)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the engine has not answered any query for so long that nothing here is current."""
+        return self.began - self.heard > NO_ANSWER
+
+    @property
+    def newest_at(self) -> float:
+        """The time of the newest answer; the time of the last queries if there is none."""
+        return max((answer.at for answer in self.cached.values() if answer.rows is not None), default=0.0) or self.at
+
+    @property
+    def unanswered(self) -> Sequence[str]:
+        """Queries whose missing answers make the state of GPUs unknown: a silent node would count as free."""
+        return [name for name in _CURRENT_STATE if self.is_old or not self._is_current(self.cached.get(name, NOT_YET))]
+
+    def nodes(self) -> list[model.Node]:
+        """Return the nodes as last reported."""
+        return model.nodes(self.answers(), self.seen_at)
+
+    def nodes_now(self) -> list[model.Node]:
+        """Return the nodes as they are now, without the state of their GPUs if that is unknown."""
+        nodes = self.nodes()
+        return [node._replace(gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
+
+    def _is_current(self, answer: CachedAnswer) -> bool:
+        return answer.rows is not None and (not answer.problem or self.at - answer.at <= SILENT)
+
+    @property
+    def seen_at(self) -> float:
+        """The time of the answer with the nodes' newest samples: a node is silent or not as of this time."""
+        return self.cached.get("seen", NOT_YET).at or self.at
+
+    @property
+    def clocks(self) -> str:
+        """A sentence on the engine's clock if it differs from ours; else empty."""
+        if not self.clock_offset:
+            return ""
+        side = "ahead of" if self.clock_offset > 0 else "behind"
+        return f"The engine's clock is {clock_distance(self.clock_offset)} {side} this machine's; its time is shown."
+
+    @property
+    def missing_rules(self) -> str:
+        """A sentence on the rule files to load; empty if the engine has them."""
+        return missing_rules(self.missing_files)
+
+    def problems(self) -> dict[str, str]:
+        """Return why answers are not current, by query."""
+        return {name: answer.problem for name, answer in self.cached.items() if answer.problem}
