@@ -8,7 +8,7 @@ import sqlite3
 from benchmarks.month_values import UUIDS
 from gpumon.common.clock import SECOND
 from gpumon.model.device import Device
-from gpumon.model.events import EventSubject, Occurrence
+from gpumon.model.events import Event, EventSubject
 from gpumon.storage.events.log import EventBatch, write_events
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
@@ -61,7 +61,7 @@ def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) ->
     connection.execute("COMMIT")
 
 
-def _events(chance: random.Random, end: float, hours: int) -> list[Occurrence]:
+def _events(chance: random.Random, end: float, hours: int) -> list[Event]:
     """In the order of time."""
     found = []
     for kinds, daily in _DAILY.items():
@@ -73,6 +73,6 @@ def _events(chance: random.Random, end: float, hours: int) -> list[Occurrence]:
                 "gpu.throttled_hw_thermal" if kinds[0].startswith("throttling") else "",
             )  # fmt: skip
             for kind in kinds:
-                found.append(Occurrence(int((at + lasted) * SECOND), kind, of, {"name": "llama-8b-sft"}, lasted))
+                found.append(Event(int((at + lasted) * SECOND), kind, of, {"name": "llama-8b-sft"}, lasted))
                 lasted = min(chance.expovariate(1 / 5000), end - at)
     return sorted(found, key=lambda event: event.time_ns)

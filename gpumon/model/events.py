@@ -100,14 +100,14 @@ class EventSubject(NamedTuple):
     """For throttling, the name of its metric; for an XID error, its code."""
 
 
-class Occurrence(NamedTuple):
+class Event(NamedTuple):
     """Something that happened: one event."""
 
     time_ns: int
     """ns since 1970."""
     kind: str
     """Name in `EVENT_KINDS`."""
-    of: EventSubject = EventSubject()
+    subject: EventSubject = EventSubject()
     details: Mapping[str, Any] = {}
     """JSON."""
     lasted: float = NAN
@@ -120,14 +120,14 @@ Key = tuple[str, EventSubject]
 """Kind and subject of something that lasts."""
 
 
-def unseen_end(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+def unseen_end(time_ns: int, kind: str, subject: EventSubject) -> Event:
     """Return the event that closes an event of `kind` whose end was not seen."""
-    return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})
+    return Event(time_ns, BY_NAME[kind].unseen, subject, {"of": kind, "unseen": True})
 
 
-def retraction(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+def retraction(time_ns: int, kind: str, subject: EventSubject) -> Event:
     """Return the event that makes a log drop an event of `kind`, because it turned out to be wrong."""
-    closing = unseen_end(time_ns, kind, of)
+    closing = unseen_end(time_ns, kind, subject)
     return closing._replace(details={**closing.details, TAKEN_BACK: True})
 
 

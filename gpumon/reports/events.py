@@ -38,11 +38,11 @@ def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
         if kind.name in _DAEMONS:
             paused.clear()
         elif kind.name == NOT_SEEN:
-            of = str(event.details.get("of")), event.of
+            of = str(event.details.get("of")), event.subject
             if of in begun:
                 paused[of] = begun.pop(of), at
         elif kind.unseen:
-            of = kind.name, event.of
+            of = kind.name, event.subject
             first, end = paused.pop(of, (at, at))
             unwatched = (event.time_ns - events[end].time_ns) / SECOND
             if first < at and is_first_look(event.details) and unwatched <= LONGEST:
@@ -53,7 +53,7 @@ def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
             else:
                 first = at
             begun[of] = first
-        elif (place := begun.pop((kind.ends, event.of), at)) < at and _seconds(found[place].details):
+        elif (place := begun.pop((kind.ends, event.subject), at)) < at and _seconds(found[place].details):
             found[at] = event._replace(lasted=(event.time_ns - events[place].time_ns) / SECOND)
     return [one for at, one in enumerate(found) if at not in gone]
 
@@ -99,8 +99,8 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
     """Yield a table, the oldest event first."""
     rows: list[Sequence[str]] = [
         (
-            units.moment(event.time_ns / SECOND), event.kind.label, event.device.removeprefix("GPU "), event.of.user,
-            event.of.run, details(event),
+            units.moment(event.time_ns / SECOND), event.kind.label, event.device.removeprefix("GPU "),
+            event.subject.user, event.subject.run, details(event),
         )
         for event in events
     ]  # fmt: skip
@@ -121,8 +121,8 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
         "events": [
             {
                 "time": event.time_ns / SECOND, "time_ns": event.time_ns, "kind": event.kind.name,
-                "severity": event.severity, "uuid": event.of.device or None, "user": event.of.user or None,
-                "run": event.of.run or None, "cause": event.of.cause or None,
+                "severity": event.severity, "uuid": event.subject.device or None, "user": event.subject.user or None,
+                "run": event.subject.run or None, "cause": event.subject.cause or None,
                 "lasted": event.lasted if is_known(event.lasted) else None,
                 "last_seen": event.until_ns / SECOND if event.until_ns else None, "details": _plain(event.details),
             }
@@ -154,14 +154,14 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
 
 def _about(event: LoggedEvent) -> Iterator[str]:
     """Clauses that are of one kind of event."""
-    found, metric = event.details, METRICS.get(event.of.cause)
+    found, metric = event.details, METRICS.get(event.subject.cause)
     before = BY_NAME.get(_text(event, "of"))
     if event.kind.name == NOT_SEEN and before is not None:
         yield before.label
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
         name, state = _text(event, "name"), _text(event, "state")
         told = "" if state in event.kind.states else state  # its label says so
-        yield from (part for part in (name if name not in event.of.run else "", told) if part)
+        yield from (part for part in (name if name not in event.subject.run else "", told) if part)
     if event.kind.name == XID and isinstance(code := found.get("code"), int):
         times = found.get("times")
         yield f"{code}: {xid_of(code).meaning}"
@@ -272,8 +272,8 @@ def went_on_words(one: LastedEvent, labels: Mapping[str, str]) -> str:
     for event in one.went_on:
         name = _NAMES.get(event.kind.name, event.kind.label)
         numbers = groups.setdefault(name, set())
-        if event.of.device in labels:
-            numbers.add(labels[event.of.device])
+        if event.subject.device in labels:
+            numbers.add(labels[event.subject.device])
     told = [f"{name} on GPU {_listed(numbers)}" if numbers else name for name, numbers in groups.items()]
     killed = "the one before was killed, or the machine went down"
     is_killed = one.event.kind is RESTARTED and one.event.details.get("unseen")
@@ -305,18 +305,18 @@ def _pairs(events: Sequence[LoggedEvent], stop: int, start: int, gone: set[int])
         if at > start and event.kind.name == "daemon_stopped":
             break
         if event.kind.unseen and (is_first_look(event.details) or event.time_ns <= events[start].time_ns):
-            again.setdefault((event.kind.name, event.of), at)
+            again.setdefault((event.kind.name, event.subject), at)
     ends: dict[tuple[str, EventSubject], int] = {}
     for at in range(start - 1, -1, -1):
         event = events[at]
         if event.kind.name == "daemon_started":
             break
         if event.kind.name == "not_seen" and at not in gone:
-            ends.setdefault((str(event.details.get("of")), event.of), at)
+            ends.setdefault((str(event.details.get("of")), event.subject), at)
     firsts: dict[tuple[str, EventSubject], int] = {}
     for at in range(start):
         if at not in gone and events[at].kind.unseen:
-            firsts[events[at].kind.name, events[at].of] = at
+            firsts[events[at].kind.name, events[at].subject] = at
     for key, end in ends.items():
         if key in again and key in firsts and firsts[key] < end and again[key] > end:
             yield firsts[key], end, again[key]

@@ -17,7 +17,7 @@ from gpumon.common.numbers import NAN
 from gpumon.live import LiveState
 from gpumon.model import units
 from gpumon.model.device import Device
-from gpumon.model.events import BY_NAME, EventSubject, Occurrence
+from gpumon.model.events import BY_NAME, Event, EventSubject
 from gpumon.model.frame import Frame, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.origin import Capability, Origin
@@ -235,7 +235,7 @@ def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:
 HEAT = "gpu.throttled_hw_thermal"
 
 
-def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Occurrence]]:
+def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Event]]:
     """A daemon that stood still for 8 s while GPU 3 was throttled, as the log or the frames of a view tell it."""
     began = event(600, "throttling_began", 3, cause=HEAT, ongoing=True, at_least=True)
     end = event(300, "not_seen", 3, cause=HEAT, of="throttling_began", unseen=True)
@@ -243,7 +243,7 @@ def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Occurrence]]:
     if by_log:
         return [began._replace(until_ns=0), end, again], []
     known = began._replace(until_ns=round((NOW - 310) * SECOND))
-    return [known], [Occurrence(one.time_ns, one.kind.name, one.of, one.details) for one in (end, again)]
+    return [known], [Event(one.time_ns, one.kind.name, one.subject, one.details) for one in (end, again)]
 
 
 @pytest.mark.parametrize("by_log", [True, False])
@@ -489,9 +489,9 @@ def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
     happened.add(feed.frames, feed.origin(), feed.driver())
     xids = [one for one in happened.all_seen() if one.kind == "xid"]
     gpu = feed.frames[0].samples[0].device.uuid
-    assert [(one.of.device, one.details["code"]) for one in xids] == [(gpu, 94), (gpu, 48)]
+    assert [(one.subject.device, one.details["code"]) for one in xids] == [(gpu, 94), (gpu, 48)]
     assert [one.time_ns for one in xids] == [round(feed.frames[at].time * SECOND) for at in (7, 14)]
-    log = [LoggedEvent(xids[0].time_ns - SECOND, BY_NAME["xid"], xids[0].of, "GPU 0", NAN, 0, xids[0].details)]
+    log = [LoggedEvent(xids[0].time_ns - SECOND, BY_NAME["xid"], xids[0].subject, "GPU 0", NAN, 0, xids[0].details)]
     assert len(all_rows(log, xids, {}, is_of_now=True, now=NOW)) == 2, "the log tells of the first, too"
 
 
@@ -591,9 +591,9 @@ def test_of_ten_thousand_events_only_what_is_on_screen_is_drawn() -> None:
 
 
 def test_the_page_is_drawn_before_the_log_has_been_read() -> None:
-    from threading import Event
+    from threading import Event as Flag
 
-    release = Event()
+    release = Flag()
 
     def slow(path: str) -> Sequence[LoggedEvent]:
         release.wait(30)
@@ -724,7 +724,7 @@ def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> N
 
 def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> None:
     began = event(60, "run_began", user="eva", run="vit-78", ongoing=True)
-    died = Occurrence(round((NOW - 5) * SECOND), "run_died", began.of, lasted=55.0)
+    died = Event(round((NOW - 5) * SECOND), "run_died", began.subject, lasted=55.0)
     assert rows_of([began], {})[0].took == "ongoing"
     last, first = all_rows([began], [died], {}, is_of_now=True)
     assert (last.event.kind.name, first.event.kind.name) == ("run_died", "run_began")

@@ -147,8 +147,8 @@ def test_throttling_goes_from_its_first_to_its_last_tick_with_its_cause(path: Pa
 
     found = log(path, [at(s, throttled(counter(s))) for s in range(301)])
     assert told(found) == [(101, "throttling_began"), (160, "throttling_ended")]
-    assert found[1].of.cause == found[2].of.cause == "gpu.throttled_hw_thermal"
-    assert (found[2].lasted, found[1].of.device, found[1].device) == (59, GPU, "GPU 0")
+    assert found[1].subject.cause == found[2].subject.cause == "gpu.throttled_hw_thermal"
+    assert (found[2].lasted, found[1].subject.device, found[1].device) == (59, GPU, "GPU 0")
 
 
 def test_the_power_limit_is_met_at_every_full_load_and_no_event(path: Path) -> None:
@@ -184,7 +184,7 @@ def test_throttling_that_stays_on_over_a_short_restart_never_ended(path: Path) -
     for part in (ticks[:100], ticks[102:110], ticks[112:]):
         found = log(path, part)
     assert told(found) == [(1, "throttling_began"), (120, "throttling_ended")]
-    (began, ended) = (event for event in found if event.of.cause)
+    (began, ended) = (event for event in found if event.subject.cause)
     assert began.details == {"at_least": True, "restarts": 2}
     assert (ended.lasted, began.until_ns) == (119, 0)
 
@@ -230,7 +230,7 @@ def test_what_was_lost_before_a_short_restart_and_is_after_it_was_lost_all_the_t
     log(path, ticks[:100])
     found = log(path, ticks[102:])
     assert told(found) == [(0, "driver_lost"), (50, "gpu_lost"), (150, "gpu_back")]
-    lost, back = (event for event in found if event.of.device)
+    lost, back = (event for event in found if event.subject.device)
     assert (back.lasted, lost.details["restarts"]) == (100, 1)
 
 
@@ -313,7 +313,7 @@ def test_allocated_but_idle_begins_when_the_gpu_was_last_at_work(path: Path) -> 
     assert told(found) == [
         (100, "idle_began"), (100, "idle_began"), (1000, "idle_ended"), (1000, "idle_ended"),
     ]  # fmt: skip
-    assert sorted(event.of.user for event in found[1:3]) == ["alice", "bob"]
+    assert sorted(event.subject.user for event in found[1:3]) == ["alice", "bob"]
     assert {event.lasted for event in found[3:5]} == {900}
 
 
@@ -325,7 +325,7 @@ def test_a_user_is_idle_from_when_they_came_however_long_the_gpu_was_free_or_idl
         return [sample(0, utilization=0.0, memory_used=8 * GIB if who(s) else 0.0, memory_total=80 * GIB)]
 
     found = log(path, [at(s, samples(s), processes=who(s)) for s in range(2401)])
-    assert {(*one, event.of.user) for one, event in zip(told(found), found[1:], strict=False)} == {
+    assert {(*one, event.subject.user) for one, event in zip(told(found), found[1:], strict=False)} == {
         (1000, "idle_began", "alice"), (2000, "idle_ended", "alice"), (2000, "idle_began", "bob"),
         (2400, "not_seen", ""),
     }  # fmt: skip
@@ -356,7 +356,7 @@ def test_a_run_begins_and_ends_at_its_own_times(path: Path) -> None:
     found = log(path, [at(s, runs=runs(s), boundaries=[ended()] if s == 61 else []) for s in range(101)])
     assert told(found) == [(10.25, "run_began"), (60.75, "run_ended")]
     assert found[2].details == {"name": "resnet50", "state": "finished", "gpus": [GPU]}
-    assert (round(found[2].lasted, 6), found[2].of.run, found[2].of.user) == (50.5, "resnet50-1a2b", "alice")
+    assert (round(found[2].lasted, 6), found[2].subject.run, found[2].subject.user) == (50.5, "resnet50-1a2b", "alice")
 
 
 @pytest.mark.parametrize("hours", [-1, 24 * 365])
@@ -441,15 +441,15 @@ def test_out_of_memory_has_the_time_of_the_training_and_what_it_asked_for(path: 
     found = log(path, [at(s, runs=[training()], boundaries=[oom] if s == 31 else []) for s in range(11, 61)])
     (event,) = [event for event in found if event.kind.name == "out_of_memory"]
     assert told([event]) == [(30.125, "out_of_memory")]
-    assert (event.of.device, event.of.user, event.details["asked"]) == (GPU, "alice", 2 * GIB)
+    assert (event.subject.device, event.subject.user, event.details["asked"]) == (GPU, "alice", 2 * GIB)
 
 
 def test_names_are_hostile_and_details_stay_small(path: Path) -> None:
     evil = "\x1b[31m'); DROP TABLE event; --\n" + "x" * 10_000
     found = log(path, [at(s, runs=[training()._replace(user=evil, id=evil, name=evil)]) for s in range(11, 61)])
     (began,) = [event for event in found if event.kind.name == "run_began"]
-    assert began.of.user.isprintable()
-    assert len(began.of.user) < 200
+    assert began.subject.user.isprintable()
+    assert len(began.subject.user) < 200
     assert len(str(began.details)) < 1000
 
 

@@ -308,4 +308,4 @@ def test_a_run_that_ends_is_told_of_for_a_minute_and_its_end_is_an_event() -> No
         told += watch.add(tick(runs=reading.runs, boundaries=reading.boundaries)._replace(
             monotonic_ns=reading.monotonic_ns, time_ns=reading.time_ns
         ))  # fmt: skip
-    assert ("run_ended", run.id) in {(event.kind, event.of.run) for event in told}
+    assert ("run_ended", run.id) in {(event.kind, event.subject.run) for event in told}

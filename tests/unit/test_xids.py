@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.model.events import Occurrence
+from gpumon.model.events import Event
 from gpumon.model.frame import Run, RunState, XidEvent
 from gpumon.model.xids import XIDS, worse, xid_of
 from gpumon.reports.events import details
@@ -86,16 +86,16 @@ def test_an_error_is_logged_at_the_moment_of_its_report(path: Path) -> None:
     assert told(found, "xid") == [(0.25, "xid"), (0.75, "xid")]
     application, card = (event for event in found if event.kind.name == "xid")
     assert (application.severity, card.severity) == ("info", "critical")
-    assert (card.of.device, card.of.cause) == (device(1).uuid, "79")
+    assert (card.subject.device, card.subject.cause) == (device(1).uuid, "79")
     assert details(card).startswith("79: the GPU fell off the bus")
 
 
 def test_two_errors_of_one_moment_are_two_events(path: Path) -> None:
     found = log(path, [at(0), at(1, xids=[xid(48, 0.5), xid(63, 0.5)])])
-    assert sorted(event.of.cause for event in found if event.kind.name == "xid") == ["48", "63"]
+    assert sorted(event.subject.cause for event in found if event.kind.name == "xid") == ["48", "63"]
 
 
-def told_of(watch: XidWatch, seconds: int, *errors: XidEvent) -> list[Occurrence]:
+def told_of(watch: XidWatch, seconds: int, *errors: XidEvent) -> list[Event]:
     return list(watch.add(tick(monotonic_ns=(1000 + seconds) * SECOND, xids=errors)))
 
 
@@ -116,7 +116,7 @@ def test_a_flood_of_one_error_is_two_events_a_minute() -> None:
 def test_another_code_and_another_gpu_are_told_at_once() -> None:
     watch = XidWatch()
     found = told_of(watch, 1, xid(13, 0.5), xid(31, 0.6), xid(13, 0.7, 1), xid(13, 0.8))
-    assert [(one.of.device, one.details["code"]) for one in found] == [
+    assert [(one.subject.device, one.details["code"]) for one in found] == [
         (device(0).uuid, 13), (device(0).uuid, 31), (device(1).uuid, 13),
     ]  # fmt: skip
     (rest,) = watch.finish()
@@ -132,7 +132,7 @@ def of_runs(runs: Sequence[Run], seconds: float = 5.0) -> tuple[str, str]:
     """User and run of an error on the first GPU."""
     at = xid(31, seconds)
     (found,) = XidWatch().add(tick(monotonic_ns=at.monotonic_ns + 1, runs=runs, xids=[at]))
-    return found.of.user, found.of.run
+    return found.subject.user, found.subject.run
 
 
 def test_an_error_names_the_run_on_its_gpu() -> None:

@@ -16,7 +16,7 @@ from gpumon.model.origin import Capability, Origin
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
 if TYPE_CHECKING:
-    from gpumon.model.events import EventSubject, Occurrence
+    from gpumon.model.events import Event, EventSubject
     from gpumon.model.frame import Frame
     from gpumon.model.origin import Driver
     from gpumon.storage.events.query import LoggedEvent
@@ -57,10 +57,10 @@ class Happened:
         """s since 1970 of the first frame; 0 before it. From here to `until` no frame was left out."""
         self.until = 0.0
         """s since 1970 of the last frame that was looked through."""
-        self.seen: deque[Occurrence] = deque(maxlen=_MOST)
+        self.seen: deque[Event] = deque(maxlen=_MOST)
         self.dated = 0
         """Counts events that have another time now than when they were noted."""
-        self._undated: list[Occurrence] = []
+        self._undated: list[Event] = []
         """Idleness that the first of these frames has shown already: older frames may know when it began."""
         self._longer: dict[EventSubject, float] = {}
         """Seconds by which it had lasted longer than these frames tell, where it goes on."""
@@ -100,10 +100,10 @@ class Happened:
             self.until = frame.time
             self.seen.extend(map(self._noted, self._watches.add(tick_of(frame, origin, driver))))
 
-    def _noted(self, event: Occurrence) -> Occurrence:
+    def _noted(self, event: Event) -> Event:
         if event.kind == _IDLE and event.details.get("at_least"):
             self._undated.append(event)
-        elif event.kind == _IDLE_ENDED and (longer := self._longer.pop(event.of, 0.0)):
+        elif event.kind == _IDLE_ENDED and (longer := self._longer.pop(event.subject, 0.0)):
             return event._replace(lasted=event.lasted + longer)
         return event
 
@@ -112,20 +112,20 @@ class Happened:
         waiting, self._undated = self._undated, []
         of = {status.sample.device.uuid: status for status in judged}
         for event in waiting:
-            status = of.get(event.of.device)
+            status = of.get(event.subject.device)
             if status is None or status.since is None or event not in self.seen:
                 continue
-            theirs = [process for process in status.processes if process.user == event.of.user]
+            theirs = [process for process in status.processes if process.user == event.subject.user]
             held_since = now - longest_held(theirs, now)
             time_ns = round(max(status.since.time, held_since) * SECOND)
             if time_ns < event.time_ns:
                 at_least = status.since.at_least and status.since.time >= held_since
                 dated = event._replace(time_ns=time_ns, details={"at_least": True} if at_least else {})
                 self.seen[self.seen.index(event)] = dated
-                self._longer[event.of] = (event.time_ns - time_ns) / SECOND
+                self._longer[event.subject] = (event.time_ns - time_ns) / SECOND
                 self.dated += 1
 
-    def all_seen(self) -> Sequence[Occurrence]:
+    def all_seen(self) -> Sequence[Event]:
         """Return the events of all frames until now, as they were noted."""
         self._look(len(self._waiting))
         return tuple(self.seen)
@@ -167,13 +167,13 @@ class _Watches:
         self._codes: dict[str, float] = {}
         """XID of each GPU in the frame before."""
 
-    def add(self, tick: Tick) -> Iterator[Occurrence]:
+    def add(self, tick: Tick) -> Iterator[Event]:
         """Yield what happened. A run that frames do not show any more has died only where the daemon says so."""
         yield from self._xids.add(tick._replace(xids=self._faults(tick)))
         yield from self._devices.add(tick, self._holders.judged(tick))
         dead = {run.id or run.key for run in tick.runs if run.state is RunState.DIED}
         for event in self._runs.add(tick):
-            if event.kind != "run_died" or event.of.run in dead:
+            if event.kind != "run_died" or event.subject.run in dead:
                 yield event
 
     def _faults(self, tick: Tick) -> list[XidEvent]:

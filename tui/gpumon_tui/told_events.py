@@ -10,7 +10,7 @@ from gpumon_tui.renderables.event_rows import EventRow, all_rows, group_counts
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.model.events import Occurrence
+    from gpumon.model.events import Event
     from gpumon.storage.events.query import LoggedEvent
 
 
@@ -29,7 +29,7 @@ class ToldEvents(NamedTuple):
     """The content of the rows of events."""
 
     logged: Sequence[LoggedEvent]
-    seen: Sequence[Occurrence]
+    seen: Sequence[Event]
     labels: Mapping[str, str]
     is_of_now: bool
     now: float
@@ -67,7 +67,7 @@ class EventTables:
         self._asked: tuple[Hashable, tuple[Hashable, object]] | None = None
         """The question that is not answered yet, and what it is about."""
 
-    def get(self, logged: Sequence[LoggedEvent], seen: Sequence[Occurrence]) -> EventTable:
+    def get(self, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> EventTable:
         """Return the table; the same object while it shows the same."""
         told, asked = told_events(self._view, logged, seen), self._view.kept.asked
         of = told.shows, logged
@@ -87,7 +87,7 @@ class EventTables:
         return self._table
 
 
-def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Occurrence]) -> ToldEvents:
+def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> ToldEvents:
     """Return the events that the view knows.
 
     GPUs keep the numbers that they had where no frame tells of them any more, as when the driver is gone. What goes on

@@ -92,7 +92,7 @@ def outages_of(path: str, begin: float, end: float) -> list[Outage]:
     """Return when no daemon watched this machine, or a GPU did not answer, by its log of events. Raises GpumonError."""
     found, since = [], dict[tuple[str, str], float]()
     for one in read_events(path, begin, end, EventFilter(kinds=(*_ENDS, *_ENDS.values()))):
-        time, kind, device = one.time_ns / SECOND, one.kind.name, one.of.device
+        time, kind, device = one.time_ns / SECOND, one.kind.name, one.subject.device
         if kind == "daemon_stopped":  # nobody saw what else was out come back
             found += [Outage(start, time, lost) for (_, lost), start in since.items()]
             since.clear()

@@ -87,7 +87,7 @@ def of_events(
     """Values of the page `page`, from the events of a window; `missing` says why there are none, or is empty."""
     found = events_document(paths, window, now)
     users = [{"user": part[1]} for strip in found["strips"] for part in strip["parts"]]
-    users += [{"user": one.event.of.user} for one in found["events"]]
+    users += [{"user": one.event.subject.user} for one in found["events"]]
     return packed(
         _body(page, {**found, "group": group, "gpu": gpu, "user": user, "q": words, "missing": missing}, users)
     )

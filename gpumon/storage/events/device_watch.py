@@ -13,7 +13,7 @@ from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon.common.clock import SECOND
 from gpumon.model.energy import FOLLOWS, is_newly_missing
-from gpumon.model.events import CLOCK_SET, XID, EventSubject, Occurrence, unseen_end
+from gpumon.model.events import CLOCK_SET, XID, Event, EventSubject, unseen_end
 from gpumon.model.frame import Run, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.origin import Driver
@@ -41,7 +41,7 @@ class ClockWatch:
         """Seconds of suspension that were the cause of a jump."""
         self._ahead_ns: int | None = None
 
-    def add(self, tick: Tick) -> Iterator[Occurrence]:
+    def add(self, tick: Tick) -> Iterator[Event]:
         """Yield that the clock was set since the tick before; ticks come in order."""
         ahead_ns = tick.time_ns - tick.monotonic_ns
         before_ns, self._ahead_ns = self._ahead_ns, ahead_ns
@@ -53,7 +53,7 @@ class ClockWatch:
             self._explained += slept
             seconds -= slept
         if abs(seconds) >= LEAST:
-            yield Occurrence(tick.time_ns, CLOCK_SET, details={"seconds": round(seconds, 1)})
+            yield Event(tick.time_ns, CLOCK_SET, details={"seconds": round(seconds, 1)})
 
 
 QUIET = 10 * SECOND
@@ -128,7 +128,7 @@ class DeviceWatch:
         self._idle: dict[str, dict[str, int]] = {}
         """By device and user: since when, ns of CLOCK_MONOTONIC."""
 
-    def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Occurrence]:
+    def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
         """Yield what happened since the tick before; `judged` is of this one."""
         before, self._tick = self._tick, tick
         is_first = before is None
@@ -162,40 +162,40 @@ class DeviceWatch:
             for uuid in [uuid for uuid in {**self._idle, **self._counters} if uuid not in there]:
                 yield from self._lose_sight(uuid, before)
 
-    def finish(self) -> Iterator[Occurrence]:
+    def finish(self) -> Iterator[Event]:
         """Yield the ends of what nobody will see end."""
         if self._tick is not None:
             yield from self._unseen(self._tick)
 
-    def _see_driver(self, tick: Tick, *, is_first: bool) -> Iterator[Occurrence]:
+    def _see_driver(self, tick: Tick, *, is_first: bool) -> Iterator[Event]:
         if _has_lost_driver(tick.samples):
             if self._no_driver is None:
                 self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
                 details = {"reason": tick.origin.problem[:200], **({"at_start": True} if is_first else {})}
-                yield Occurrence(tick.time_ns, "driver_lost", details=details)
+                yield Event(tick.time_ns, "driver_lost", details=details)
             return
         driver = tick.driver
         if self._no_driver is not None and any(sample.state in _ANSWERS for sample in tick.samples):
             lasted = (tick.monotonic_ns - self._no_driver.monotonic_ns) / SECOND
             self._no_driver = None
             details = {"version": driver.version, "before": self._driver.version}
-            yield Occurrence(tick.time_ns, "driver_reloaded", details=details, lasted=lasted)
+            yield Event(tick.time_ns, "driver_reloaded", details=details, lasted=lasted)
         elif driver.version and self._driver.version and driver.version != self._driver.version:
             details = {"version": driver.version, "before": self._driver.version}
-            yield Occurrence(tick.time_ns, "driver_reloaded", details=details)
+            yield Event(tick.time_ns, "driver_reloaded", details=details)
         if driver.version:
             self._driver = driver
 
-    def _see_lost(self, sample: Sample, tick: Tick, *, is_first: bool) -> Iterator[Occurrence]:
+    def _see_lost(self, sample: Sample, tick: Tick, *, is_first: bool) -> Iterator[Event]:
         uuid = sample.device.uuid
         if sample.state in _LOST:
             if uuid not in self._lost:
                 self._lost[uuid] = _Begun(tick.monotonic_ns, tick.time_ns)
                 details = {"reason": sample.reason, **({"at_start": True} if is_first else {})}
-                yield Occurrence(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
+                yield Event(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
         elif sample.state in _ANSWERS and uuid in self._lost:
             lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
-            yield Occurrence(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
+            yield Event(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
     def _grown(self, sample: Sample, tick: Tick) -> _Grown | None:
         """The growth since the last time; None where nothing is new, or none of it is more than people should know."""
@@ -216,31 +216,31 @@ class DeviceWatch:
         rates = list(map(truediv, map(sub, counters, before), repeat(seconds)))
         return _Grown(rates, is_first) if any(map(ge, rates, _WARNS)) else None
 
-    def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Occurrence]:
+    def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Event]:
         throttled, monotonic_ns, time_ns = self._throttled, tick.monotonic_ns, tick.time_ns
         for name, warn, share in zip(_NAMES, _WARNS, grown.rates, strict=True):
             if share >= warn:
                 known = throttled.get((uuid, name))
                 if known is None:
                     details = {"at_least": True} if grown.is_first else {}
-                    yield Occurrence(time_ns, "throttling_began", EventSubject(uuid, cause=name), details)
+                    yield Event(time_ns, "throttling_began", EventSubject(uuid, cause=name), details)
                     known = throttled[uuid, name] = _Throttling(monotonic_ns)
                 known.last_ns, known.last_time_ns = monotonic_ns, time_ns
 
-    def _end_throttling(self, tick: Tick) -> Iterator[Occurrence]:
+    def _end_throttling(self, tick: Tick) -> Iterator[Event]:
         since_ns = tick.monotonic_ns - QUIET
-        over = [(of, one) for of, one in self._throttled.items() if one.last_ns <= since_ns]
+        over = [(subject, one) for subject, one in self._throttled.items() if one.last_ns <= since_ns]
         for (uuid, cause), one in over:
             del self._throttled[uuid, cause]
             lasted = (one.last_ns - one.begun_ns) / SECOND
-            yield Occurrence(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
+            yield Event(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
 
-    def _see_idle(self, one: HeldDevice, tick: Tick) -> Iterator[Occurrence]:
+    def _see_idle(self, one: HeldDevice, tick: Tick) -> Iterator[Event]:
         uuid = one.sample.device.uuid
         begun, users = self._idle.get(uuid, {}), one.users if one.state is _HELD else {}
         for user in [user for user in begun if user not in users]:
             lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
-            yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
+            yield Event(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
         since = one.idle_as_held
         if since is not None and begun.keys() != users.keys():
             idle_ns = round(since.seconds * SECOND)
@@ -252,13 +252,13 @@ class DeviceWatch:
                 was_idle = held_ns < idle_ns  # before this user came
                 time_ns = tick.time_ns - held_ns if was_idle else round(since.time * SECOND)
                 details = {"at_least": True} if since.at_least and not was_idle else {}
-                yield Occurrence(time_ns, "idle_began", EventSubject(uuid, user), details)
+                yield Event(time_ns, "idle_began", EventSubject(uuid, user), details)
         if begun:
             self._idle[uuid] = begun
         else:
             self._idle.pop(uuid, None)
 
-    def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Occurrence]:
+    def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Event]:
         """Close what is open of a device that reports nothing of it any more, and did in `last`."""
         self._counters.pop(uuid, None)
         for device, cause in [key for key in self._throttled if key[0] == uuid]:
@@ -267,7 +267,7 @@ class DeviceWatch:
         for user in self._idle.pop(uuid, ()):
             yield unseen_end(last.time_ns, "idle_began", EventSubject(uuid, user))
 
-    def _unseen(self, last: Tick) -> Iterator[Occurrence]:
+    def _unseen(self, last: Tick) -> Iterator[Event]:
         """Close all that was last seen in `last`."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
             yield from self._lose_sight(uuid, last)
@@ -291,9 +291,9 @@ ENDED = 10.0
 class _Repeated:
     """Reports of a code on a device since one that was noted."""
 
-    def __init__(self, xid: XidEvent, of: EventSubject) -> None:
+    def __init__(self, xid: XidEvent, subject: EventSubject) -> None:
         self.first = xid
-        self.of = of
+        self.subject = subject
         self.last = xid
         self.times = 0
 
@@ -304,7 +304,7 @@ class XidWatch:
     def __init__(self) -> None:
         self._noted: dict[tuple[str, int], _Repeated] = {}
 
-    def add(self, tick: Tick) -> Iterator[Occurrence]:
+    def add(self, tick: Tick) -> Iterator[Event]:
         """Yield what happened since the tick before."""
         for key, one in list(self._noted.items()):
             if tick.monotonic_ns - one.first.monotonic_ns >= SAME:
@@ -313,28 +313,28 @@ class XidWatch:
         for xid in tick.xids:
             known = self._noted.get((xid.uuid, xid.code))
             if known is None:
-                of = _subject(xid, tick)
-                self._noted[xid.uuid, xid.code] = _Repeated(xid, of)
-                yield _noted(xid, of)
+                subject = _subject(xid, tick)
+                self._noted[xid.uuid, xid.code] = _Repeated(xid, subject)
+                yield _noted(xid, subject)
             else:
                 known.last = xid
                 known.times += 1
 
-    def finish(self) -> Iterator[Occurrence]:
+    def finish(self) -> Iterator[Event]:
         """Yield what was not told yet."""
         noted, self._noted = self._noted, {}
         for one in noted.values():
             yield from _repeats(one)
 
 
-def _noted(xid: XidEvent, of: EventSubject, times: int = 0) -> Occurrence:
+def _noted(xid: XidEvent, subject: EventSubject, times: int = 0) -> Event:
     details = {"code": xid.code, "meaning": xid_of(xid.code).meaning, **({"times": times} if times else {})}
-    return Occurrence(xid.time_ns, XID, of, details)
+    return Event(xid.time_ns, XID, subject, details)
 
 
-def _repeats(one: _Repeated) -> Iterator[Occurrence]:
+def _repeats(one: _Repeated) -> Iterator[Event]:
     if one.times:
-        yield _noted(one.last, one.of, one.times)
+        yield _noted(one.last, one.subject, one.times)
 
 
 def _subject(xid: XidEvent, tick: Tick) -> EventSubject:

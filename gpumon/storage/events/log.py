@@ -12,7 +12,7 @@ from gpumon.analysis.holders import HeldDevice
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.model.events import BY_NAME, TAKEN_BACK, EventSubject, Key, Occurrence, parse_details, unseen_end
+from gpumon.model.events import BY_NAME, TAKEN_BACK, Event, EventSubject, Key, parse_details, unseen_end
 from gpumon.model.frame import Tick
 from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
 from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
@@ -28,7 +28,7 @@ SETTLED = 30.0
 class EventBatch(NamedTuple):
     """Events and states to write."""
 
-    events: Sequence[Occurrence]
+    events: Sequence[Event]
     going_on: Sequence[Key]
     seen_ns: int
     """ns since 1970 of the newest tick."""
@@ -49,7 +49,7 @@ class EventBook:
         self._xids = XidWatch()
         self._processes = ProcessWatch()
         self._clock = ClockWatch()
-        self._events: deque[Occurrence] = deque(maxlen=_MOST)
+        self._events: deque[Event] = deque(maxlen=_MOST)
         self._going_on: dict[Key, None] = {}
         self._first: Tick | None = None
         self._last: Tick | None = None
@@ -58,7 +58,7 @@ class EventBook:
         """Take a tick; they come in order."""
         if self._first is None:
             self._first = tick
-            self._note([Occurrence(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
+            self._note([Event(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
         self._last = tick
         self._note(self._clock.add(tick))
         self._note(self._devices.add(tick, judged))
@@ -73,7 +73,7 @@ class EventBook:
         self._note(self._devices.finish())
         self._note(self._xids.finish())
         lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
-        self._note([Occurrence(time_ns, "daemon_stopped", lasted=lasted)])
+        self._note([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
     def take(self) -> EventBatch:
         """Return what is to be written."""
@@ -98,14 +98,14 @@ class EventBook:
         """Return kind and subject of what has begun and not ended."""
         return tuple(self._going_on)
 
-    def _note(self, events: Iterable[Occurrence]) -> None:
+    def _note(self, events: Iterable[Event]) -> None:
         for event in events:
             self._events.append(event)
             ended = str(event.details.get("of") or BY_NAME[event.kind].ends)
             if ended:
-                self._going_on.pop((ended, event.of), None)
+                self._going_on.pop((ended, event.subject), None)
             if BY_NAME[event.kind].unseen:
-                self._going_on[event.kind, event.of] = None
+                self._going_on[event.kind, event.subject] = None
 
 
 _MOST_NAME = 100
@@ -144,7 +144,7 @@ def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str
     """
     is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
     for event in batch.events:
-        if connection.execute(is_open, (event.kind, *_safe(event.of))).fetchone() is None:
+        if connection.execute(is_open, (event.kind, *_safe(event.subject))).fetchone() is None:
             _insert(connection, event, boot)
     _see(connection, batch)
 
@@ -153,69 +153,69 @@ def _see(connection: sqlite3.Connection, batch: EventBatch) -> None:
     """Note until when what goes on was seen so."""
     connection.executemany(
         f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
-        [(batch.seen_ns, kind, *_safe(of)) for kind, of in batch.going_on],
+        [(batch.seen_ns, kind, *_safe(subject)) for kind, subject in batch.going_on],
     )  # fmt: skip
 
 
 def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: str, *, runs: bool) -> None:
     """Close what an earlier daemon left open and does not go on: runs, or all else. Raises sqlite3.Error."""
-    known = {(kind, _safe(of)) for kind, of in going_on}
+    known = {(kind, _safe(subject)) for kind, subject in going_on}
     rows = connection.execute(
         "SELECT kind, device, user, run, cause, until FROM event WHERE until IS NOT NULL"
     ).fetchall()  # fmt: skip
     for kind, device, user, run, cause, until in typed_rows(rows, str, str, str, str, str, int):
-        of = EventSubject(device, user, run, cause)
-        if (kind in _RUNS) is runs and (kind, of) not in known and kind in BY_NAME and BY_NAME[kind].unseen:
-            _insert(connection, unseen_end(until, kind, of), boot)
+        subject = EventSubject(device, user, run, cause)
+        if (kind in _RUNS) is runs and (kind, subject) not in known and kind in BY_NAME and BY_NAME[kind].unseen:
+            _insert(connection, unseen_end(until, kind, subject), boot)
 
 
-def _goes_on(connection: sqlite3.Connection, event: Occurrence, batch: EventBatch, boot: str) -> bool:
+def _goes_on(connection: sqlite3.Connection, event: Event, batch: EventBatch, boot: str) -> bool:
     """Whether an earlier daemon saw the same until just before the first tick of this one: then it never ended.
 
     What is so at the first look may have begun before. No event is written of it, and the one that closed it goes.
     """
-    kind, of, closing = event.kind, _safe(event.of), BY_NAME[event.kind].unseen
+    kind, subject, closing = event.kind, _safe(event.subject), BY_NAME[event.kind].unseen
     gap, after = round(longest(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
     is_first_look = bool(event.details.get("at_start") or event.details.get("at_least")) and after <= gap
     if not (gap and closing and (is_first_look or after < _QUIET.get(kind, 0))):
         return False
     closed = connection.execute(
         f"SELECT time, details FROM event WHERE time BETWEEN ? AND ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
-        (batch.first_ns - gap, batch.first_ns, closing, *of),
+        (batch.first_ns - gap, batch.first_ns, closing, *subject),
     ).fetchone()
     begun = connection.execute(
         f"SELECT time, boot, details FROM event WHERE time <= ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
-        (batch.first_ns, kind, *of),
+        (batch.first_ns, kind, *subject),
     ).fetchone()
     if closed is None or begun is None or parse_details(closed[1]).get("of") != kind or begun[1] != boot:
         return False
     details = parse_details(begun[2])
     restarts = details.get("restarts")
     details["restarts"] = restarts + 1 if isinstance(restarts, int) else 1
-    connection.execute(f"DELETE FROM event WHERE time = ? AND kind = ? AND {_SUBJECT}", (closed[0], closing, *of))
+    connection.execute(f"DELETE FROM event WHERE time = ? AND kind = ? AND {_SUBJECT}", (closed[0], closing, *subject))
     connection.execute(
         f"UPDATE event SET until = ?, details = ? WHERE time = ? AND kind = ? AND {_SUBJECT}",
-        (event.time_ns, _json(details), begun[0], kind, *of),
+        (event.time_ns, _json(details), begun[0], kind, *subject),
     )
     return True
 
 
-def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> None:
-    kind, of = event.kind, _safe(event.of)
+def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
+    kind, subject = event.kind, _safe(event.subject)
     if event.details.get(TAKEN_BACK):
         begun = f"DELETE FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
-        connection.execute(begun, (str(event.details["of"]), *of))
+        connection.execute(begun, (str(event.details["of"]), *subject))
         return
     ended = str(event.details.get("of") or BY_NAME[kind].ends)
     is_lasting = bool(BY_NAME[kind].unseen)
     if kind in _RUNS:
         kinds = ("run_began", "run_began") if is_lasting else ("run_ended", "run_died")
-        if connection.execute(_ONCE_MORE, (of.run, of.user, *kinds, event.time_ns, _SAME)).fetchone():
+        if connection.execute(_ONCE_MORE, (subject.run, subject.user, *kinds, event.time_ns, _SAME)).fetchone():
             return  # an earlier daemon has seen it
     lasted = event.lasted
     if ended and is_known(lasted):
         begun = connection.execute(
-            f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
+            f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *subject)
         ).fetchone()
         if begun is not None and parse_details(begun[1]).get("restarts"):
             lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw the end of it alone
@@ -224,19 +224,19 @@ def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> Non
         "INSERT OR IGNORE INTO event (time, kind, device, user, run, cause, boot, lasted, until, details)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            event.time_ns, kind, *of, boot, lasted if is_known(lasted) else None,
+            event.time_ns, kind, *subject, boot, lasted if is_known(lasted) else None,
             event.time_ns if is_lasting else None, details if len(details) <= _MOST_DETAILS else "{}",
         ),
     )  # fmt: skip
     if ended:
         connection.execute(
-            f"UPDATE event SET until = NULL WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
+            f"UPDATE event SET until = NULL WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *subject)
         )  # fmt: skip
 
 
-def _safe(of: EventSubject) -> EventSubject:
+def _safe(subject: EventSubject) -> EventSubject:
     """A subject as the file has it."""
-    return EventSubject(*(clean(part, _MOST_NAME) for part in of))
+    return EventSubject(*(clean(part, _MOST_NAME) for part in subject))
 
 
 def _json(details: Mapping[str, object]) -> str:

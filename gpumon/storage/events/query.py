@@ -28,7 +28,7 @@ class LoggedEvent(NamedTuple):
     time_ns: int
     """ns since 1970."""
     kind: EventKind
-    of: EventSubject
+    subject: EventSubject
     device: str
     """The GPU for people, such as `GPU 3`; its UUID where its number is not known; empty without one."""
     lasted: float
@@ -134,15 +134,15 @@ def _read(
             plain = {
                 key: one if key in _OURS or isinstance(one, int | float) else SOMEBODY for key, one in plain.items()
             }
-        of = EventSubject(device, people.name(user), people.run_id(run), cause)
-        if not is_named and (wanted.user not in ("", of.user) or wanted.run not in ("", of.run)):
+        subject = EventSubject(device, people.name(user), people.run_id(run), cause)
+        if not is_named and (wanted.user not in ("", subject.user) or wanted.run not in ("", subject.run)):
             continue
         found.append(
             LoggedEvent(
                 time_ns=time,
                 kind=known.for_details(plain),
-                of=of,
-                device=numbers.get(of.device, of.device),
+                subject=subject,
+                device=numbers.get(subject.device, subject.device),
                 lasted=NAN if lasted is None else lasted,
                 until_ns=until or 0,
                 details=plain,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.model.events import LEFT_OUT, EventSubject, Occurrence, retraction
+from gpumon.model.events import LEFT_OUT, Event, EventSubject, retraction
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.storage.processes.snapshot import MOST_AT_ONCE
 
@@ -27,7 +27,7 @@ class ProcessWatch:
         """Processes at once that were noted last; 0 while all are kept."""
         self._noted_ns = 0
 
-    def add(self, tick: Tick) -> Iterator[Occurrence]:
+    def add(self, tick: Tick) -> Iterator[Event]:
         """Yield that some are left out: when they begin to be, where they become many more, and each hour."""
         count = len(tick.processes)
         if count <= MOST_AT_ONCE:
@@ -35,7 +35,7 @@ class ProcessWatch:
                 self._noted = 0
         elif count > _MORE * self._noted or tick.monotonic_ns - self._noted_ns >= AGAIN * SECOND:
             self._noted, self._noted_ns = count, tick.monotonic_ns
-            yield Occurrence(tick.time_ns, LEFT_OUT, details={"count": count, "left_out": count - MOST_AT_ONCE})
+            yield Event(tick.time_ns, LEFT_OUT, details={"count": count, "left_out": count - MOST_AT_ONCE})
 
 
 _MOST_OVER = 50_000
@@ -50,9 +50,9 @@ _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED
 class _Process:
     """A process of a run."""
 
-    def __init__(self, run: Run, of: EventSubject) -> None:
+    def __init__(self, run: Run, subject: EventSubject) -> None:
         self.run = run
-        self.of = of
+        self.subject = subject
         self.seen_ns = self.seen_time_ns = 0
         """When a tick last showed it running: ns, CLOCK_MONOTONIC and since 1970."""
         self.ended_ns = 0
@@ -98,7 +98,7 @@ class RunWatch:
         self._words: dict[str, list[Boundary]] = {}
         """Begins and ends that runs reported, until a tick shows the run."""
 
-    def add(self, tick: Tick) -> Iterator[Occurrence]:
+    def add(self, tick: Tick) -> Iterator[Event]:
         """Yield what happened since the tick before."""
         for boundary in tick.boundaries:
             if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
@@ -110,7 +110,7 @@ class RunWatch:
                 process = self._processes.get(run.key)
                 if process is None:
                     process = self._begin(run)
-                    if len(self._open[process.of]) == 1:
+                    if len(self._open[process.subject]) == 1:
                         yield _began(process, tick)
                 self._see(process, run, tick)
         for boundary in tick.boundaries:
@@ -119,12 +119,12 @@ class RunWatch:
         for key in tick.withdrawn:
             yield from self._withdraw(key, tick)
         if running < len(self._processes):  # one has ended, or is not shown any more
-            for of, processes in list(self._open.items()):
-                yield from self._end(of, processes, tick)
+            for subject, processes in list(self._open.items()):
+                yield from self._end(subject, processes, tick)
 
     def _begin(self, run: Run) -> _Process:
-        of = EventSubject(user=run.user, run=run.id or run.key)
-        process = self._processes[run.key] = self._open.setdefault(of, {})[run.key] = _Process(run, of)
+        subject = EventSubject(user=run.user, run=run.id or run.key)
+        process = self._processes[run.key] = self._open.setdefault(subject, {})[run.key] = _Process(run, subject)
         return process
 
     def _see(self, process: _Process, run: Run, tick: Tick) -> None:
@@ -139,26 +139,26 @@ class RunWatch:
         elif not process.seen_ns:
             process.seen_ns = tick.monotonic_ns
 
-    def _out_of_memory(self, boundary: Boundary, tick: Tick) -> Iterator[Occurrence]:
+    def _out_of_memory(self, boundary: Boundary, tick: Tick) -> Iterator[Event]:
         run = next((run for run in tick.runs if run.key == boundary.run), None)
         if run is None:
             return
         known = {"asked": boundary.asked, "free": boundary.free}
         details = {"name": run.name, **{name: value for name, value in known.items() if is_known(value)}}
         device = run.gpus[0] if len(run.gpus) == 1 else ""
-        yield Occurrence(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
+        yield Event(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
-    def _withdraw(self, key: str, tick: Tick) -> Iterator[Occurrence]:
+    def _withdraw(self, key: str, tick: Tick) -> Iterator[Event]:
         """Let a process go of which another run tells more, as of `gpumon run` around a training with a hook."""
         process = self._processes.pop(key, None)
         if process is not None:
-            processes = self._open[process.of]
+            processes = self._open[process.subject]
             del processes[key]
             if not processes:
-                del self._open[process.of]
-                yield retraction(tick.time_ns, "run_began", process.of)
+                del self._open[process.subject]
+                yield retraction(tick.time_ns, "run_began", process.subject)
 
-    def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
+    def _end(self, subject: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Event]:
         for process in processes.values():
             if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER * SECOND:
                 process.run = process.run._replace(state=RunState.DIED)
@@ -173,8 +173,8 @@ class RunWatch:
             "state": state.name.lower(),
             "gpus": _gpus(one.run for one in processes.values()),
         }
-        yield Occurrence(end or tick.time_ns, kind, of, details, _lasted(processes.values(), end))
-        del self._open[of]
+        yield Event(end or tick.time_ns, kind, subject, details, _lasted(processes.values(), end))
+        del self._open[subject]
         for key in processes:
             self._over.add(key)
             self._processes.pop(key, None)
@@ -182,12 +182,12 @@ class RunWatch:
             self._over = {run.key for run in tick.runs}
 
 
-def _began(process: _Process, tick: Tick) -> Occurrence:
+def _began(process: _Process, tick: Tick) -> Event:
     run = process.run
     began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
-    ranks = [one for one in tick.runs if (one.user, one.id or one.key) == (process.of.user, process.of.run)]
+    ranks = [one for one in tick.runs if (one.user, one.id or one.key) == (process.subject.user, process.subject.run)]
     details = {"name": run.name, "gpus": _gpus(ranks), "framework": run.framework}
-    return Occurrence(began, "run_began", process.of, details)
+    return Event(began, "run_began", process.subject, details)
 
 
 def _gpus(ranks: Iterable[Run]) -> list[str]:

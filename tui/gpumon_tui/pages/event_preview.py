@@ -59,7 +59,7 @@ def gpu_of(row: EventRow, view: View) -> str:
     """Return the UUID of the GPU on screen that an event is about; of several the first; empty without one."""
     known = {sample.device.uuid for sample in view.samples}
     gpus = row.event.details.get("gpus")
-    uuids = [row.event.of.device, *(gpus if isinstance(gpus, list) else ())]
+    uuids = [row.event.subject.device, *(gpus if isinstance(gpus, list) else ())]
     return next((uuid for uuid in uuids if isinstance(uuid, str) and uuid in known), "")
 
 

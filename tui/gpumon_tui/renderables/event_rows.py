@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
-from gpumon.model.events import BY_NAME, LASTING, NOT_SEEN, XID, EventSubject, Occurrence
+from gpumon.model.events import BY_NAME, LASTING, NOT_SEEN, XID, Event, EventSubject
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words, with_restarts
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.renderables.text_width import safe
@@ -58,7 +58,7 @@ class EventRow(NamedTuple):
     @property
     def key(self) -> tuple[int, str, EventSubject]:
         """The same for the same event."""
-        return self.event.time_ns, self.event.kind.name, self.event.of
+        return self.event.time_ns, self.event.kind.name, self.event.subject
 
     @property
     def mark(self) -> tuple[str, str]:
@@ -73,49 +73,52 @@ class EventRow(NamedTuple):
         return ("●", "util") if name in _GOOD else ("·", "dim")
 
 
-def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[LoggedEvent]:
+def joined(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedEvent]:
     """Return both, the newest first; what the log has too is told once, as the log tells it.
 
     What goes on by the log, which is written once a minute, has ended where a frame since told its end.
     """
     seen = [one for one in seen if one.kind != NOT_SEEN or not _went_on(one, logged)]
-    ends = {(_ended(event), event.of): event.time_ns for event in seen if _ended(event)}
+    ends = {(_ended(one), one.subject): one.time_ns for one in seen if _ended(one)}
     logged = [
-        one._replace(until_ns=0) if 0 < one.time_ns <= ends.get((one.kind.name, one.of), 0) else one for one in logged
+        one._replace(until_ns=0) if 0 < one.time_ns <= ends.get((one.kind.name, one.subject), 0) else one
+        for one in logged
     ]
     times: dict[tuple[str, EventSubject], list[int]] = {}
     lasting: dict[tuple[str, EventSubject], int] = {}
     for one in logged:
-        times.setdefault((one.kind.name, one.of), []).append(one.time_ns)
+        times.setdefault((one.kind.name, one.subject), []).append(one.time_ns)
         if one.until_ns:
-            lasting[one.kind.name, one.of] = one.time_ns
+            lasting[one.kind.name, one.subject] = one.time_ns
     found = list(logged)
     for event in seen:
-        key = event.kind, event.of
+        key = event.kind, event.subject
         goes_on = event.kind in LASTING and lasting.get(key, event.time_ns + 1) <= event.time_ns
         if not goes_on and all(abs(time - event.time_ns) > SAME for time in times.get(key, ())):
             kind = BY_NAME[event.kind].for_details(event.details)
-            found.append(LoggedEvent(event.time_ns, kind, event.of, event.of.device, event.lasted, 0, event.details))
+            found.append(
+                LoggedEvent(event.time_ns, kind, event.subject, event.subject.device, event.lasted, 0, event.details)
+            )
     return sorted(found, key=lambda one: one.time_ns, reverse=True)
 
 
-def _ended(event: Occurrence) -> str:
+def _ended(event: Event) -> str:
     """The name of the kind of what ends here, seen or not; empty where nothing does."""
     return str(event.details.get("of", "")) if event.kind == NOT_SEEN else BY_NAME[event.kind].ends
 
 
-def _went_on(event: Occurrence, logged: Sequence[LoggedEvent]) -> bool:
+def _went_on(event: Event, logged: Sequence[LoggedEvent]) -> bool:
     """Whether the log knows that something whose end nobody saw in the frames goes on."""
     name, time_ns = _ended(event), event.time_ns
     return any(
         one.time_ns < time_ns and one.until_ns > time_ns + SAME
         for one in logged
-        if one.until_ns and one.kind.name == name and one.of == event.of
+        if one.until_ns and one.kind.name == name and one.subject == event.subject
     )
 
 
 def all_rows(
-    logged: Sequence[LoggedEvent], seen: Iterable[Occurrence], labels: Mapping[str, str], *, is_of_now: bool,
+    logged: Sequence[LoggedEvent], seen: Iterable[Event], labels: Mapping[str, str], *, is_of_now: bool,
     now: float = NAN, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
     """Return rows of the log, oldest first, and of what frames told, with restarts as one each; the newest first.
@@ -162,7 +165,7 @@ def rows_of(
 
 def _numbered(events: Sequence[LoggedEvent]) -> dict[str, str]:
     """Numbers of GPUs by UUID, as the log has them, the newest last."""
-    told = ((one.of.device, one.device.removeprefix("GPU ")) for one in reversed(events) if one.of.device)
+    told = ((one.subject.device, one.device.removeprefix("GPU ")) for one in reversed(events) if one.subject.device)
     return {uuid: number for uuid, number in told if number and uuid != number}
 
 
@@ -173,9 +176,9 @@ def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collectio
     closing: set[int] = set()
     for place, event in sorted(enumerate(events), key=lambda one: (one[1].time_ns, one[1].kind.name == NOT_SEEN)):
         if event.kind.name != NOT_SEEN:
-            begun.pop((event.kind.ends, event.of), None)
-            begun[event.kind.name, event.of] = place
-        elif (first := begun.pop((str(event.details.get("of")), event.of), None)) is not None:
+            begun.pop((event.kind.ends, event.subject), None)
+            begun[event.kind.name, event.subject] = place
+        elif (first := begun.pop((str(event.details.get("of")), event.subject), None)) is not None:
             seen_until[first] = event.time_ns
             closing.add(place)
     return seen_until, closing
@@ -185,8 +188,8 @@ def _row(
     event: LoggedEvent, place: str, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *,
     goes_on: bool, now: float,
 ) -> EventRow:  # fmt: skip
-    gpu, user = safe(place), safe(event.of.user)
-    said = [event.of.run, details(event, timed=False)]
+    gpu, user = safe(place), safe(event.subject.user)
+    said = [event.subject.run, details(event, timed=False)]
     lasted = event.lasted
     if restart is not None:
         unwatched, since = unwatched_words(restart)
@@ -218,20 +221,20 @@ def _gpus_of_runs(events: Sequence[LoggedEvent], runs: Mapping[str, Sequence[str
     found = {run: dict.fromkeys(uuids) for run, uuids in runs.items()}
     for event in events:
         uuids = event.details.get("gpus")
-        if event.of.run and isinstance(uuids, list):
-            found.setdefault(event.of.run, {}).update(dict.fromkeys(one for one in uuids if isinstance(one, str)))
+        if event.subject.run and isinstance(uuids, list):
+            found.setdefault(event.subject.run, {}).update(dict.fromkeys(one for one in uuids if isinstance(one, str)))
     return found
 
 
 def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mapping[str, None]]) -> str:
     """The GPU that it is about; of a run, those that it has."""
-    if event.of.device:
-        number = labels.get(event.of.device)
+    if event.subject.device:
+        number = labels.get(event.subject.device)
         return f"GPU {number}" if number else event.device
     uuids = event.details.get("gpus")
     if not isinstance(uuids, list):
         return ""
-    numbers = [labels[uuid] for uuid in runs.get(event.of.run, uuids) if isinstance(uuid, str) and uuid in labels]
+    numbers = [labels[uuid] for uuid in runs.get(event.subject.run, uuids) if isinstance(uuid, str) and uuid in labels]
     if not numbers or not all(number.isdecimal() for number in numbers):
         return f"GPU {','.join(numbers)}" if numbers else ""
     known = sorted(map(int, numbers))

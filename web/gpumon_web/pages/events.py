@@ -84,7 +84,7 @@ def kept(document: Cells) -> KeptValues:
     group = document["group"] if document["group"] in KINDS else ALL
     gpu, user = document["gpu"], document["user"]
     wanted = [
-        one for one in events if (not gpu or gpu in _gpus(one, labels)) and (not user or one.event.of.user == user)
+        one for one in events if (not gpu or gpu in _gpus(one, labels)) and (not user or one.event.subject.user == user)
     ]
     is_known = document["has_history"] and not document["problem"]
     counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
@@ -92,7 +92,7 @@ def kept(document: Cells) -> KeptValues:
     words = document["q"].strip().lower()
     if words:  # also in those that are beyond the rows of a page
         found = [one for one in found if words in row(one, labels, document["now"])["search"]]
-    users = sorted({one.event.of.user for one in events} - {""})
+    users = sorted({one.event.subject.user for one in events} - {""})
     nothing = _nothing(document, is_filtered=bool(gpu or user or words or group != ALL), read=len(events))
     shown = [row(one, labels, document["now"]) for one in found[:SHOWN]]
     numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
@@ -130,28 +130,30 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     named = link(label, where, "row") if (where := address(event, time, now)) else text(label)
     took, lasted = _took(one, now), event.lasted if is_known(event.lasted) else one.unwatched
     gpu = _gpu_text(one, labels)
-    words = ", ".join(filter(None, (event.of.run, details(event, timed=False), went_on_words(one, labels))))
+    words = ", ".join(filter(None, (event.subject.run, details(event, timed=False), went_on_words(one, labels))))
     return {
-        "key": f"{event.time_ns} {event.kind.name} {'/'.join(event.of)}",
+        "key": f"{event.time_ns} {event.kind.name} {'/'.join(event.subject)}",
         "time": time,
         "event": [line(text("", f"state {shape}"), named, css=f"who {_LEVELS[event.severity]}")],
         "kind": label,
         "subject": [line(text(gpu))] if gpu else [],
         "gpu": gpu or None,
-        "user": event.of.user or None,
+        "user": event.subject.user or None,
         "words": words,
         "took": took,
         "seconds": None if lasted is None else round(lasted, 3),
-        "search": f"{label} {gpu} {event.of.user} {words} {took if isinstance(took, str) else took['text']}".lower(),
+        "search": " ".join(
+            (label, gpu, event.subject.user, words, took if isinstance(took, str) else str(took["text"]))
+        ).lower(),
     }
 
 
 def address(event: Any, time: float, now: float) -> str:
     """The place that shows an event: its moment on the chart of its GPU, or its run."""
-    if event.of.device:
+    if event.subject.device:
         end = min(time + AROUND, now)
-        return f"{gpu_address(event.of.device)}?from={end - 2 * AROUND:.0f}&to={end:.0f}"
-    return run_address(event.of.run) if event.of.run else ""
+        return f"{gpu_address(event.subject.device)}?from={end - 2 * AROUND:.0f}&to={end:.0f}"
+    return run_address(event.subject.run) if event.subject.run else ""
 
 
 def _took(one: LastedEvent, now: float) -> str | Cells:
@@ -178,7 +180,7 @@ def _is_watched(until_ns: int, now: float) -> bool:
 def _gpus(one: LastedEvent, labels: Mapping[str, str]) -> list[str]:
     """Numbers of the GPUs that an event is about; of a run, those that it has."""
     named = one.event.details.get("gpus")
-    uuids = [one.event.of.device] if one.event.of.device else named if isinstance(named, list) else []
+    uuids = [one.event.subject.device] if one.event.subject.device else named if isinstance(named, list) else []
     return [labels[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in labels]
 
 
