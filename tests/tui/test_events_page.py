@@ -696,9 +696,9 @@ def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
     lines = opened(
         (80, 24), "end", read=lambda path: [event(3000, "idle_began", 6, "dave", ongoing=True, at_least=True)]
     )
-    assert not any("When it was last at work" in line for line in rows(lines))
+    assert not any("When it was last busy" in line for line in rows(lines))
     below = " ".join(" ".join(lines).split())
-    assert "idle since it was first seen. When it was last at work" in below
+    assert "idle since it was first seen. When it was last busy" in below
     assert "↵ open on the chart" in "\n".join(opened((80, 24), read=logged)), "where rows fill the page, too"
 
 
@@ -741,7 +741,7 @@ def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
     preview = EventPreview(view)
     preview.rows(200, 60, 60)
     told = "".join(part.text for line in preview.lines(row, 200) for part in line)
-    assert "one that failed is critical" in told
+    assert "a failed run is critical" in told
     assert "`" not in told
 
 
