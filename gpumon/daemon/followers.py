@@ -163,16 +163,16 @@ def lazy_ledger(
 
     def open_ledger(keys: Collection[str]) -> Follower:
         from gpumon.storage.ledger.recorder import LedgerRecorder  # imports SQLite, needed only with a run
-        from gpumon.storage.ledger.writer import Store
+        from gpumon.storage.ledger.writer import LedgerWriter
 
         file = path()
 
-        def begin() -> None:
-            from gpumon.storage.ledger.recorder import carry_over
+        def copy_earlier() -> None:
+            from gpumon.storage.ledger.recorder import copy_runs
 
-            carry_over(file, earlier(), keys, uid, log)
+            copy_runs(file, earlier(), keys, uid, log)
 
-        store = Store(file, uid, log, shared=shared, begin=begin).start()
+        store = LedgerWriter(file, uid, log, shared=shared, prepare=copy_earlier).start()
         if waits:
             store.wait_until_open(_OPEN_TIMEOUT_S)
         return LedgerRecorder(store, keep=True)

@@ -203,12 +203,12 @@ def _open_ledger(recorder: Recorder, places: Places, clock: Clock, log: Callable
         return
     from gpumon.common.rapl import PackageEnergy
     from gpumon.storage.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
-    from gpumon.storage.ledger.writer import Store
+    from gpumon.storage.ledger.writer import LedgerWriter
 
     shared = places.uid == 0 and os.path.dirname(path) == places.system_state
-    store = Store(path, places.uid, log, shared=shared).start()
+    store = LedgerWriter(path, places.uid, log, shared=shared).start()
     ledger = LedgerRecorder(store, packages=PackageEnergy())
-    ledger.remember(newest_frames(f"{recorder.directory}/{RING}", _EARLIER_FRAMES, clock.monotonic()))
+    ledger.add_earlier(newest_frames(f"{recorder.directory}/{RING}", _EARLIER_FRAMES, clock.monotonic()))
     recorder.followers.append(ledger)
 
 

@@ -14,7 +14,7 @@ from gpumon.common.numbers import is_known
 from gpumon.daemon.followers import lazy_ledger
 from gpumon.model.frame import Boundary, Mark, Tick
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.recorder import carry_over
+from gpumon.storage.ledger.recorder import copy_runs
 from gpumon.storage.ledger.records import Record
 from tests.builders import device, run, sample, tick
 
@@ -84,9 +84,9 @@ def test_epochs_of_before_are_told_with_what_the_daemon_measured(tmp_path: Path)
 def test_runs_that_no_tick_tells_of_are_left_where_they_are(tmp_path: Path) -> None:
     daemons, own = (str(tmp_path / name / "ledger.sqlite") for name in ("daemon", "own"))
     kept(daemons, ticks(0, 14))
-    carry_over(own, [str(tmp_path / "none.sqlite"), daemons], ["tag.another"], os.getuid(), print)
+    copy_runs(own, [str(tmp_path / "none.sqlite"), daemons], ["tag.another"], os.getuid(), print)
     assert not os.path.exists(own)
-    carry_over(own, [str(tmp_path / "none.sqlite"), daemons], ["tag.another", KEY], os.getuid(), print)
+    copy_runs(own, [str(tmp_path / "none.sqlite"), daemons], ["tag.another", KEY], os.getuid(), print)
     with Ledger(own) as ledger:
         assert [row.id for row in ledger.candidates()] == [run().id]
 

@@ -19,7 +19,7 @@ from gpumon.model.frame import Mark
 from gpumon.reports import compare
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.usage import PackageUsage
-from gpumon.storage.ledger.writer import KnownRuns, OpenRank
+from gpumon.storage.ledger.writer import OpenRank, StoredRuns
 from gpumon.tracking.loader import CpuTime
 from tests.builders import TIME, tick
 from tests.unit.test_ledger_recorder import KEY, Course, Memory, keep
@@ -106,7 +106,7 @@ def test_energy_between_two_readings_counts_within_the_run_alone() -> None:
     usage = PackageUsage()
     for second in range(1, 12):
         readings = [PackageReading(at * SECOND, 100.0 * at) for at in (second - 1, second)]
-        usage.follow(readings[0], readings[1], round(1.5 * SECOND), round(9.5 * SECOND))
+        usage.add(readings[0], readings[1], round(1.5 * SECOND), round(9.5 * SECOND))
     assert usage.energy(8.0) == pytest.approx(800.0)
     assert usage.energy(8.5) == pytest.approx(850.0), "of what nobody read, by the mean power of the rest"
     assert math.isnan(usage.energy(16.0))
@@ -154,7 +154,7 @@ def test_the_energy_of_the_packages_goes_on_over_a_restart_of_the_daemon(tmp_pat
 
     record(first, shown[:20])
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = KnownRuns({KEY: OpenRank("r", 1, "node1", TIME, progress, [])}, set(), {})
+    second.stored = StoredRuns({KEY: OpenRank("r", 1, "node1", TIME, progress, [])}, set(), {})
     record(second, shown[20:])
     assert second.row("rank", KEY)["package_energy"] == pytest.approx(80.0 * 40)
 

@@ -13,7 +13,7 @@ from gpumon.common.numbers import NAN
 from gpumon.launcher.summary import CommandTrainings as Trainings
 from gpumon.model.epoch import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, Run
-from gpumon.storage.ledger.timeline import EpochTimeline, timeline_of
+from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.tracking.matching import attribute, in_force
 from tests.builders import frame_of, tick
 
@@ -111,9 +111,9 @@ def by_ledger(boundaries: list[Boundary]) -> Seen:
     timeline = EpochTimeline()
     for place, boundary in enumerate(boundaries):
         if place == len(boundaries) // 2:
-            timeline = timeline_of(timeline.as_json())
-        timeline.take(boundary)
-        timeline.take(boundary)
+            timeline = EpochTimeline.from_json(timeline.as_json())
+        timeline.add(boundary)
+        timeline.add(boundary)
     return [(one.epoch, one.begun_ns, one.ended_ns) for one in timeline.epochs.values()]
 
 

@@ -19,7 +19,7 @@ from gpumon.reports import html, run_export, run_json, run_tables, run_text
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.tables import LEDGER_FILE
-from gpumon.storage.ledger.writer import Batch, KnownRuns, LedgerRow, write
+from gpumon.storage.ledger.writer import Batch, LedgerRow, StoredRuns, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run, tick
 from tests.runs import BEGAN, HOSTILE, Book, training
@@ -36,13 +36,13 @@ class Written:
     """A ledger file that takes what a recorder gives, at once."""
 
     def __init__(self, directory: Path) -> None:
-        self.known: KnownRuns | None = KnownRuns({}, set(), {})
+        self.stored: StoredRuns | None = StoredRuns({}, set(), {})
         self.problem = ""
         self.path = str(directory / "ledger.sqlite")
         self.db = open_to_write(self.path, LEDGER_FILE, shared=False, uid=os.getuid(), log=print)
 
     def put(self, batch: Batch) -> None:
-        assert write(self.db, batch) == 0
+        assert write_batch(self.db, batch) == 0
 
     def close(self, timeout: float = 5.0) -> bool:
         return True
@@ -242,7 +242,7 @@ def test_a_row_of_a_higher_rank_that_waits_gives_way_to_a_lower_one() -> None:
     first, second = Batch(), Batch()
     first.add(rows[:2])
     second.add(rows[2:])
-    assert [row.values["value"] for row in first.then(second).rows.values()] == ["0"]
+    assert [row.values["value"] for row in first.extend(second).rows.values()] == ["0"]
 
 
 def test_states_are_unaffected(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from gpumon.model.metrics import Availability
 from gpumon.model.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.storage.ledger.recorder import LedgerRecorder, LedgerStore
+from gpumon.storage.ledger.recorder import BatchWriter, LedgerRecorder
 from gpumon.storage.ledger.schema import WHOLE_RUN
-from gpumon.storage.ledger.writer import Batch, KnownRuns, LedgerRow, OpenRank, Store
+from gpumon.storage.ledger.writer import Batch, LedgerRow, LedgerWriter, OpenRank, StoredRuns
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE
 
@@ -36,8 +36,8 @@ GPU = device(0).uuid
 class Memory:
     """A ledger that keeps its rows in a dict."""
 
-    def __init__(self, known: KnownRuns | None = None) -> None:
-        self.known: KnownRuns | None = known or KnownRuns({}, set(), {})
+    def __init__(self, known: StoredRuns | None = None) -> None:
+        self.stored: StoredRuns | None = known or StoredRuns({}, set(), {})
         self.rows: dict[tuple[Any, ...], LedgerRow] = {}
         self.batches: list[Batch] = []
         self.closed = False
@@ -83,7 +83,7 @@ class Course:
 
 
 def keep(
-    ledger: LedgerStore, ticks: Sequence[Tick], recorder: LedgerRecorder | None = None, *, close: bool = True
+    ledger: BatchWriter, ticks: Sequence[Tick], recorder: LedgerRecorder | None = None, *, close: bool = True
 ) -> LedgerRecorder:  # fmt: skip
     recorder = recorder or LedgerRecorder(ledger)
     for one in ticks:
@@ -446,7 +446,7 @@ def test_the_peak_goes_on_over_a_restart_of_the_daemon() -> None:
     first, second = Memory(), Memory()
     keep(first, ticks[:16], close=False)
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     keep(second, ticks[18:])
     assert (second.row("epoch", KEY, 0)["peak"], second.row("epoch", KEY, 0)["peak_reached"]) == (5.0, 0)
 
@@ -465,7 +465,7 @@ def test_an_epoch_that_proves_broken_after_it_was_settled_is_told_to_the_ledger(
     events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 4.0, 0, ""),
               make(Mark.EPOCH_ABORTED, 9.0, 0, "")]  # fmt: skip
     keep(ledger, spread([on(n) for n in range(13)], events))
-    assert [left for batch in ledger.batches for left in batch.left] == [(KEY, 0)]
+    assert [end for batch in ledger.batches for end in batch.revoked_ends] == [(KEY, 0)]
 
 
 def test_a_loss_that_is_no_number_is_kept_in_words_and_marks_its_course() -> None:
@@ -509,7 +509,7 @@ def test_when_phases_were_is_kept_over_a_restart_of_the_daemon() -> None:
     first, second = Memory(), Memory()
     keep(first, ticks[:16], close=False)
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     keep(second, ticks[18:])
     assert json.loads(second.row("phase", KEY, 0, "validate")["spans"]) == [[2.0, 1.0], [18.0, 2.0]]
 
@@ -616,7 +616,7 @@ def test_a_run_that_comes_later_has_the_samples_of_the_last_half_minute_and_olde
     ends = [make(Mark.EPOCH_END, 110.0, phase=""), make(Mark.RUN_END, 111.0, phase="")]
     ticks = [on(second, power=100.0) for second in range(115)]
     recorder = keep(ledger, [one._replace(runs=()) for one in ticks[:100]], close=False)
-    assert len(recorder._unread) == 32
+    assert len(recorder._unread_ticks) == 32
     ticks[100] = ticks[100]._replace(boundaries=events)
     ticks[111] = ticks[111]._replace(boundaries=ends)
     keep(ledger, ticks[100:], recorder)
@@ -778,7 +778,7 @@ def test_a_restarted_daemon_goes_on_with_what_was_kept() -> None:
     keep(whole, ticks)
     keep(first, ticks[:16], close=False)
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     again = [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]]  # the board tells all from the start
     keep(second, again)
     assert second.row("epoch", KEY, 0) == whole.row("epoch", KEY, 0)
@@ -807,7 +807,7 @@ DAMAGE = [
 def test_a_damaged_row_stops_no_recording(tmp_path: Path, damage: str) -> None:
     path, events = tmp_path / "state" / "ledger.sqlite", one_epoch(2.25, 27.75)
     ticks = spread([on(n, energy=float(n)) for n in range(32)], events)
-    first = Store(str(path), os.getuid(), pytest.fail).start()
+    first = LedgerWriter(str(path), os.getuid(), pytest.fail).start()
     assert first.wait_until_open(PATIENCE)
     keep(first, ticks[:16], close=False)
     first.close(PATIENCE)
@@ -816,7 +816,7 @@ def test_a_damaged_row_stops_no_recording(tmp_path: Path, damage: str) -> None:
         connection.commit()
     assert changed == 1
     other = run(key="tag.1000.4712.abcd", id="other", gpus=(GPU,), started=(TIME + 20 * SECOND) / SECOND)
-    second = Store(str(path), os.getuid(), pytest.fail).start()
+    second = LedgerWriter(str(path), os.getuid(), pytest.fail).start()
     assert second.wait_until_open(PATIENCE)
     keep(second, [one._replace(runs=[*one.runs, other]) for one in ticks[20:]])
     with closing(sqlite3.connect(path)) as connection:
@@ -834,9 +834,9 @@ def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
         writer.append(one)
     reader = RingReader(os.dup(writer.fd))
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     recorder = LedgerRecorder(second)
-    recorder.remember(reader.since(0))
+    recorder.add_earlier(reader.since(0))
     keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], recorder)
     one, two = whole.usage(0), second.usage(0)
     assert two["sampled"] == pytest.approx(one["sampled"] - 2), "the last value of before holds for its own interval"
@@ -865,9 +865,9 @@ def after_a_kill(events: Sequence[Boundary]) -> Memory:
         writer.append(one)
     reader = RingReader(os.dup(writer.fd))
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, written)}, set(), {})
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, written)}, set(), {})
     recorder = LedgerRecorder(second)
-    recorder.remember(reader.since(0))
+    recorder.add_earlier(reader.since(0))
     missed = [boundary for one in ticks[16:18] for boundary in one.boundaries]
     keep(second, [ticks[18]._replace(boundaries=[*missed, *ticks[18].boundaries]), *ticks[19:]], recorder)
     reader.close()
@@ -914,7 +914,7 @@ def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None
         writer.append(on(number, run_used=50.0, energy=100.0 * number))
     reader = RingReader(os.dup(writer.fd))
     recorder = LedgerRecorder(ledger)
-    recorder.remember(reader.since(0))
+    recorder.add_earlier(reader.since(0))
     ticks = [on(n, run_used=50.0, energy=100.0 * n) for n in range(7, 13)]
     keep(
         ledger,
@@ -931,25 +931,25 @@ def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None
 
 def test_runs_left_by_an_earlier_daemon_die_when_their_process_is_gone() -> None:
     left = {key: OpenRank("r", pid, "node1", TIME, {}, []) for key, pid in (("gone", 1), ("lives", 2))}
-    ledger = Memory(KnownRuns({**left, "elsewhere": OpenRank("r", 1, "node2", TIME, {}, [])}, set(), {}))
-    keep(ledger, [on(n) for n in range(6)], LedgerRecorder(ledger, lives=lambda pid: pid == 2))
-    died = [one for batch in ledger.batches for one in batch.died]
+    ledger = Memory(StoredRuns({**left, "elsewhere": OpenRank("r", 1, "node2", TIME, {}, [])}, set(), {}))
+    keep(ledger, [on(n) for n in range(6)], LedgerRecorder(ledger, is_alive=lambda pid: pid == 2))
+    died = [dead for batch in ledger.batches for dead in batch.dead]
     assert [key for key, since in died if since >= TIME] == ["gone"]
 
 
 def test_what_comes_before_the_ledger_is_open_is_not_lost() -> None:
     ledger = Memory()
-    known, ledger.known = ledger.known, None
+    stored, ledger.stored = ledger.stored, None
     ticks = spread([on(n, energy=100.0 * n) for n in range(12)], one_epoch(2.0, 8.0))
     recorder = keep(ledger, ticks[:6], close=False)
-    ledger.known = known
+    ledger.stored = stored
     keep(ledger, ticks[6:], recorder)
     assert ledger.row("epoch", KEY, 0)["seconds"] == 6.0
     assert ledger.usage(0)["energy"] == pytest.approx(600.0)
 
 
 def test_an_id_that_another_user_or_an_earlier_run_has_is_not_shared() -> None:
-    ledger = Memory(KnownRuns({}, set(), {"theirs": ("bob", None), "mine": ("alice", TIME)}))
+    ledger = Memory(StoredRuns({}, set(), {"theirs": ("bob", None), "mine": ("alice", TIME)}))
     runs = [
         run(key="a", id="theirs", started=TIME / SECOND + 2), run(key="b", id="mine", started=TIME / SECOND + 2),
         run(key="c", id="mine", started=TIME / SECOND + 2, rank=1),

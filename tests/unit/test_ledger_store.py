@@ -25,7 +25,7 @@ from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.tables import LEDGER_FILE, TABLES, VERSION
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder
-from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, Store, write
+from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, LedgerWriter, write_batch
 from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.storage.sqlite.write import OtherVersion, is_on_network, open_to_write
 from tests.programs import until
@@ -74,10 +74,10 @@ def ask(path: Path | str, question: str) -> list[tuple[Any, ...]]:
         return connection.execute(question).fetchall()
 
 
-def begin(directory: Path, **fields: Any) -> tuple[Store, list[str], Path]:
+def begin(directory: Path, **fields: Any) -> tuple[LedgerWriter, list[str], Path]:
     said: list[str] = []
     path = directory / "state" / "ledger.sqlite"
-    return Store(str(path), UID, said.append, **fields).start(), said, path
+    return LedgerWriter(str(path), UID, said.append, **fields).start(), said, path
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_new_ledger_has_every_measured_column_and_takes_a_row_of_them(
 ) -> None:
     usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "driver"}
     measured = {column.key: 1.0 + place for place, column in enumerate(USAGE)}
-    assert not write(connection, batch(*run_rows("r"), epoch_row("tag.r"), LedgerRow("usage", usage | measured)))
+    assert not write_batch(connection, batch(*run_rows("r"), epoch_row("tag.r"), LedgerRow("usage", usage | measured)))
     connection.close()
     with Ledger(str(tmp_path / "state" / "ledger.sqlite")) as ledger:
         assert list(ledger.record("r").usage[0].values) == list(measured.values())
@@ -111,10 +111,10 @@ def test_the_tables_change_only_with_their_version() -> None:
 
 
 def test_an_epoch_that_proves_broken_after_it_was_written_has_no_end(connection: sqlite3.Connection) -> None:
-    write(connection, batch(*run_rows("r", "k"), *(epoch_row("k", ordinal, epoch=7) for ordinal in (0, 1))))
+    write_batch(connection, batch(*run_rows("r", "k"), *(epoch_row("k", ordinal, epoch=7) for ordinal in (0, 1))))
     broken = Batch()
-    broken.left.append(("k", 7))
-    write(connection, broken)
+    broken.revoked_ends.append(("k", 7))
+    write_batch(connection, broken)
     assert connection.execute("SELECT ordinal, ended IS NULL FROM epoch").fetchall() == [(0, 0), (1, 1)]
     connection.close()
 
@@ -183,7 +183,7 @@ def test_a_ledger_that_is_locked_delays_nobody_and_loses_nothing(tmp_path: Path)
         str(tmp_path / "state" / "ledger.sqlite"), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail
     ).close()
     store, said, path = begin(tmp_path)
-    until(lambda: store.known)
+    until(lambda: store.stored)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         for number in range(100):
@@ -198,7 +198,7 @@ def test_a_ledger_that_is_locked_delays_nobody_and_loses_nothing(tmp_path: Path)
 
 def test_what_waits_in_memory_is_bounded_and_what_is_lost_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file is in the way")
-    store, said, path = begin(tmp_path, most_rows=10)
+    store, said, path = begin(tmp_path, max_rows=10)
     store.put(batch(*run_rows("r")))
     until(lambda: said)
     store.put(batch(*run_rows("r", epochs=77), *(epoch_row("tag.r", n) for n in range(20))))
@@ -227,7 +227,7 @@ def test_a_file_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
 
 def test_one_row_that_makes_no_sense_does_not_take_the_others_with_it(connection: sqlite3.Connection) -> None:
     rows = batch(*run_rows("r"), epoch_row("nobody"), epoch_row("tag.r", steps=1 << 80), epoch_row("tag.r", 1))
-    assert write(connection, rows) == 2
+    assert write_batch(connection, rows) == 2
     assert connection.execute("SELECT rank, ordinal FROM epoch").fetchall() == [("tag.r", 1)]
     connection.close()
 
@@ -251,15 +251,15 @@ def test_a_run_stands_as_the_worst_of_its_ranks(
 ) -> None:
     for number, state in enumerate(states):
         ended = 300 + number if state else None
-        write(connection, batch(*run_rows("r", f"k{number}", state=state, ended=ended)))
+        write_batch(connection, batch(*run_rows("r", f"k{number}", state=state, ended=ended)))
     assert connection.execute("SELECT state, ended FROM run").fetchall() == [expected]
     connection.close()
 
 
 def test_a_row_that_is_written_again_is_replaced_as_a_whole(connection: sqlite3.Connection) -> None:
     usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "ticks"}
-    write(connection, batch(*run_rows("r"), LedgerRow("usage", {**usage, "energy": 5.0, "seconds": 1.0})))
-    write(connection, batch(LedgerRow("usage", {**usage, "seconds": 2.0})))
+    write_batch(connection, batch(*run_rows("r"), LedgerRow("usage", {**usage, "energy": 5.0, "seconds": 1.0})))
+    write_batch(connection, batch(LedgerRow("usage", {**usage, "seconds": 2.0})))
     assert connection.execute("SELECT energy, seconds FROM usage").fetchall() == [(None, 2.0)]
     connection.close()
 
@@ -268,7 +268,7 @@ def test_what_is_logged_late_goes_to_the_last_epoch_of_that_number(connection: s
     rows = [epoch_row("tag.r", n, epoch=4, metrics='{"loss": 1e999}') for n in range(2)]
     late = batch(*run_rows("r"), *rows)
     late.late.append(LateMetrics("tag.r", 4, '{"accuracy": 0.5}'))
-    write(connection, late)
+    write_batch(connection, late)
     found = connection.execute("SELECT metrics FROM epoch ORDER BY ordinal").fetchall()
     assert found == [('{"loss": 1e999}',), ('{"loss":1e999,"accuracy":0.5}',)]
     connection.close()
@@ -288,9 +288,9 @@ def test_what_is_logged_late_goes_to_the_last_epoch_of_that_number(connection: s
 def test_a_run_that_begins_later_goes_on_with_the_one_before(
     connection: sqlite3.Connection, earlier: dict[str, Any], reached: int, resumes: bool
 ) -> None:
-    write(connection, batch(*run_rows("old", **earlier), epoch_row("tag.old", epoch=reached)))
-    write(connection, batch(*run_rows("new", started=600, first_epoch=7)))
-    write(connection, batch(*run_rows("fresh", started=601)))
+    write_batch(connection, batch(*run_rows("old", **earlier), epoch_row("tag.old", epoch=reached)))
+    write_batch(connection, batch(*run_rows("new", started=600, first_epoch=7)))
+    write_batch(connection, batch(*run_rows("fresh", started=601)))
     found = dict(connection.execute("SELECT id, resumes FROM run").fetchall())
     assert found == {"old": None, "new": "old" if resumes else None, "fresh": None}
     connection.close()
@@ -301,9 +301,9 @@ def test_a_run_waits_for_the_end_of_the_one_before_it(
     connection: sqlite3.Connection, seen_later: bool, resumes: str
 ) -> None:
     older = run_rows("older", started=100, ended=200, state=1)
-    write(connection, batch(*older, epoch_row("tag.older", epoch=9)))
+    write_batch(connection, batch(*older, epoch_row("tag.older", epoch=9)))
     begun = 600 + 100 * SECOND
-    write(
+    write_batch(
         connection,
         batch(*run_rows("first", started=300, updated=500), *run_rows("second", started=begun, first_epoch=7)),
     )
@@ -311,10 +311,10 @@ def test_a_run_waits_for_the_end_of_the_one_before_it(
         "it may resume first"
     )
     if seen_later:  # both go on beside each other
-        write(connection, batch(*run_rows("first", started=300, updated=begun + 3 * SECOND)))
-        write(connection, batch(*run_rows("second", started=begun, first_epoch=7)))
+        write_batch(connection, batch(*run_rows("first", started=300, updated=begun + 3 * SECOND)))
+        write_batch(connection, batch(*run_rows("second", started=begun, first_epoch=7)))
     else:
-        write(connection, batch(*run_rows("first", started=300, updated=begun, ended=begun - 1, state=3)))
+        write_batch(connection, batch(*run_rows("first", started=300, updated=begun, ended=begun - 1, state=3)))
     assert connection.execute("SELECT resumes FROM run WHERE id = 'second'").fetchall() == [(resumes,)]
     connection.close()
 
@@ -322,7 +322,7 @@ def test_a_run_waits_for_the_end_of_the_one_before_it(
 def test_a_run_lasts_from_the_first_begin_of_its_ranks_to_the_last_end(connection: sqlite3.Connection) -> None:
     for number, (begun, seconds) in enumerate(((0, 2.0), (1, 2.0), (2, 0.5))):
         (run, rank) = run_rows("r", f"k{number}", rank=number, started=begun * SECOND)
-        write(connection, batch(run, LedgerRow("rank", {**rank.values, "seconds": seconds})))
+        write_batch(connection, batch(run, LedgerRow("rank", {**rank.values, "seconds": seconds})))
     assert connection.execute("SELECT seconds FROM run").fetchall() == [(3.0,)]
     connection.close()
 
@@ -330,8 +330,8 @@ def test_a_run_lasts_from_the_first_begin_of_its_ranks_to_the_last_end(connectio
 def test_a_rank_that_is_left_running_dies_unless_somebody_wrote_it_since(connection: sqlite3.Connection) -> None:
     for since, expected in ((199, (0, None)), (200, (3, 200))):
         rows = batch(*run_rows("r"), LedgerRow("progress", {"rank": "tag.r", "state": "{}"}))
-        rows.died.append(("tag.r", since))
-        write(connection, rows)
+        rows.dead.append(("tag.r", since))
+        write_batch(connection, rows)
         assert connection.execute("SELECT state, ended FROM run").fetchall() == [expected]
         assert connection.execute("SELECT state, ended FROM rank").fetchall() == [expected]
     assert connection.execute("SELECT * FROM progress").fetchall() == []
@@ -340,10 +340,10 @@ def test_a_rank_that_is_left_running_dies_unless_somebody_wrote_it_since(connect
 
 def test_a_withdrawn_run_leaves_nothing(connection: sqlite3.Connection) -> None:
     rows = batch(*run_rows("r"), epoch_row("tag.r"))
-    write(connection, rows)
+    write_batch(connection, rows)
     gone = Batch()
     gone.withdrawn.append("r")
-    write(connection, gone)
+    write_batch(connection, gone)
     for table in ("run", "rank", "epoch"):
         assert connection.execute(f"SELECT * FROM {table}").fetchall() == []
     connection.close()
@@ -356,7 +356,7 @@ def test_the_oldest_traces_go_when_there_is_no_room(connection: sqlite3.Connecti
         key = f"tag.r{number}"
         cells = {"begun": 1, "step": 1.0, "points": 1, "columns": "[]", "cells": os.urandom(1000)}
         trace = LedgerRow("trace", {"rank": key, "uuid": "GPU-1", **cells})
-        write(connection, batch(*run_rows(f"r{number}", started=100 - number, **state), trace), trace_room=3100)
+        write_batch(connection, batch(*run_rows(f"r{number}", started=100 - number, **state), trace), trace_room=3100)
     assert connection.execute("SELECT rank FROM trace ORDER BY rank").fetchall() == [
         ("tag.r0",), ("tag.r1",), ("tag.r3",)
     ]  # fmt: skip

@@ -120,8 +120,8 @@ def logged_in_rows(boundaries: list[Boundary]) -> dict[int, dict[str, float]]:
     """What was logged in each row that has something, by the last step of the row, as a daemon keeps it."""
     timeline = EpochTimeline()
     for boundary in boundaries:
-        timeline.take(boundary)
-    rows = timeline.rows.rows
+        timeline.add(boundary)
+    rows = timeline.step_rows.rows
     ends = [row.end.step if row.end else timeline.last.step for row in rows]
     return {end: row.metrics for end, row in zip(ends, rows, strict=True) if row.metrics}
 
@@ -319,9 +319,9 @@ def test_what_a_strange_board_marks_stays_bounded(tmp_path: Path) -> None:
     found += [make(Mark.STEPS, 4 + 0.001 * n, -1, "", 7 + n) for n in range(1, 9000)]
     recorder = keep(ledger, ticks(15, found, of_steps(9000, 0.1)), close=False)
     (rank,) = recorder._ranks.values()
-    assert len(rank.timeline.rows.rows) <= 101
-    assert len(rank.timeline.rows.absorbed) <= 4096
-    assert all(len(share.rows) <= 101 for share in rank.shares.values())
+    assert len(rank.timeline.step_rows.rows) <= 101
+    assert len(rank.timeline.step_rows.absorbed) <= 4096
+    assert all(len(usage.step_rows) <= 101 for usage in rank.device_usage.values())
     recorder.close()
     assert 20 <= len(kept(ledger, tmp_path).step_rows) <= MOST_ROWS
     assert row_size(1 << 62) > 0

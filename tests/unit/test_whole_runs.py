@@ -22,7 +22,7 @@ from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.tables import LEDGER_FILE
-from gpumon.storage.ledger.writer import KnownRuns, OpenRank, write
+from gpumon.storage.ledger.writer import OpenRank, StoredRuns, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, KEY, Course, Memory, keep, on, spread
@@ -36,7 +36,7 @@ def kept(ledger: Memory, directory: Path) -> Record:
     path = str(directory / "state" / "ledger.sqlite")
     connection = open_to_write(path, LEDGER_FILE, shared=False, uid=os.getuid(), log=pytest.fail)
     for batch in ledger.batches:
-        assert not write(connection, batch), "no row is refused"
+        assert not write_batch(connection, batch), "no row is refused"
     connection.close()
     with Ledger(path) as found:
         (listed,) = found.runs()
@@ -321,7 +321,7 @@ def test_what_lies_between_epochs_goes_on_over_a_restart_of_the_daemon(tmp_path:
     keep(first, shown[:9])
     progress = json.loads(first.row("progress", KEY)["state"])
     left = OpenRank(first.all("run")[0]["id"], 1, "node1", TIME, progress, [])
-    second.known = KnownRuns({KEY: left}, set(), {})
+    second.stored = StoredRuns({KEY: left}, set(), {})
     keep(second, shown[9:], LedgerRecorder(second))
     second.batches = [*first.batches, *second.batches]
     record = kept(second, tmp_path)

@@ -1,4 +1,4 @@
-"""One device of a rank: its samples, cut at the rank's boundaries into epochs and phases."""
+"""Usage of one device by a rank: the device's samples, split at the rank's boundaries into epochs and phases."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from gpumon.model.vendors import PARTS
 from gpumon.storage.ledger.schema import OTHER
 from gpumon.storage.ledger.steps import NO_ROW, StepStretches
 from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
-from gpumon.storage.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
+from gpumon.storage.ledger.usage import COUNTERS, HOLD_INTERVALS, MIN_HOLD, UsageSums, merge_sums
 
-REMEMBERED = 30 * SECOND
-"""Nanoseconds for which samples of a device are kept, for a run that comes later and the driver's own samples."""
-PATIENCE = 20 * SECOND
-"""For so long the driver's own samples are waited for: it keeps no more than the last 16 to 20 s of them."""
-_FOLLOWS = round(FOLLOWS * SECOND)
-_EVEN = 2.0
-"""Seconds between two readings over which energy is taken to grow evenly, whatever came before."""
-_STEADY = 0.02
-"""Share by which the mean power of a longer time may differ from that before it. Beyond that it has changed within,
-perhaps at a border: how much was used on which side of one is unknown."""
-_APART = 10 * SECOND
-"""A counter's stamp that is further than this from its read is none."""
+SAMPLE_RETENTION = 30 * SECOND
+"""ns for which samples of a device are kept: for a run that is found later, and for the driver's own samples."""
+MAX_DELAY = 20 * SECOND
+"""ns to wait for the driver's own samples: it keeps only the last 16 to 20 s of them."""
+_MAX_GAP = round(FOLLOWS * SECOND)
+_EVEN_SECONDS = 2.0
+"""Seconds between two readings over which energy is assumed to grow evenly."""
+_STEADY_POWER = 0.02
+"""Relative change of mean power up to which energy is assumed to grow evenly over a longer time. With a larger change,
+power may have changed at a boundary within that time, and the energy on either side of it is unknown."""
+_MAX_STAMP_OFFSET = 10 * SECOND
+"""Timestamps of counters that are further than this from their reading are ignored."""
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 _NOT_COUNTED = [NAN] * (len(COUNTERS) - 1)
-_MOST_SAMPLES = 256
-_MOST_BUSY = 2048
-_LONGEST_BUSY = SECOND * 6 // 5
-"""The driver's own sample periods are 1/6 to 1 s."""
+_MAX_SAMPLES = 256
+_MAX_BUSY = 2048
+_MAX_BUSY_PERIOD = SECOND * 6 // 5
+"""The driver's own samples are 1/6 to 1 s apart."""
 
 
 class DeviceSample(NamedTuple):
-    """One sample of a device."""
+    """One sample of a device at a tick."""
 
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC: when its gauges were read."""
+    """Time at which its gauges were read; ns, CLOCK_MONOTONIC."""
     values: Sequence[float]
     interval_ns: int
-    """ns between ticks; 0: only the counters are known, and no value holds."""
+    """ns between ticks; 0 if only the counters are known."""
     counters_ns: int
-    """ns, CLOCK_MONOTONIC: when its counters held their values."""
+    """Time at which its counters had their values; ns, CLOCK_MONOTONIC."""
     after_gap: bool = False
-    """Whether nobody sampled between the tick before and this one: no daemon ran, or it was late."""
+    """True if ticks are missing before this one: no daemon ran, or it was late."""
 
 
 def device_sample(
     sample: Sample, monotonic_ns: int, interval_ns: int, *, after_gap: bool = False
 ) -> DeviceSample | None:
-    """A sample by the stamps of its own read, else by the tick's `monotonic_ns`; None where nothing was read."""
+    """Return a sample with its own timestamps, or else the tick's `monotonic_ns`; None if nothing was read."""
     if sample.state is not Availability.OK or sample.age:
         return None
     read = sample.monotonic_ns or monotonic_ns
     counters = sample.counters_monotonic_ns or read
-    stamp = counters if abs(counters - read) <= _APART else read
+    stamp = counters if abs(counters - read) <= _MAX_STAMP_OFFSET else read
     return DeviceSample(read, sample.values, interval_ns, stamp, after_gap)
 
 
@@ -69,14 +69,17 @@ class RecentSamples:
     """The last samples of a device, for all ranks that use it."""
 
     def __init__(self) -> None:
-        self.samples: deque[DeviceSample] = deque(maxlen=_MOST_SAMPLES)
-        self.busy: deque[tuple[int, float]] = deque(maxlen=_MOST_BUSY)
+        self.samples: deque[DeviceSample] = deque(maxlen=_MAX_SAMPLES)
+        self.busy: deque[tuple[int, float]] = deque(maxlen=_MAX_BUSY)
 
-    def add(self, taken: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
-        """Take what a tick brought; what is older than `REMEMBERED` goes, but for the last two samples."""
-        samples, since = self.samples, now - REMEMBERED
-        if taken is not None and not (samples and taken.monotonic_ns <= samples[-1].monotonic_ns):
-            samples.append(taken)
+    def add(self, sample: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
+        """Add the samples of a tick; drop those older than `SAMPLE_RETENTION`, except the last two.
+
+        `busy`: the driver's own utilization samples, as time and share.
+        """
+        samples, since = self.samples, now - SAMPLE_RETENTION
+        if sample is not None and not (samples and sample.monotonic_ns <= samples[-1].monotonic_ns):
+            samples.append(sample)
         while len(samples) > 2 and samples[1].monotonic_ns < since:
             samples.popleft()
         if busy:
@@ -84,219 +87,244 @@ class RecentSamples:
         while self.busy and self.busy[0][0] < since:
             self.busy.popleft()
 
-    def is_over(self, now: int) -> bool:
-        """Whether nothing of it is remembered that is not too old."""
-        since = now - REMEMBERED
+    def is_expired(self, now: int) -> bool:
+        """Return whether all samples are too old."""
+        since = now - SAMPLE_RETENTION
         is_sampled = bool(self.samples) and self.samples[-1].monotonic_ns >= since
         return not is_sampled and not (self.busy and self.busy[-1][0] >= since)
 
     def known_until(self, horizon: int) -> int:
-        """Up to when all is known that will be, `horizon` at most.
+        """Return the time until which the samples are complete, `horizon` at most.
 
-        The driver's own samples come seconds late, and what was between two reads of a device is known with the
-        second: devices are read one behind the other, a slow call delays those that follow, and an answer may come
-        ticks after its question.
+        The driver's own samples come seconds late, and the time between two readings is known with the second one:
+        devices are read one after the other, a slow call delays those that follow, and an answer may come ticks after
+        its query.
         """
-        known = horizon
-        last = next((taken for taken in reversed(self.samples) if _latest(taken) <= horizon), None)
+        until = horizon
+        last = next((sample for sample in reversed(self.samples) if _latest(sample) <= horizon), None)
         if last is not None:
-            known = min(known, last.monotonic_ns, last.counters_ns)
+            until = min(until, last.monotonic_ns, last.counters_ns)
         if self.busy:
-            known = min(known, self.busy[-1][0])
-        return max(known, horizon - PATIENCE)
+            until = min(until, self.busy[-1][0])
+        return max(until, horizon - MAX_DELAY)
 
 
 class DeviceUsage:
-    """Usage of one device by a rank: sums for each phase of each epoch that is not settled, and for all else."""
+    """Usage of one device by a rank: sums for each phase of recent epochs, and for all other time."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.whole_board = not uuid.startswith(PARTS)
         self.parts: dict[tuple[int, str], UsageSums] = {}
         self.rest = UsageSums()
-        """Of settled epochs, and of what cannot be told to be of one or of none."""
+        """Sums of earlier epochs, and of counters that cannot be attributed to one epoch."""
         self.outside: dict[str, UsageSums] = {}
-        """Of what lies in no epoch, by phase."""
-        self.rows: dict[int, UsageSums] = {}
-        """Of rows of steps, by number: what lies in them is also among `outside`."""
-        self._last: DeviceSample | None = None
+        """Sums of the time outside epochs, by phase."""
+        self.step_rows: dict[int, UsageSums] = {}
+        """Sums of rows of steps, by number; their time is also part of `outside`."""
+        self._last_sample: DeviceSample | None = None
         self._energy = EnergyReadings()
         self._power = NAN
         """Mean power between the last two readings of energy, W."""
         self._throttled: tuple[int, Sequence[float]] = 0, ()
-        """The counters of throttling as they were read last, and when: ns, CLOCK_MONOTONIC."""
-        self._unseen_at = 0
-        """ns, CLOCK_MONOTONIC: a moment within the newest gap in this device's samples."""
-        self._busy_at = 0
+        """Time of the last reading of the throttling counters (ns, CLOCK_MONOTONIC), and their values."""
+        self._gap_middle_ns = 0
+        """A moment within the newest gap in this device's samples; ns, CLOCK_MONOTONIC."""
+        self._busy_until_ns = 0
         self._gap = 0, 0
-        """The newest time without samples, ns, CLOCK_MONOTONIC; what a driver remembers of it does not count either."""
+        """The newest time without samples; ns, CLOCK_MONOTONIC. The driver's own samples of it are ignored, too."""
 
-    def follow(self, recent: RecentSamples, timeline: EpochTimeline, until: int, begin: int, end: int) -> None:
-        """Add the samples up to `until`, of a run that went from `begin` to `end`. All ns, CLOCK_MONOTONIC."""
-        last = self._last
+    def update(self, recent: RecentSamples, timeline: EpochTimeline, until: int, begin: int, end: int) -> None:
+        """Add the samples up to `until`, for a run that lasts from `begin` to `end`; all ns, CLOCK_MONOTONIC."""
+        last = self._last_sample
         new = []
-        for taken in reversed(recent.samples):
-            if last is not None and taken.monotonic_ns <= last.monotonic_ns:
-                if taken.monotonic_ns == last.monotonic_ns:
-                    last = taken  # after a restart of the daemon its values are known again
+        for sample in reversed(recent.samples):
+            if last is not None and sample.monotonic_ns <= last.monotonic_ns:
+                if sample.monotonic_ns == last.monotonic_ns:
+                    last = sample  # the state of an earlier daemon has only its counters
                 break
-            if _latest(taken) <= until:
-                new.append(taken)
-        for taken in reversed(new):
-            held = _held_until(last, taken) if last is not None else 0
+            if _latest(sample) <= until:
+                new.append(sample)
+        for sample in reversed(new):
+            held = _held_until(last, sample) if last is not None else 0
             if last is not None:
-                self._hold(last, held, timeline, begin, end)
-                if held < taken.monotonic_ns:
-                    self._leave_out(held, taken.monotonic_ns, timeline, begin, end)
-                if taken.after_gap or held < taken.monotonic_ns:  # no daemon ran, or this device did not answer
-                    self._unseen_at = (last.monotonic_ns + taken.monotonic_ns) // 2
-            if held < taken.monotonic_ns:
-                self._gap = held, taken.monotonic_ns
-            last = taken
-            self._count(taken, timeline, begin, end)
-        self._last = last
+                self._add_values(last, held, timeline, begin, end)
+                if held < sample.monotonic_ns:
+                    self._add_gap(held, sample.monotonic_ns, timeline, begin, end)
+                if sample.after_gap or held < sample.monotonic_ns:  # no daemon ran, or this device did not answer
+                    self._gap_middle_ns = (last.monotonic_ns + sample.monotonic_ns) // 2
+            if held < sample.monotonic_ns:
+                self._gap = held, sample.monotonic_ns
+            last = sample
+            self._add_counters(sample, timeline, begin, end)
+        self._last_sample = last
         if recent.busy:
-            self._follow_busy(recent.busy, timeline, until, begin, end)
+            self._add_busy(recent.busy, timeline, until, begin, end)
 
-    def settle(self, ordinal: int) -> dict[str, UsageSums]:
-        """The sums of an epoch that is over, by phase; from now on they are part of the rest."""
-        found = {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
-        for phase, part in found.items():
+    def pop_epoch(self, ordinal: int) -> dict[str, UsageSums]:
+        """Return the sums of an ended epoch by phase, and make them part of `rest`."""
+        sums = self.epoch_sums(ordinal)
+        for phase, part in sums.items():
             del self.parts[ordinal, phase]
             self.rest.merge(part)
-        return found
+        return sums
 
-    def of(self, ordinal: int) -> dict[str, UsageSums]:
-        """The sums of an epoch so far, by phase."""
-        return {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
+    def epoch_sums(self, ordinal: int) -> dict[str, UsageSums]:
+        """Return the sums of an epoch so far, by phase."""
+        return {phase: part for (epoch, phase), part in self.parts.items() if epoch == ordinal}
 
-    def whole(self) -> UsageSums:
-        """The sums of the whole run so far, without what it was paused."""
+    def run_sums(self) -> UsageSums:
+        """Return the sums of the whole run so far, without pauses."""
         outside = {phase: part for phase, part in self.outside.items() if phase != PAUSED}
-        return merged({**outside, None: self.rest, **self.parts})
+        return merge_sums({**outside, None: self.rest, **self.parts})
 
     def as_json(self) -> dict[str, Any]:
-        """For `device_usage_of`."""
-        last, energy, (throttled_ns, throttled) = self._last, self._energy, self._throttled
+        """Return a form for `from_json`; its keys are part of the file format."""
+        last, energy, (throttled_ns, throttled) = self._last_sample, self._energy, self._throttled
         counters = [value if is_known(value) else None for value in (energy.energy, *throttled)]
         return {
-            "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
+            "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_until_ns,
             "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
             "outside": {phase: part.as_json() for phase, part in self.outside.items()},
-            "rows": [[number, part.as_json()] for number, part in self.rows.items()],
+            "rows": [[number, part.as_json()] for number, part in self.step_rows.items()],
             "last": [last.monotonic_ns, counters, throttled_ns] if last and throttled else None,
             "energy_at": energy.at,
         }  # fmt: skip
 
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> DeviceUsage:
+        """Restore the usage; its last sample has only counters, whose growth spans the gap since then."""
+        usage = cls(state["uuid"])
+        usage.rest = UsageSums.from_json(state["rest"])
+        usage.parts = {(ordinal, phase): UsageSums.from_json(part) for ordinal, phase, part in state["parts"]}
+        usage.outside = {phase: UsageSums.from_json(part) for phase, part in state["outside"].items()}
+        usage.step_rows = {number: UsageSums.from_json(part) for number, part in state["rows"]}
+        usage._busy_until_ns = state["busy"]
+        if state["last"]:
+            monotonic, counters, at = state["last"]
+            energy, *throttled = [NAN if value is None else value for value in counters]
+            usage._last_sample = DeviceSample(monotonic, [NAN] * len(GPU_METRICS), 0, monotonic)
+            usage._energy.accept(state["energy_at"], energy)
+            usage._throttled = at, throttled
+        return usage
+
     def known_until(self, horizon: int) -> int:
-        """Up to when its energy is known, `horizon` at most: what lacks a reading waits while the next may tell."""
+        """Return the time until which its energy is known, `horizon` at most; a missing reading is awaited."""
         at = round(self._energy.at)
-        is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= PATIENCE
+        is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= MAX_DELAY
         return min(at, horizon) if is_awaited else horizon
 
-    def _hold(self, a: DeviceSample, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """The values of `a` hold up to `until`."""
+    def _add_values(self, a: DeviceSample, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
+        """Add the values of sample `a`, which hold until `until`."""
         if not a.interval_ns:
             return
-        for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), min(until, end)):
-            for part in self._parts(span, timeline):
-                part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
+        for begun, piece_end, span in timeline.pieces(max(a.monotonic_ns, begin), min(until, end)):
+            for part in self._sums_at(span, timeline):
+                part.add_values(a.values, (piece_end - begun) / SECOND, is_read_here=begun == a.monotonic_ns)
 
-    def _leave_out(self, since: int, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """No value held from `since` to `until`: of a stretch that begins or ends in there, part of it is unknown."""
+    def _add_gap(self, since: int, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
+        """Add the time without values from `since` to `until`, which is split if a boundary lies within it."""
         pieces = list(timeline.pieces(max(since, begin), min(until, end)))
         if len(pieces) > 1:
-            for begun, over, span in pieces:
-                for part in self._parts(span, timeline):
-                    part.unseen.add(until, (over - begun) / SECOND, (until - since) / SECOND)
+            for begun, piece_end, span in pieces:
+                for part in self._sums_at(span, timeline):
+                    part.unseen.add(until, (piece_end - begun) / SECOND, (until - since) / SECOND)
 
-    def _count(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Counters grew evenly from their last readings to those of `b`, by their own stamps.
+    def _add_counters(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
+        """Add the growth of the counters from their last readings to those of sample `b`, by their own timestamps.
 
-        Counters of throttling come with one call: where one is missing, all wait for the next reading, as energy does.
+        The throttling counters come with one call: if one is missing, all wait for the next reading, as energy does.
         """
-        at, grown, uneven = b.counters_ns, dict[tuple[int, int], list[float]](), set[tuple[int, int]]()
+        at = b.counters_ns
+        amounts_by_stretch: dict[tuple[int, int], list[float]] = {}
+        uneven: set[tuple[int, int]] = set()
         for growth in self._energy.add(at, b.values[_ENERGY], b.values[_LIMIT]):
             stretch = round(growth.begin), round(growth.end)
-            grown[stretch] = [growth.joules, *_NOT_COUNTED]
+            amounts_by_stretch[stretch] = [growth.joules, *_NOT_COUNTED]
             seconds = (growth.end - growth.begin) / SECOND
-            before, self._power = self._power, growth.joules / seconds if seconds > 0 else NAN
-            if seconds > _EVEN and not abs(self._power - before) <= _STEADY * before:
+            previous, self._power = self._power, growth.joules / seconds if seconds > 0 else NAN
+            if seconds > _EVEN_SECONDS and not abs(self._power - previous) <= _STEADY_POWER * previous:
                 uneven.add(stretch)
         since, throttled = self._throttled
-        now = [b.values[place] for place in COUNTERS[1:]]
-        if not throttled or (at > since and (at - since > _FOLLOWS or not is_newly_missing(throttled, now))):
+        now = [b.values[i] for i in COUNTERS[1:]]
+        if not throttled or (at > since and (at - since > _MAX_GAP or not is_newly_missing(throttled, now))):
             if throttled:
-                amounts = grown.setdefault((since, at), [NAN, *_NOT_COUNTED])
-                amounts[1:] = map(_grown, throttled, now)
+                amounts = amounts_by_stretch.setdefault((since, at), [NAN, *_NOT_COUNTED])
+                amounts[1:] = map(_growth, throttled, now)
             self._throttled = at, now
-        for (first, last), amounts in grown.items():
-            self._grow(first, last, amounts, timeline, begin, end, is_even=(first, last) not in uneven)
+        for (first, last), amounts in amounts_by_stretch.items():
+            self._add_growth(first, last, amounts, timeline, begin, end, is_even=(first, last) not in uneven)
 
-    def _grow(
-        self, first: int, last: int, grown: list[float], timeline: EpochTimeline, begin: int, end: int, *, is_even: bool
+    def _add_growth(
+        self, first: int, last: int, growth: list[float], timeline: EpochTimeline, begin: int, end: int, *,
+        is_even: bool,
     ) -> None:  # fmt: skip
-        """Counters grew so much from `first` to `last` (ns, CLOCK_MONOTONIC); `is_even`: energy at one rate."""
+        """Add the growth of counters from `first` to `last` (ns, CLOCK_MONOTONIC); `is_even`: energy at one rate."""
         since, until, length = max(first, begin), min(last, end), last - first
         if since >= until:
             return
         counter = self._energy.energy  # at `last`
         pieces = list(timeline.pieces(since, until))
         is_cut = len(pieces) > 1 or (since, until) != (first, last)
-        # It is unknown what came before a boundary and what after; the run has all that lies within it.
-        is_unsure = is_cut and (length > _FOLLOWS or not is_even or first < self._unseen_at < last)
-        for begun, over, span in pieces:
-            seconds = (over - begun) / SECOND
+        # If unsure, it is unknown how much lies before a boundary and how much after; the run's sum has all of it.
+        is_unsure = is_cut and (length > _MAX_GAP or not is_even or first < self._gap_middle_ns < last)
+        for begun, piece_end, span in pieces:
+            seconds = (piece_end - begun) / SECOND
             if is_unsure:
-                self.rest.count([NAN, *grown[1:]], (over - begun) / length, seconds)
-                if is_known(grown[0]):
-                    for part in self._parts(span, timeline):
-                        part.estimated.add(last, seconds, length / SECOND, grown[0])
+                self.rest.add_counters([NAN, *growth[1:]], (piece_end - begun) / length, seconds)
+                if is_known(growth[0]):
+                    for part in self._sums_at(span, timeline):
+                        part.estimated.add(last, seconds, length / SECOND, growth[0])
             else:
-                for part in self._parts(span, timeline):
-                    part.count(grown, (over - begun) / length, seconds)
-                    if is_known(grown[0]):
-                        part.read_counter(*((at, counter - grown[0] * (last - at) / length) for at in (begun, over)))
+                for part in self._sums_at(span, timeline):
+                    part.add_counters(growth, (piece_end - begun) / length, seconds)
+                    if is_known(growth[0]):
+                        part.add_energy_reading(
+                            *((at, counter - growth[0] * (last - at) / length) for at in (begun, piece_end))
+                        )
 
-    def _follow_busy(
+    def _add_busy(
         self, busy: deque[tuple[int, float]], timeline: EpochTimeline, until: int, begin: int, end: int
     ) -> None:  # fmt: skip
-        at = self._busy_at
+        """Add the driver's own utilization samples up to `until`."""
+        at = self._busy_until_ns
         if not at:
             at = busy[0][0]
         for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
-            since, to = max(at, monotonic - _LONGEST_BUSY), min(monotonic, until)
+            since, to = max(at, monotonic - _MAX_BUSY_PERIOD), min(monotonic, until)
             for first, last in ((since, min(to, self._gap[0])), (max(since, self._gap[1]), to)):
-                for begun, over, span in timeline.pieces(max(first, begin), min(last, end)) if last > first else ():
-                    for part in self._parts(span, timeline):
-                        part.busy.add(ratio, (over - begun) / SECOND)
+                for begun, piece_end, span in (
+                    timeline.pieces(max(first, begin), min(last, end)) if last > first else ()
+                ):
+                    for part in self._sums_at(span, timeline):
+                        part.busy.add(ratio, (piece_end - begun) / SECOND)
             at = max(at, to)
             if monotonic > until:
                 break
-        self._busy_at = at
+        self._busy_until_ns = at
 
-    def join_rows(self, rows: StepStretches) -> None:
-        """Follow rows of steps that were absorbed by others, or are none any more."""
-        for number in [number for number in self.rows if number in rows.absorbed]:
-            sums, into = self.rows.pop(number), rows.resolve(number)
-            self._row(into).merge(sums)
-        known = {row.number for row in rows.rows}
-        for number in [number for number in self.rows if number not in known]:
-            del self.rows[number]
+    def merge_step_rows(self, step_rows: StepStretches) -> None:
+        """Merge the sums of rows of steps that were absorbed by others, and drop those of rows that are gone."""
+        for number in [number for number in self.step_rows if number in step_rows.absorbed]:
+            sums, into = self.step_rows.pop(number), step_rows.resolve(number)
+            self._row_sums(into).merge(sums)
+        numbers = {row.number for row in step_rows.rows}
+        for number in [number for number in self.step_rows if number not in numbers]:
+            del self.step_rows[number]
 
-    def _row(self, number: int) -> UsageSums:
-        sums = self.rows.get(number)
+    def _row_sums(self, number: int) -> UsageSums:
+        sums = self.step_rows.get(number)
         if sums is None:
-            sums = self.rows[number] = UsageSums()
+            sums = self.step_rows[number] = UsageSums()
         return sums
 
-    def _parts(self, span: PhaseStart, timeline: EpochTimeline) -> tuple[UsageSums, ...]:
-        part = self._part(span.ordinal, span.phase, timeline)
-        if span.row == NO_ROW or not timeline.rows.rows or span.phase == PAUSED:
+    def _sums_at(self, span: PhaseStart, timeline: EpochTimeline) -> tuple[UsageSums, ...]:
+        part = self._phase_sums(span.ordinal, span.phase, timeline)
+        if span.row == NO_ROW or not timeline.step_rows.rows or span.phase == PAUSED:
             return (part,)
-        return part, self._row(timeline.rows.resolve(span.row))
+        return part, self._row_sums(timeline.step_rows.resolve(span.row))
 
-    def _part(self, ordinal: int, phase: str, timeline: EpochTimeline) -> UsageSums:
+    def _phase_sums(self, ordinal: int, phase: str, timeline: EpochTimeline) -> UsageSums:
         if ordinal == OUTSIDE:
             phase = phase or OTHER
             outside = self.outside.get(phase)
@@ -311,41 +339,24 @@ class DeviceUsage:
         return part
 
 
-def _held_until(taken: DeviceSample, after: DeviceSample) -> int:
-    """Return up to when (ns, CLOCK_MONOTONIC) the values of a sample hold; `after`: the next sample.
+def _held_until(sample: DeviceSample, after: DeviceSample) -> int:
+    """Return until when (ns, CLOCK_MONOTONIC) the values of a sample hold; `after`: the next sample.
 
-    They hold until then, but over a gap for one interval only.
+    They hold until the next sample, but into a gap only for one interval.
     """
-    interval = taken.interval_ns
-    if not after.after_gap and after.monotonic_ns <= taken.monotonic_ns + max(HOLD * interval, HOLD_LEAST):
-        return after.monotonic_ns if interval else taken.monotonic_ns
-    return min(after.monotonic_ns, taken.monotonic_ns + interval)
+    interval = sample.interval_ns
+    if not after.after_gap and after.monotonic_ns <= sample.monotonic_ns + max(HOLD_INTERVALS * interval, MIN_HOLD):
+        return after.monotonic_ns if interval else sample.monotonic_ns
+    return min(after.monotonic_ns, sample.monotonic_ns + interval)
 
 
-def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
-    """Restore the result of `DeviceUsage.as_json`; its last sample has counters only, which span the gap."""
-    share = DeviceUsage(found["uuid"])
-    share.rest = usage_sums_of(found["rest"])
-    share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}
-    share.outside = {phase: usage_sums_of(part) for phase, part in found["outside"].items()}
-    share.rows = {number: usage_sums_of(part) for number, part in found["rows"]}
-    share._busy_at = found["busy"]
-    if found["last"]:
-        monotonic, counters, at = found["last"]
-        energy, *throttled = [NAN if value is None else value for value in counters]
-        share._last = DeviceSample(monotonic, [NAN] * len(GPU_METRICS), 0, monotonic)
-        share._energy.accept(found["energy_at"], energy)
-        share._throttled = at, throttled
-    return share
-
-
-def _grown(before: float, after: float) -> float:
-    """By how much a counter grew; NaN when it went back, as after a reset."""
+def _growth(before: float, after: float) -> float:
+    """Return the growth of a counter; NaN if it went back, as after a reset."""
     return after - before if after >= before else NAN
 
 
-def _latest(taken: DeviceSample) -> int:
-    return max(taken.monotonic_ns, taken.counters_ns)
+def _latest(sample: DeviceSample) -> int:
+    return max(sample.monotonic_ns, sample.counters_ns)
 
 
 def _first(pair: tuple[int, float]) -> int:

@@ -1,4 +1,4 @@
-"""One epoch of a rank: its phases, its peaks of framework memory and what was logged in it."""
+"""One epoch of a rank: its phases, its peaks of framework memory and the metrics logged in it."""
 
 from __future__ import annotations
 
@@ -6,77 +6,69 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
+from gpumon.storage.ledger.records import LivePeak
 
-Place = tuple[int, str]
+PhaseKey = tuple[int, str]
 """Ordinal of an epoch, and a phase."""
-_MOST_PLACES = 64
-
-
-class Peak(NamedTuple):
-    """The most in live tensors within a stretch; NaN where it is unknown."""
-
-    value: float = NAN
-    """Bytes, over all devices of the process."""
-    reached: bool = False
-    """Whether it was reached in this stretch; else it is only known to be no more."""
-
-    def joined(self, other: Peak) -> Peak:
-        """The peak of two stretches together."""
-        if not is_known(self.value) or other.value > self.value:
-            return other
-        return self._replace(reached=self.reached or other.reached) if other.value == self.value else self
+_MAX_VISITED = 64
 
 
 class PeakCounter:
-    """The counter as it was read last, and where the run has been since."""
+    """The framework's counter of peak memory, and the phases visited since its last reading.
+
+    The counter grows to a new peak or stays as it is; only a training resets it. If it changed during a single phase,
+    its value was reached there; after several phases it is an upper bound for each of them.
+    """
 
     def __init__(self) -> None:
         self.value = NAN
         self.highest = NAN
-        """Of the whole run; a training may reset the counter."""
-        self.since: list[Place] = []
+        """Highest reading of the whole run; a training may reset the counter."""
+        self.visited: list[PhaseKey] = []
 
-    def passed(self, place: Place) -> None:
-        """Note that the run was here since the last reading."""
-        if is_known(self.value) or not self.since:
-            if place not in self.since:
-                self.since = [*self.since, place][-_MOST_PLACES:]
+    def visit(self, key: PhaseKey) -> None:
+        """Add a phase in which the run was since the last reading."""
+        if is_known(self.value) or not self.visited:
+            if key not in self.visited:
+                self.visited = [*self.visited, key][-_MAX_VISITED:]
         else:
-            self.since = [place]  # the framework had not come up on a device before
+            self.visited = [key]  # the framework had not initialized a device before
 
-    def read(self, value: float) -> Iterator[tuple[Place | int, Peak]]:
-        """Take a reading: what it says of each place and epoch since the last one."""
-        found = list(self.judged(value))
-        self.value, self.since = value, []
+    def add(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
+        """Add a reading; yield the peaks that follow from it, as `peaks` does."""
+        peaks = list(self.peaks(value))
+        self.value, self.visited = value, []
         if not value <= self.highest:
             self.highest = value
-        yield from found
+        yield from peaks
 
-    def judged(self, value: float) -> Iterator[tuple[Place | int, Peak]]:
-        """Judge each place and epoch since the last reading by this one."""
-        before = self.value if is_known(self.value) else 0.0
-        moved, most = value != before, max(value, before)
-        ordinals = list(dict.fromkeys(ordinal for ordinal, _ in self.since))
+    def peaks(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
+        """Yield the peak of each epoch (by ordinal) and phase visited since the last reading, given a new one."""
+        previous = self.value if is_known(self.value) else 0.0
+        changed, bound = value != previous, max(value, previous)
+        ordinals = list(dict.fromkeys(ordinal for ordinal, _ in self.visited))
         for ordinal in ordinals:
-            yield ordinal, Peak(value, reached=True) if moved and len(ordinals) == 1 else Peak(most)
-        for place in self.since:
-            yield place, Peak(value, reached=True) if moved and len(self.since) == 1 else Peak(most)
+            yield ordinal, LivePeak(value, reached=True) if changed and len(ordinals) == 1 else LivePeak(bound)
+        for key in self.visited:
+            yield key, LivePeak(value, reached=True) if changed and len(self.visited) == 1 else LivePeak(bound)
+
+    def copy(self) -> PeakCounter:
+        return PeakCounter.from_json(self.as_json())
 
     def as_json(self) -> list[Any]:
-        """For `peak_counter_of`."""
-        return [self.value, self.highest, self.since]
+        """Return a form for `from_json`."""
+        return [self.value, self.highest, self.visited]
+
+    @classmethod
+    def from_json(cls, state: Sequence[Any]) -> PeakCounter:
+        counter = cls()
+        counter.value, counter.highest, visited = state
+        counter.visited = [(ordinal, phase) for ordinal, phase in visited]
+        return counter
 
 
-def peak_counter_of(found: Sequence[Any]) -> PeakCounter:
-    """Restore the result of `PeakCounter.as_json`."""
-    counter = PeakCounter()
-    counter.value, counter.highest, since = found
-    counter.since = [(ordinal, phase) for ordinal, phase in since]
-    return counter
-
-
-KEPT_TIMES = 16
-"""Times that a phase was entered of which it is kept when."""
+MAX_SPANS = 16
+"""Spans kept of a phase that an epoch enters more often."""
 
 
 class PhaseTotals:
@@ -92,23 +84,23 @@ class PhaseTotals:
         self.times = times
         self.steps = steps
         self.wait = wait
-        """Seconds waited for data where that was measured; NaN where it never was."""
+        """Seconds waited for data; NaN if that was never measured."""
         self.spans = spans
-        """The first `KEPT_TIMES`: seconds after the epoch's begin, and seconds."""
+        """The first `MAX_SPANS` as seconds after the begin of the epoch, and length in seconds."""
 
-    def plus(self, part: PhaseTotals, after: float) -> PhaseTotals:
-        """With one stretch more, which began `after` seconds of the epoch."""
-        spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:KEPT_TIMES]
+    def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
+        """Return the totals with one more stretch, which began `after` seconds into the epoch."""
+        spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:MAX_SPANS]
         wait = part.wait if not is_known(self.wait) else self.wait + (part.wait if is_known(part.wait) else 0.0)
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
     def as_json(self) -> list[Any]:
-        """For `PhaseTotals(*…)`."""
+        """Return the arguments of `PhaseTotals`."""
         return [self.seconds, self.times, self.steps, self.wait, self.spans]
 
 
 class Moment(NamedTuple):
-    """A point in a run: ns of CLOCK_MONOTONIC, steps made and seconds waited for data until then."""
+    """A point in a run: ns of CLOCK_MONOTONIC, steps done and seconds waited for data so far."""
 
     monotonic_ns: int
     step: int
@@ -116,7 +108,7 @@ class Moment(NamedTuple):
 
 
 class Epoch:
-    """One epoch of a rank, open or over."""
+    """One epoch of a rank, open or ended."""
 
     def __init__(self, ordinal: int, epoch: int, begun: int, begin: Moment) -> None:
         self.ordinal = ordinal
@@ -127,32 +119,31 @@ class Epoch:
         self.end: Moment | None = None
         """None while it is open."""
         self.ended_ns: int | None = None
-        """ns since 1970; None also when it was left without an end."""
+        """ns since 1970; None also if it was aborted."""
         self.phases: dict[str, PhaseTotals] = {}
-        self.peaks: dict[str, Peak] = {}
-        """Of the framework's memory, by phase; of the whole epoch under ''."""
+        self.peaks: dict[str, LivePeak] = {}
+        """Peaks of the framework's memory by phase; '' is the whole epoch."""
         self.metrics: dict[str, float] = {}
 
-    def note_peak(self, phase: str, peak: Peak) -> None:
-        """A stretch of a phase (of the epoch: '') had this peak."""
-        self.peaks[phase] = self.peaks.get(phase, Peak()).joined(peak)
+    def add_peak(self, phase: str, peak: LivePeak) -> None:
+        """Add the peak of a stretch of a phase; '' is the whole epoch."""
+        self.peaks[phase] = self.peaks.get(phase, LivePeak()).joined_with(peak)
 
     def as_json(self) -> dict[str, Any]:
-        """For `epoch_of`."""
+        """Return a form for `from_json`."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun_ns, self.begin], "end": self.end, "ended": self.ended_ns,
             "phases": {name: part.as_json() for name, part in self.phases.items()},
             "peaks": self.peaks, "metrics": self.metrics,
         }  # fmt: skip
 
-
-def epoch_of(found: Mapping[str, Any]) -> Epoch:
-    """Restore the result of `Epoch.as_json`."""
-    ordinal, number, begun, begin = found["epoch"]
-    epoch = Epoch(ordinal, number, begun, Moment(*begin))
-    epoch.end = Moment(*found["end"]) if found["end"] else None
-    epoch.ended_ns = found["ended"]
-    epoch.phases = {name: PhaseTotals(*row) for name, row in found["phases"].items()}
-    epoch.peaks = {phase: Peak(*peak) for phase, peak in found["peaks"].items()}
-    epoch.metrics = dict(found["metrics"])
-    return epoch
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Epoch:
+        ordinal, number, begun, begin = state["epoch"]
+        epoch = cls(ordinal, number, begun, Moment(*begin))
+        epoch.end = Moment(*state["end"]) if state["end"] else None
+        epoch.ended_ns = state["ended"]
+        epoch.phases = {name: PhaseTotals(*row) for name, row in state["phases"].items()}
+        epoch.peaks = {phase: LivePeak(*peak) for phase, peak in state["peaks"].items()}
+        epoch.metrics = dict(state["metrics"])
+        return epoch

@@ -1,4 +1,4 @@
-"""Rows of an epoch for the ledger, open or over."""
+"""Rows of the ledger for what a rank has done: its epochs, the time outside them, its rows of steps, and usage."""
 
 from __future__ import annotations
 
@@ -13,102 +13,103 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import EVALUATION, TRAINING, Run, wait_between
 from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.device import DeviceUsage
-from gpumon.storage.ledger.epoch import Epoch, Moment, Peak, PhaseTotals
+from gpumon.storage.ledger.epoch import Epoch, Moment, PhaseTotals
+from gpumon.storage.ledger.records import LivePeak
 from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH
-from gpumon.storage.ledger.steps import joined
-from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, same
-from gpumon.storage.ledger.usage import SHORTEST_ENERGY, UsageSums, merged
+from gpumon.storage.ledger.steps import join_rows
+from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, is_same_value
+from gpumon.storage.ledger.usage import MIN_ENERGY_SECONDS, UsageSums, merge_sums
 from gpumon.storage.ledger.writer import LedgerRow
 
 
 def epoch_rows(
-    run: Run, timeline: EpochTimeline, shares: Mapping[str, DeviceUsage], epoch: Epoch, until: Moment, *,
+    run: Run, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], epoch: Epoch, until: Moment, *,
     sums: Mapping[str, Mapping[str, UsageSums]],
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Rows of an epoch until a moment: itself, its phases, and each device's usage in both.
+    """Yield the rows of an epoch until a moment: the epoch, its phases, and each device's usage in both.
 
-    `sums`: of the epoch, by device and phase.
+    `sums`: sums of the epoch by device and phase.
     """
     key = run.key
     seconds = (until.monotonic_ns - epoch.begin.monotonic_ns) / SECOND
     metrics = dict(epoch.metrics)
     if epoch is timeline.open:
-        # What the board shows may still be of the epoch before.
+        # The board may still show values of the previous epoch.
         logged = timeline.logged
-        metrics |= {name: v for name, v in run.metrics.items() if not same(logged.get(name), v)}
+        metrics |= {name: v for name, v in run.metrics.items() if not is_same_value(logged.get(name), v)}
     phases = timeline.phases_at(epoch, until)
     peaks = timeline.peaks_at(epoch, run.memory.peak)
     trained = phases.get(TRAINING)
-    # Where training itself counts none, it may have a phase of another name.
-    evaluated = sum(spent.steps for name, spent in phases.items() if name in EVALUATION)
-    steps = max(0, until.step - epoch.begin.step - evaluated)
+    # If the training phase has no steps, the training may use a phase of another name.
+    evaluation_steps = sum(part.steps for name, part in phases.items() if name in EVALUATION)
+    steps = max(0, until.step - epoch.begin.step - evaluation_steps)
     yield LedgerRow("epoch", {
         "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch,
         "begun": epoch.begun_ns, "ended": epoch.ended_ns, "seconds": seconds,
         "steps": trained.steps if trained and trained.steps else steps,
         "trained": trained.seconds if trained and trained.steps else None,
-        "wait": column_of(wait_between(epoch.begin.wait, until.wait)),
-        "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,
+        "wait": nullable(wait_between(epoch.begin.wait, until.wait)),
+        "wait_of": sum(part.seconds for part in phases.values() if is_known(part.wait)) or None,
         **peak_columns(peaks, ""),
         "metrics": numbers_json(metrics),
     })  # fmt: skip
-    for place, (name, spent) in enumerate(phases.items()):
+    for position, (name, part) in enumerate(phases.items()):
         if name:
             yield LedgerRow("phase", {
-                "rank": key, "ordinal": epoch.ordinal, "phase": name, "place": place, "seconds": spent.seconds,
-                "times": spent.times, "steps": spent.steps, "wait": column_of(spent.wait), **peak_columns(peaks, name),
-                "spans": None if name == TRAINING else json.dumps(spent.spans),
+                "rank": key, "ordinal": epoch.ordinal, "phase": name, "place": position, "seconds": part.seconds,
+                "times": part.times, "steps": part.steps, "wait": nullable(part.wait), **peak_columns(peaks, name),
+                "spans": None if name == TRAINING else json.dumps(part.spans),
             })  # fmt: skip
     for uuid, parts in sums.items():
-        share = shares[uuid]
-        yield row_of_usage(key, epoch.ordinal, WHOLE_EPOCH, share, sums=merged(parts), seconds=seconds)
-        for name, spent in phases.items():
+        usage = device_usage[uuid]
+        yield usage_row(key, epoch.ordinal, WHOLE_EPOCH, usage, sums=merge_sums(parts), seconds=seconds)
+        for name, part in phases.items():
             if name:
-                part = parts.get(name) or UsageSums()
-                yield row_of_usage(key, epoch.ordinal, name, share, sums=part, seconds=spent.seconds)
+                phase_sums = parts.get(name) or UsageSums()
+                yield usage_row(key, epoch.ordinal, name, usage, sums=phase_sums, seconds=part.seconds)
 
 
-def row_of_usage(
-    key: str, ordinal: int, phase: str, share: DeviceUsage, *, sums: UsageSums, seconds: float,
-    least: float = SHORTEST_ENERGY,
+def usage_row(
+    key: str, ordinal: int, phase: str, usage: DeviceUsage, *, sums: UsageSums, seconds: float,
+    min_energy_seconds: float = MIN_ENERGY_SECONDS,
 ) -> LedgerRow:  # fmt: skip
-    """The usage of a device in a phase of an epoch, which took so many seconds; `least`: for its energy to be known."""
-    columns = sums.columns(seconds, whole_board=share.whole_board, least=least)
+    """Return the row for the usage of a device in a phase of an epoch that lasts `seconds`."""
+    columns = sums.columns(seconds, whole_board=usage.whole_board, min_energy_seconds=min_energy_seconds)
     return LedgerRow(
-        "usage", {"rank": key, "ordinal": ordinal, "phase": phase, "uuid": share.uuid, **columns}
+        "usage", {"rank": key, "ordinal": ordinal, "phase": phase, "uuid": usage.uuid, **columns}
     )  # fmt: skip
 
 
 def numbers_json(metrics: Mapping[str, float]) -> str:
-    """Numbers by name as JSON; NaN and the infinities are words."""
+    """Return numbers by name as JSON, with NaN and infinities as texts."""
     known = {name: float(v) if math.isfinite(v) else numbers.logged(v) for name, v in metrics.items()}
     return json.dumps(known)
 
 
-def column_of(value: float) -> float | None:
-    """A number as a column has it: None where it is not known."""
+def nullable(value: float) -> float | None:
+    """Return the number, or None if it is unknown."""
     return value if is_known(value) else None
 
 
-def peak_columns(peaks: Mapping[str, Peak], phase: str) -> dict[str, Any]:
-    """The framework's peak in a phase ('': of all together), as columns of its row."""
-    peak = peaks.get(phase, Peak())
-    return {"peak": column_of(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}
+def peak_columns(peaks: Mapping[str, LivePeak], phase: str) -> dict[str, Any]:
+    """Return the framework's peak in a phase ('': in all of them) as columns."""
+    peak = peaks.get(phase, LivePeak())
+    return {"peak": nullable(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}
 
 
 def outside_rows(
-    key: str, timeline: EpochTimeline, shares: Mapping[str, DeviceUsage], until: Moment
+    key: str, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], until: Moment
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Rows of what a rank did outside its epochs until a moment: by phase and all together, and each device's usage.
+    """Yield rows of the time outside a rank's epochs until a moment: by phase, in all, and each device's usage.
 
-    None where boundaries were lost: what lies outside is unknown then.
+    If boundaries were lost, the time outside epochs is unknown, and one row without seconds says so.
     """
-    found = timeline.outside_at(until)
-    if found is None:
+    totals = timeline.outside_at(until)
+    if totals is None:
         if timeline.lost:
             yield LedgerRow("outside", {"rank": key, "phase": WHOLE_EPOCH, "seconds": None, "times": 0, "steps": 0})
         return
-    phases = {name: part for name, part in found.items() if name != PAUSED}
+    phases = {name: part for name, part in totals.items() if name != PAUSED}
     waits = [part for part in phases.values() if is_known(part.wait)]
     together = PhaseTotals(
         sum(part.seconds for part in phases.values()),
@@ -116,50 +117,53 @@ def outside_rows(
         sum(part.steps for part in phases.values()),
         sum(part.wait for part in waits) if waits else NAN,
     )
-    peaks = _peaks(timeline)
-    for place, (name, part) in enumerate([(WHOLE_EPOCH, together), *phases.items()]):
+    peaks = _outside_peaks(timeline)
+    for position, (name, part) in enumerate([(WHOLE_EPOCH, together), *phases.items()]):
         yield LedgerRow("outside", {
-            "rank": key, "phase": name, "place": max(0, place - 1), "seconds": part.seconds, "times": part.times,
-            "steps": part.steps, "wait": column_of(part.wait),
+            "rank": key, "phase": name, "place": max(0, position - 1), "seconds": part.seconds, "times": part.times,
+            "steps": part.steps, "wait": nullable(part.wait),
             "wait_of": None if name else sum(part.seconds for part in waits) or None,
             "spans": json.dumps(part.spans) if name else None, **peak_columns(peaks, name),
         })  # fmt: skip
-    for share in shares.values():
-        parts = {name: share.outside[name] for name in share.outside if name != PAUSED}
-        sums = merged(parts)
-        # It completes the epochs: of what is in doubt at the boundaries there is as much in them.
-        yield row_of_usage(key, OUTSIDE_EPOCHS, WHOLE_EPOCH, share, sums=sums, seconds=together.seconds, least=0.0)
+    for usage in device_usage.values():
+        parts = {name: usage.outside[name] for name in usage.outside if name != PAUSED}
+        sums = merge_sums(parts)
+        # Energy is reported however short this is: together with the epochs it adds up to the energy of the run.
+        yield usage_row(
+            key, OUTSIDE_EPOCHS, WHOLE_EPOCH, usage, sums=sums, seconds=together.seconds, min_energy_seconds=0.0
+        )
         for name, part in phases.items():
             own = parts.get(name) or UsageSums()
-            yield row_of_usage(key, OUTSIDE_EPOCHS, name, share, sums=own, seconds=part.seconds)
+            yield usage_row(key, OUTSIDE_EPOCHS, name, usage, sums=own, seconds=part.seconds)
 
 
-def rows_of_steps(
-    key: str, timeline: EpochTimeline, shares: Mapping[str, DeviceUsage], until: Moment
+def step_rows(
+    key: str, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], until: Moment
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Rows of steps until a moment, of a rank without epochs that marks its steps; without marks there are none."""
-    rows = timeline.rows
-    for share in shares.values():
-        share.join_rows(rows)
+    """Yield the rows of steps until a moment of a rank that marks its steps and has no epochs, each with its usage."""
+    rows = timeline.step_rows
+    for usage in device_usage.values():
+        usage.merge_step_rows(rows)
     if len(rows.rows) < 2:
         return
-    groups = rows.shown(max(until.step, timeline.last.step))
-    place = 0
+    groups = rows.groups(max(until.step, timeline.last.step))
+    position = 0
     for group in groups:
-        columns = joined(group).columns(until)
+        columns = join_rows(group).columns(until)
         if not columns["steps"]:
-            continue  # behind the last step, or all in evaluation: the phases have it
+            continue  # after the last step, or only evaluation, which the phases show
         metrics = {name: value for row in group for name, value in row.metrics.items()}
-        yield LedgerRow("step_row", {"rank": key, "ordinal": place, **columns, "metrics": numbers_json(metrics)})
-        for share in shares.values():
-            sums = merged({row.number: share.rows[row.number] for row in group if row.number in share.rows})
-            yield row_of_usage(key, STEP_ROWS - place, WHOLE_EPOCH, share, sums=sums, seconds=columns["seconds"])
-        place += 1
+        yield LedgerRow("step_row", {"rank": key, "ordinal": position, **columns, "metrics": numbers_json(metrics)})
+        for usage in device_usage.values():
+            numbers = [row.number for row in group if row.number in usage.step_rows]
+            sums = merge_sums({number: usage.step_rows[number] for number in numbers})
+            yield usage_row(key, STEP_ROWS - position, WHOLE_EPOCH, usage, sums=sums, seconds=columns["seconds"])
+        position += 1
 
 
-def _peaks(timeline: EpochTimeline) -> dict[str, Peak]:
-    """The framework's peaks; not where its counter has not been read since."""
-    pending = {phase for ordinal, phase in timeline.peak.since if ordinal == OUTSIDE}
+def _outside_peaks(timeline: EpochTimeline) -> dict[str, LivePeak]:
+    """Return the framework's peaks outside epochs, without phases whose counter was not read since."""
+    pending = {phase for ordinal, phase in timeline.peak.visited if ordinal == OUTSIDE}
     return {
         phase: peak
         for phase, peak in timeline.outside_peaks.items()

@@ -1,4 +1,4 @@
-"""Data of one rank of a run until it is written: its timeline, its devices and their traces."""
+"""Records one rank of a run: its timeline, the usage of its devices, its traces, and the rows that they become."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Frame, Run, RunState, Sample, Tick
 from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.run import NO_METADATA, facts_to_row
-from gpumon.storage.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
+from gpumon.storage.ledger.device import SAMPLE_RETENTION, DeviceUsage, RecentSamples
 from gpumon.storage.ledger.epoch import Moment
 from gpumon.storage.ledger.epoch_rows import (
-    column_of,
     epoch_rows,
+    nullable,
     numbers_json,
     outside_rows,
-    row_of_usage,
-    rows_of_steps,
+    step_rows,
+    usage_row,
 )
 from gpumon.storage.ledger.metadata import about_rows
 from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.timeline import EpochTimeline, timeline_of
+from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.storage.ledger.trace import TraceRecorder, step_for
-from gpumon.storage.ledger.usage import PackageUsage, package_usage_of
+from gpumon.storage.ledger.usage import PackageUsage
 from gpumon.storage.ledger.writer import LateMetrics, LedgerRow, StoredTrace
 
 TRACED = (
@@ -37,34 +37,32 @@ TRACED = (
 _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 
-class Round(NamedTuple):
-    """The moment of a tick, of this daemon or of the one before it, and its interval; in ns."""
+class TickTime(NamedTuple):
+    """Time and interval of a tick, of this daemon or the previous one; ns."""
 
     monotonic_ns: int
     time_ns: int
     interval_ns: int
 
 
-class EarlierRound(NamedTuple):
-    """A round of sampling of the daemon before this one."""
+class EarlierTick(NamedTuple):
+    """The samples and runs of a tick of the previous daemon."""
 
-    at: Round
+    at: TickTime
     samples: Mapping[str, Sample]
-    """By the UUID of their device."""
+    """By UUID of the device."""
     runs: Mapping[str, Run]
     """By key."""
 
-
-def earlier_round(frame: Frame) -> EarlierRound:
-    """Return what traces need of a frame."""
-    at = Round(frame.monotonic_ns, round(frame.time * SECOND), round(frame.interval * SECOND))
-    return EarlierRound(
-        at, {sample.device.uuid: sample for sample in frame.samples}, {run.key: run for run in frame.runs}
-    )
+    @classmethod
+    def from_frame(cls, frame: Frame) -> EarlierTick:
+        at = TickTime(frame.monotonic_ns, round(frame.time * SECOND), round(frame.interval * SECOND))
+        samples = {sample.device.uuid: sample for sample in frame.samples}
+        return cls(at, samples, {run.key: run for run in frame.runs})
 
 
 class RankTraces:
-    """Traces by the UUID of their device, and that of logged metrics under ''."""
+    """Traces of a rank by UUID of the device; the trace of logged metrics has the UUID ''."""
 
     def __init__(self) -> None:
         self._traces: dict[str, TraceRecorder] = {}
@@ -72,22 +70,24 @@ class RankTraces:
         self._stored_traces: Sequence[StoredTrace] = ()
 
     def resume(self, traces: Sequence[StoredTrace]) -> None:
-        """Continue what an earlier daemon wrote, each trace when its first value comes."""
+        """Continue traces that an earlier daemon wrote, each with its first new value."""
         self._stored_traces = traces
 
-    def catch_up(self, key: str, rounds: Iterable[EarlierRound], most: int) -> None:
-        """Add what an earlier daemon sampled and did not write, oldest first; `key`: of the rank, `most`: devices."""
+    def add_earlier(self, key: str, ticks: Iterable[EarlierTick], max_devices: int) -> None:
+        """Add ticks that an earlier daemon sampled and did not write, oldest first; `key`: of the rank."""
         written = {uuid: begun + round(points * step * SECOND)
                    for uuid, begun, step, points, *_ in self._stored_traces}  # fmt: skip
-        for at, samples, runs in rounds:
+        for at, samples, runs in ticks:
             run = runs.get(key)
             if run is None:
                 continue
-            missing = [uuid for uuid in run.gpus[:most] if uuid in samples and at.time_ns >= written.get(uuid, 0)]
+            missing = [
+                uuid for uuid in run.gpus[:max_devices] if uuid in samples and at.time_ns >= written.get(uuid, 0)
+            ]
             has_logged = at.time_ns >= written.get("", 0)
-            self.take(run if has_logged else run._replace(metrics={}), at, {uuid: samples[uuid] for uuid in missing})
+            self.add(run if has_logged else run._replace(metrics={}), at, {uuid: samples[uuid] for uuid in missing})
 
-    def take(self, run: Run, at: Round, samples: Mapping[str, Sample]) -> None:
+    def add(self, run: Run, at: TickTime, samples: Mapping[str, Sample]) -> None:
         """Add a tick; `samples`: of the rank's devices, by UUID."""
         if run.state != RunState.RUNNING or at.monotonic_ns <= self._traced_to:
             return
@@ -101,13 +101,13 @@ class RankTraces:
             trace.log(at.monotonic_ns, run.metrics)
 
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Take what was logged at the end of an epoch, where no tick told it: no daemon ran."""
+        """Add metrics logged at the end of an epoch that no tick has shown, as no daemon ran then."""
         trace = self._traces.get("")
         if metrics and trace is not None:
             trace.fill(monotonic_ns, metrics)
 
     def rows(self, key: str) -> Iterator[LedgerRow]:
-        """The traces as they are now; `key`: of the rank."""
+        """Yield the traces so far as rows; `key`: of the rank."""
         for uuid, trace in self._traces.items():
             if trace.points:
                 yield LedgerRow("trace", {
@@ -115,19 +115,19 @@ class RankTraces:
                     "points": trace.points, "columns": json.dumps(trace.columns), "cells": trace.cells(),
                 })  # fmt: skip
 
-    def _new_trace(self, uuid: str, at: Round, columns: Sequence[str]) -> TraceRecorder:
-        for place, begun, step, points, names, cells in self._stored_traces:
-            if place == uuid:
+    def _new_trace(self, uuid: str, at: TickTime, columns: Sequence[str]) -> TraceRecorder:
+        for stored_uuid, begun, step, points, names, cells in self._stored_traces:
+            if stored_uuid == uuid:
                 try:
-                    found = json.loads(names)
+                    stored_columns = json.loads(names)
                     trace = TraceRecorder(
-                        begun, at.monotonic_ns - (at.time_ns - begun), max(1, round(step * SECOND)), found,
+                        begun, at.monotonic_ns - (at.time_ns - begun), max(1, round(step * SECOND)), stored_columns,
                         keeps_last=not uuid,
                     )  # fmt: skip
                     trace.restore(cells, points, max(1, trace.step_ns // max(1, at.interval_ns)))
                 except (ValueError, TypeError):
-                    break  # damaged: it begins anew
-                if not columns or found == list(columns):
+                    break  # damaged: start a new trace
+                if not columns or stored_columns == list(columns):
                     self._traces[uuid] = trace
                     return trace
         step = step_for(at.interval_ns)
@@ -136,137 +136,138 @@ class RankTraces:
 
 
 _TOTAL, _LIMIT = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.power_limit"]
-MOST_DEVICES = 64
+MAX_DEVICES = 64
 _FOREVER = 1 << 62
 
 
 class RankRecorder:
-    """One rank, from its first sight to its end. `id`: of its run in the ledger."""
+    """Records one rank from the first tick that shows it to its end. `id`: of its run in the ledger."""
 
     def __init__(self, run: Run, id: str) -> None:
         self.run = run
         self.id = id
         self.timeline = EpochTimeline()
         self.package = PackageUsage()
-        self.shares: dict[str, DeviceUsage] = {}
+        self.device_usage: dict[str, DeviceUsage] = {}
         self._traces = RankTraces()
         self.devices: dict[str, tuple[Device, float, float]] = {}
-        """By UUID, with its memory in all and its power limit."""
+        """By UUID: the device, its total memory (bytes) and its power limit (W)."""
         self.tick: Tick | None = None
-        """The last one in which the run was."""
+        """The last tick that had the run."""
         self.end_ns = 0
-        """ns, CLOCK_MONOTONIC; 0 while it runs."""
+        """End of the rank, ns of CLOCK_MONOTONIC; 0 while it runs."""
         self.ended_ns: int | None = None
-        """ns since 1970."""
+        """End of the rank, ns since 1970."""
         self.state = RunState.RUNNING
         self.dirty = True
-        self.whole_ns = 0
-        """Epochs that ended until then are sampled in full; ns, CLOCK_MONOTONIC."""
+        """True if something changed that should be written soon."""
+        self.sampled_until_ns = 0
+        """Epochs that ended before it are sampled in full; ns, CLOCK_MONOTONIC."""
         self.written_at = 0
         self.traced_at = 0
-        self._over: list[LedgerRow] = []
-        self.shown_rows = 0
-        """Rows of steps that were written last."""
+        self._ended_rows: list[LedgerRow] = []
+        self.step_row_count = 0
+        """Number of rows of steps that were written last."""
         self._peak = NAN
         self._moments: list[Moment] = []
-        """Steps and wait as the last two ticks had them; of one that is over, those until its end."""
-        self._alive_at = 0
-        self._is_presumed = False
-        """Whether it has ended, and how is not known yet."""
+        """Steps and wait as of the last two ticks; after the end of the rank, those up to its end."""
+        self._last_alive_ns = 0
+        self._is_state_presumed = False
+        """True if the rank has ended and it is not known yet how."""
         self._about = NO_METADATA
         self._about_written = NO_METADATA
 
-    def see(self, run: Run, tick: Tick) -> None:
-        """The run as a tick shows it."""
+    def update(self, run: Run, tick: Tick) -> None:
+        """Add the state of the run at a tick."""
         self.run, self.tick = run, tick
-        if self._is_presumed and run.state != RunState.RUNNING:
-            self.state, self._is_presumed, self.dirty = run.state, False, True
+        if self._is_state_presumed and run.state != RunState.RUNNING:
+            self.state, self._is_state_presumed, self.dirty = run.state, False, True
         about = tick.about.get(run.key)
         if about is not None and about is not self._about:
             self._about, self.dirty = about, True
-        self._highest()
-        if not self.end_ns:  # what was until its end is kept for as long as samples of that time are awaited
+        self._update_peak()
+        if not self.end_ns:  # samples from before the end may still come: keep the moments that belong to them
             self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
-            self._alive_at = tick.monotonic_ns
+            self._last_alive_ns = tick.monotonic_ns
         by_uuid = {sample.device.uuid: sample for sample in tick.samples} if run.gpus else {}
-        for uuid in run.gpus[:MOST_DEVICES]:
+        for uuid in run.gpus[:MAX_DEVICES]:
             sample = by_uuid.get(uuid)
-            if sample is None or (uuid not in self.shares and len(self.shares) >= MOST_DEVICES):
+            if sample is None or (uuid not in self.device_usage and len(self.device_usage) >= MAX_DEVICES):
                 continue
-            if uuid not in self.shares:
-                self.shares[uuid] = DeviceUsage(uuid)
+            if uuid not in self.device_usage:
+                self.device_usage[uuid] = DeviceUsage(uuid)
                 self.dirty = True
             if uuid not in self.devices:
                 self.devices[uuid] = (sample.device, NAN, NAN)
             device, total, limit = self.devices[uuid]
             if not is_known(total) or not is_known(limit):
                 self.devices[uuid] = (device, sample.values[_TOTAL], sample.values[_LIMIT])
-        at = Round(tick.monotonic_ns, tick.time_ns, tick.interval_ns)
-        self._traces.take(run, at, {uuid: by_uuid[uuid] for uuid in self.shares if uuid in by_uuid})
+        at = TickTime(tick.monotonic_ns, tick.time_ns, tick.interval_ns)
+        self._traces.add(run, at, {uuid: by_uuid[uuid] for uuid in self.device_usage if uuid in by_uuid})
 
-    def take(self, boundary: Boundary) -> None:
-        """Take a boundary of the run, after the tick that brought it."""
-        if self.timeline.take(boundary):
+    def add_boundary(self, boundary: Boundary) -> None:
+        """Add a boundary of the run, after the tick that came with it."""
+        if self.timeline.add(boundary):
             self.dirty = True
             self._traces.fill(boundary.monotonic_ns, boundary.metrics)
 
-    def close_when_over(self, gone: bool) -> None:
-        """Note the end, once the run has reported it or its process is gone (`gone`: and its board with it)."""
+    def close_if_ended(self, gone: bool) -> None:
+        """Set the end once the run has reported it or its process is gone; `gone`: its board is gone, too."""
         if self.end_ns or self.tick is None:
             return
         timeline, tick, run = self.timeline, self.tick, self.run
         if timeline.ended_ns:
             self.end_ns = timeline.ended_ns
-            # Where it ended after the sample of this tick, the tick has it running: the next one has how it ended.
-            self._is_presumed = run.state == RunState.RUNNING
-            self.state = RunState.FINISHED if self._is_presumed else run.state
+            # If it ended after this tick was sampled, the tick shows it running; the next one shows how it ended.
+            self._is_state_presumed = run.state == RunState.RUNNING
+            self.state = RunState.FINISHED if self._is_state_presumed else run.state
         elif gone or run.state != RunState.RUNNING:
-            # It died unobserved: this is the last moment at which it was alive for certain.
+            # It died unobserved: take the last moment at which it was certainly alive.
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
-            self.end_ns = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
+            self.end_ns = min(max(self._last_alive_ns, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
-            # What its board still says is of that moment, though it was read only by the tick after.
+            # The board's last values are from that moment, though the next tick read them.
             self._moments.append(Moment(self.end_ns, run.step, run.wait))
-            if timeline.is_paused:  # its training was over: however the process ended, that was not of it
+            if timeline.is_paused:  # the training had finished; how its process ended does not matter
                 self.end_ns, self.state = timeline.last.monotonic_ns, RunState.FINISHED
         if self.end_ns:
             self.ended_ns = tick.time_ns - (tick.monotonic_ns - self.end_ns)
-            self.dirty = self.dirty or not self._is_presumed
+            self.dirty = self.dirty or not self._is_state_presumed
 
-    def take_packages(self, before: PackageReading | None, now: PackageReading, unknown: str) -> None:
-        """Take a reading of the CPU packages, and the one before it, if any; `unknown`: why it says nothing."""
+    def add_package_reading(self, previous: PackageReading | None, now: PackageReading, unknown: str) -> None:
+        """Add a reading of the CPU packages and the previous one, if any; `unknown`: why the energy is unknown."""
         self.package.unknown = unknown
-        if before is not None and not self.timeline.is_paused:
-            self.package.follow(before, now, self.begin, self.end_ns or _FOREVER)
+        if previous is not None and not self.timeline.is_paused:
+            self.package.add(previous, now, self.begin, self.end_ns or _FOREVER)
 
-    def settle(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
-        """Add all samples up to `horizon`; gives up to when (both ns, CLOCK_MONOTONIC) nothing more is to come.
+    def add_samples(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
+        """Add all samples up to `horizon`; return the time until which samples are complete (ns, CLOCK_MONOTONIC).
 
-        Epochs that were over by then are settled: their sums are no longer kept. Others are written as far as
-        they are known. `final`: nothing more will be taken, whatever is to come.
+        Epochs that ended before that time become rows, and their sums are dropped. `final`: no more samples will be
+        added, even if some are missing.
         """
         timeline = self.timeline
         begin, end = self.begin, self.end_ns or _FOREVER
-        for uuid, share in self.shares.items():
+        for uuid, usage in self.device_usage.items():
             if uuid in recent:
-                share.follow(recent[uuid], timeline, horizon, begin, end)
-        known = horizon
+                usage.update(recent[uuid], timeline, horizon, begin, end)
+        known_until = horizon
         if not final:
-            for uuid, share in self.shares.items():
+            for uuid, usage in self.device_usage.items():
                 if uuid in recent:
-                    known = min(known, recent[uuid].known_until(horizon), share.known_until(horizon))
-        for epoch in timeline.over(known):
+                    known_until = min(known_until, recent[uuid].known_until(horizon), usage.known_until(horizon))
+        for epoch in timeline.pop_ended(known_until):
             assert epoch.end is not None
-            sums = {uuid: share.settle(epoch.ordinal) for uuid, share in self.shares.items()}
-            self._over += epoch_rows(self.run, timeline, self.shares, epoch, epoch.end, sums=sums)
+            sums = {uuid: usage.pop_epoch(epoch.ordinal) for uuid, usage in self.device_usage.items()}
+            self._ended_rows += epoch_rows(self.run, timeline, self.device_usage, epoch, epoch.end, sums=sums)
             self.dirty = True
-        timeline.forget(horizon - REMEMBERED)
-        return known
+        timeline.drop_spans(horizon - SAMPLE_RETENTION)
+        return known_until
 
     @property
     def begin(self) -> int:
-        """When the rank began: ns, CLOCK_MONOTONIC."""
+        """Begin of the rank; ns, CLOCK_MONOTONIC."""
         timeline, tick = self.timeline, self.tick
         if timeline.begun_ns and timeline.lost == 0:
             return timeline.begun_ns
@@ -275,13 +276,21 @@ class RankRecorder:
         return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
     def rows(self, horizon: int, *, is_final: bool = False) -> Iterator[LedgerRow]:
-        """The rows that change while a run lasts: the run, the rank, its devices, open epochs and sums.
+        """Yield the rows that changed: the run, the rank, its devices, ended and open epochs, and sums of the run.
 
-        `is_final`: nothing more is to come of it. Until then its progress tells readers which epochs are settled.
+        `is_final`: the rank gets no more rows. Until then a row of `progress` shows readers which epochs are final.
         """
+        yield from self._run_rows()
+        # Epochs and the state to continue from are written together, so that they agree after a kill.
+        yield from self._epoch_rows(horizon)
+        if not is_final:
+            yield LedgerRow("progress", {"rank": self.run.key, "state": self._as_json()})
+
+    def _run_rows(self) -> Iterator[LedgerRow]:
+        """Yield the rows of the run, the rank, the run's metadata and the devices."""
         assert self.tick is not None
-        key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
-        lasted = self._lasted(self.end_ns or tick.monotonic_ns)
+        key, run, tick = self.run.key, self.run, self.tick
+        duration = self._duration(self.end_ns or tick.monotonic_ns)
         started = _ns(run.started) if is_known(run.started) else tick.time_ns - (tick.monotonic_ns - self.begin)
         yield LedgerRow("run", {
             "id": self.id, "name": run.name, "user": run.user, "hostname": tick.hostname, "framework": run.framework,
@@ -292,11 +301,12 @@ class RankRecorder:
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
-            "seconds": lasted, "metrics": numbers_json(run.metrics),
-            "package_energy": column_of(self.package.energy(lasted)),
-            "package_unknown": self.package.reason(lasted) or None,
-            "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
-            "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **facts_to_row(run.facts),
+            "seconds": duration, "metrics": numbers_json(run.metrics),
+            "package_energy": nullable(self.package.energy(duration)),
+            "package_unknown": self.package.reason(duration) or None,
+            "wait": nullable(run.wait) or None, "lost_events": self.timeline.lost,
+            "peak": nullable(self._update_peak()), "retries": nullable(run.memory.retries),
+            "ooms": nullable(run.memory.ooms), **facts_to_row(run.facts),
         })  # fmt: skip
         if self._about is not self._about_written:
             yield from about_rows(self.id, run.rank, self._about)
@@ -304,80 +314,85 @@ class RankRecorder:
         for uuid, (device, total, limit) in self.devices.items():
             yield LedgerRow("device", {
                 "rank": key, "uuid": uuid, "number": device.index, "name": device.name,
-                "memory_total": column_of(total), "power_limit": column_of(limit),
+                "memory_total": nullable(total), "power_limit": nullable(limit),
             })  # fmt: skip
-        # Epochs and the state to continue from are written together: after a kill they fit each other.
-        yield from self._over
-        self._over = []
-        now = self._at(min(horizon, self.end_ns or horizon))
+
+    def _epoch_rows(self, horizon: int) -> Iterator[LedgerRow]:
+        """Yield the rows of epochs, of the time outside them, of steps, of the run's usage, and of marks."""
+        key, timeline = self.run.key, self.timeline
+        yield from self._ended_rows
+        self._ended_rows = []
+        now = self._moment_at(min(horizon, self.end_ns or horizon))
         for epoch in timeline.epochs.values():
             until = epoch.end or (now if now.monotonic_ns >= epoch.begin.monotonic_ns else epoch.begin)
-            sums = {uuid: share.of(epoch.ordinal) for uuid, share in self.shares.items()}
-            yield from epoch_rows(run, timeline, self.shares, epoch, until, sums=sums)
-        yield from outside_rows(key, timeline, self.shares, now)
-        steps = [*rows_of_steps(key, timeline, self.shares, now)]
-        self.shown_rows = sum(row.table == "step_row" for row in steps)
+            sums = {uuid: usage.epoch_sums(epoch.ordinal) for uuid, usage in self.device_usage.items()}
+            yield from epoch_rows(self.run, timeline, self.device_usage, epoch, until, sums=sums)
+        yield from outside_rows(key, timeline, self.device_usage, now)
+        steps = [*step_rows(key, timeline, self.device_usage, now)]
+        self.step_row_count = sum(row.table == "step_row" for row in steps)
         yield from steps
-        seconds = self._lasted(now.monotonic_ns)
-        for share in self.shares.values():
-            yield row_of_usage(key, WHOLE_RUN, WHOLE_EPOCH, share, sums=share.whole(), seconds=seconds)
+        seconds = self._duration(now.monotonic_ns)
+        for usage in self.device_usage.values():
+            yield usage_row(key, WHOLE_RUN, WHOLE_EPOCH, usage, sums=usage.run_sums(), seconds=seconds)
         for mark in timeline.marks:
             yield LedgerRow("mark", {
                 "rank": key, "number": mark.number, "mark": int(mark.mark), "time": mark.time_ns, "epoch": mark.epoch,
-                "step": mark.step, "asked": column_of(mark.asked), "free": column_of(mark.free),
+                "step": mark.step, "asked": nullable(mark.asked), "free": nullable(mark.free),
             })  # fmt: skip
         timeline.marks.clear()
-        if not is_final:
-            yield LedgerRow("progress", {"rank": key, "state": self._as_json()})
 
-    def _lasted(self, until: int) -> float:
-        """Seconds from its begin until then (ns, CLOCK_MONOTONIC), without those in which it was paused."""
+    def _duration(self, until: int) -> float:
+        """Return the seconds from the begin to `until` (ns, CLOCK_MONOTONIC), without pauses."""
         return max(0.0, (until - self.begin) / SECOND - self.timeline.paused_until(until))
 
-    def _at(self, horizon: int) -> Moment:
-        """Steps and wait that belong to `horizon`: of the last tick until then, or of a boundary behind that."""
+    def _moment_at(self, horizon: int) -> Moment:
+        """Return steps and wait as of `horizon`, from the last tick or boundary before it."""
         known = [moment for moment in (*self._moments, self.timeline.last) if moment.monotonic_ns <= horizon]
         latest = max(known, key=lambda moment: moment.monotonic_ns, default=self.timeline.last)
         return latest._replace(monotonic_ns=horizon)
 
-    def _highest(self) -> float:
-        """The highest peak of the framework's memory: the training may have reset the counter in between."""
+    def _update_peak(self) -> float:
+        """Update and return the highest peak of the framework's memory: a training may reset the counter."""
         known = [v for v in (self._peak, self.timeline.peak.highest, self.run.memory.peak) if is_known(v)]
         self._peak = max(known, default=NAN)
         return self._peak
 
-    def left(self) -> list[tuple[str, int]]:
-        """Epochs that were written with an end and had none: the rank's key, and their numbers."""
-        found = [(self.run.key, number) for number in self.timeline.left]
-        self.timeline.left.clear()
-        return found
+    def pop_revoked_ends(self) -> list[tuple[str, int]]:
+        """Return and clear the epochs that were written with an end and have none: the rank's key, their numbers."""
+        ends = [(self.run.key, number) for number in self.timeline.revoked_ends]
+        self.timeline.revoked_ends.clear()
+        return ends
 
-    def late(self) -> list[LateMetrics]:
-        """Return metrics that were logged for epochs that are written already."""
-        found = [LateMetrics(self.run.key, number, numbers_json(metrics)) for number, metrics in self.timeline.late]
-        self.timeline.late.clear()
-        return found
+    def pop_late_metrics(self) -> list[LateMetrics]:
+        """Return and clear metrics that were logged for epochs already written."""
+        key, late = self.run.key, self.timeline.late_metrics
+        rows = [LateMetrics(key, number, numbers_json(metrics)) for number, metrics in late]
+        late.clear()
+        return rows
 
     def trace_rows(self) -> Iterator[LedgerRow]:
-        """The traces as they are now."""
+        """Yield the traces so far as rows."""
         return self._traces.rows(self.run.key)
 
     def resume(self, state: Mapping[str, Any], traces: Sequence[StoredTrace]) -> None:
-        """Continue from what an earlier daemon wrote. Raises KeyError, TypeError or ValueError when it is damaged."""
-        timeline = timeline_of(state["course"])
-        shares = {share.uuid: share for share in map(device_usage_of, state["shares"])}
-        self.timeline, self.shares = timeline, shares
-        self._traces.resume(traces)
-        self.package = package_usage_of(state["package"])
+        """Continue from the state that an earlier daemon wrote. Raises KeyError, TypeError or ValueError for a bad one.
 
-    def catch_up(self, rounds: Iterable[EarlierRound]) -> None:
-        """Add to the traces what an earlier daemon sampled and did not write, oldest first."""
-        self._traces.catch_up(self.run.key, rounds, MOST_DEVICES)
+        Its keys are part of the file format.
+        """
+        timeline = EpochTimeline.from_json(state["course"])
+        device_usage = {usage.uuid: usage for usage in map(DeviceUsage.from_json, state["shares"])}
+        self.timeline, self.device_usage = timeline, device_usage
+        self._traces.resume(traces)
+        self.package = PackageUsage.from_json(state["package"])
+
+    def add_earlier(self, ticks: Iterable[EarlierTick]) -> None:
+        """Add ticks that an earlier daemon sampled and did not write to the traces, oldest first."""
+        self._traces.add_earlier(self.run.key, ticks, MAX_DEVICES)
 
     def _as_json(self) -> str:
-        shares = [share.as_json() for share in self.shares.values()]
+        device_usage = [usage.as_json() for usage in self.device_usage.values()]
         parts = {"course": self.timeline.as_json(), "package": self.package.as_json()}
-        return json.dumps({**parts, "shares": shares}, separators=(",", ":"))
+        return json.dumps({**parts, "shares": device_usage}, separators=(",", ":"))
 
 
 def _ns(seconds: float) -> int:

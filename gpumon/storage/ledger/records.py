@@ -201,12 +201,18 @@ class Particulars(NamedTuple):
 
 
 class LivePeak(NamedTuple):
-    """The framework's own peak of live tensors, over all devices of a rank; NaN where it is unknown."""
+    """The framework's peak of memory in live tensors within a stretch of time, over all devices of a rank."""
 
     value: float = NAN
-    """Bytes."""
+    """Bytes; NaN if unknown."""
     reached: bool = False
-    """Whether it was reached within the stretch; else it was no more than that."""
+    """True if it was reached within the stretch; else it is an upper bound."""
+
+    def joined_with(self, other: LivePeak) -> LivePeak:
+        """Return the peak of two stretches together."""
+        if not is_known(self.value) or other.value > self.value:
+            return other
+        return self._replace(reached=self.reached or other.reached) if other.value == self.value else self
 
 
 class DeviceRow(NamedTuple):

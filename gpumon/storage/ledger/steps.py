@@ -1,4 +1,4 @@
-"""Rows of steps of a rank without epochs: what lies between the marks that its training made at round numbers."""
+"""Rows of steps of a rank without epochs: stretches between the marks that a training makes at round numbers."""
 
 from __future__ import annotations
 
@@ -12,73 +12,74 @@ from gpumon.model.steps import mark_size, row_size
 from gpumon.storage.ledger.epoch import Moment
 
 NO_ROW = -1
-_MOST_ABSORBED = 4096
-"""A training marks hundreds in its life; nothing asks for the rows that others absorbed longer ago."""
+_MAX_ABSORBED = 4096
+"""Absorbed rows whose new row is remembered; a training makes hundreds of marks in its life."""
 
 
 class StepStretch:
-    """A stretch of a rank between two marks, or some of them behind each other."""
+    """A row of steps: one stretch between two marks, or several successive ones."""
 
     def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
         self.number = number
-        """Counts the marks of the rank: a row that absorbed others has the number of the first."""
+        """Counts the marks of the rank; a row that absorbed others keeps its own number."""
         self.begun_ns = begun_ns
         """ns since 1970."""
         self.begin = begin
         self.end: Moment | None = None
         """None while it is open."""
-        self.aside = 0.0
-        """Seconds in evaluation, a checkpoint or another phase in which no step was made."""
-        self.aside_steps = 0
-        """Steps made in evaluation."""
+        self.other_seconds = 0.0
+        """Seconds in evaluation, checkpoints and other phases without training steps."""
+        self.evaluation_steps = 0
+        """Steps in evaluation."""
         self.metrics: dict[str, float] = {}
-        """Values that were logged in it last, by name."""
+        """Last values logged in it, by name."""
 
     def absorb(self, later: StepStretch) -> None:
-        """Go on until the end of the row behind this one."""
+        """Extend this row by the one that follows it."""
         self.end = later.end
-        self.aside += later.aside
-        self.aside_steps += later.aside_steps
+        self.other_seconds += later.other_seconds
+        self.evaluation_steps += later.evaluation_steps
         self.metrics.update(later.metrics)
 
     def copy(self) -> StepStretch:
-        """Return one that may absorb others."""
-        return step_row_of(self.as_json())
+        return StepStretch.from_json(self.as_json())
 
     def columns(self, until: Moment) -> dict[str, Any]:
-        """Its columns in the ledger, as far as it has come `until` where it is open."""
+        """Return its columns in the ledger; an open row lasts `until` then."""
         end = self.end or until
         seconds = max(0, end.monotonic_ns - self.begin.monotonic_ns) / SECOND
         wait = wait_between(self.begin.wait, end.wait)
-        trained = max(0.0, seconds - self.aside)
+        trained = max(0.0, seconds - self.other_seconds)
         return {
-            "first_step": self.begin.step, "steps": max(0, end.step - self.begin.step - self.aside_steps),
+            "first_step": self.begin.step, "steps": max(0, end.step - self.begin.step - self.evaluation_steps),
             "begun": self.begun_ns, "ended": self.begun_ns + round(seconds * SECOND) if self.end else None,
             "seconds": seconds, "trained": trained or None, "wait": wait if is_known(wait) else None,
             "wait_of": trained if is_known(wait) and trained else None,
         }  # fmt: skip
 
     def as_json(self) -> list[Any]:
-        """For `step_row_of`."""
-        return [self.number, self.begun_ns, self.begin, self.end, self.aside, self.aside_steps, dict(self.metrics)]
+        """Return a form for `from_json`."""
+        return [
+            self.number, self.begun_ns, self.begin, self.end, self.other_seconds, self.evaluation_steps,
+            dict(self.metrics),
+        ]  # fmt: skip
 
-
-def step_row_of(found: Sequence[Any]) -> StepStretch:
-    """Restore the result of `StepStretch.as_json`."""
-    number, begun_ns, begin, end, aside, aside_steps, metrics = found
-    row = StepStretch(number, begun_ns, Moment(*begin))
-    row.end = Moment(*end) if end else None
-    row.aside, row.aside_steps, row.metrics = aside, aside_steps, dict(metrics)
-    return row
+    @classmethod
+    def from_json(cls, state: Sequence[Any]) -> StepStretch:
+        number, begun_ns, begin, end, other_seconds, evaluation_steps, metrics = state
+        row = cls(number, begun_ns, Moment(*begin))
+        row.end = Moment(*end) if end else None
+        row.other_seconds, row.evaluation_steps, row.metrics = other_seconds, evaluation_steps, dict(metrics)
+        return row
 
 
 class StepStretches:
-    """The rows of a rank, in their order; none once it has an epoch. The last one is open."""
+    """The rows of steps of a rank, in order, the last one open; empty once the rank has an epoch."""
 
     def __init__(self) -> None:
         self.rows: list[StepStretch] = []
         self.absorbed: dict[int, int] = {}
-        """Rows that were absorbed, and the number of the row that has them."""
+        """Number of the absorbing row by number of the absorbed row."""
         self._next = 0
 
     @property
@@ -87,86 +88,85 @@ class StepStretches:
         return self.rows[-1].number if self.rows else NO_ROW
 
     def begin(self, begun_ns: int, at: Moment) -> bool:
-        """A row begins, where the one before ends; not where no step was made since, as an honest board never tells."""
+        """Begin a row and end the previous one; return False, and do neither, if no step was made in between."""
         if self.rows:
             if at.step <= self.rows[-1].begin.step:
                 return False
             self.rows[-1].end = at
-            self._join(mark_size(at.step))
+            self._merge_rows(mark_size(at.step))
         self.rows.append(StepStretch(self._next, begun_ns, at))
         self._next += 1
         return True
 
     def end(self, at: Moment, metrics: Mapping[str, float]) -> None:
-        """The run has ended, and with it its last row, in which these were logged."""
+        """End the last row with the run; `metrics` were logged at the end."""
         if self.rows and self.rows[-1].end is None:
             self.rows[-1].end = at
-            # What was logged behind the last step is of that step.
-            told = self.rows[-2] if len(self.rows) > 1 and at.step == self.rows[-1].begin.step else self.rows[-1]
-            told.metrics.update(metrics)
+            # Metrics logged after the last step belong to that step.
+            row = self.rows[-2] if len(self.rows) > 1 and at.step == self.rows[-1].begin.step else self.rows[-1]
+            row.metrics.update(metrics)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """These were logged at `step`, whose row may be over."""
+        """Add metrics logged at `step` to its row, which may have ended."""
         row = next((row for row in reversed(self.rows) if row.begin.step < step), None)
         if row is not None:
             row.metrics.update(metrics)
 
-    def spent(self, phase: str, begin: Moment, end: Moment) -> None:
-        """A stretch of a phase lay in the open row."""
+    def add_phase(self, phase: str, begin: Moment, end: Moment) -> None:
+        """Add a stretch of a phase to the open row."""
         if self.rows and phase not in ("", TRAINING):
             steps = end.step - begin.step
             if phase in EVALUATION or not steps:
-                self.rows[-1].aside += max(0, end.monotonic_ns - begin.monotonic_ns) / SECOND
-                self.rows[-1].aside_steps += max(0, steps)
+                self.rows[-1].other_seconds += max(0, end.monotonic_ns - begin.monotonic_ns) / SECOND
+                self.rows[-1].evaluation_steps += max(0, steps)
 
-    def forget(self) -> None:
-        """The training has epochs: nothing of its steps is a row."""
+    def clear(self) -> None:
+        """Drop all rows, because the training has epochs."""
         self.rows, self.absorbed = [], {}
 
-    def shown(self, steps: int) -> list[list[StepStretch]]:
-        """The rows by those that stand together in one of a run that has made `steps`."""
-        return _together(self.rows, row_size(steps))
+    def groups(self, steps: int) -> list[list[StepStretch]]:
+        """Group the rows that make up one row of a run that has done `steps` steps."""
+        return _group_rows(self.rows, row_size(steps))
 
     def resolve(self, number: int) -> int:
-        """Return the number of the row that has this one."""
+        """Return the number of the row that now contains this one."""
         while (into := self.absorbed.get(number)) is not None:
             number = into
         return number
 
     def as_json(self) -> list[Any]:
-        """For `step_rows_of`."""
+        """Return a form for `from_json`."""
         return [[row.as_json() for row in self.rows], list(self.absorbed.items()), self._next]
 
-    def _join(self, size: int) -> None:
+    def _merge_rows(self, size: int) -> None:
         kept = []
-        for group in _together(self.rows, size):
+        for group in _group_rows(self.rows, size):
             for later in group[1:]:
                 group[0].absorb(later)
                 self.absorbed[later.number] = group[0].number
             kept.append(group[0])
         self.rows = kept
-        while len(self.absorbed) > _MOST_ABSORBED:
+        while len(self.absorbed) > _MAX_ABSORBED:
             del self.absorbed[next(iter(self.absorbed))]
 
+    @classmethod
+    def from_json(cls, state: Sequence[Any]) -> StepStretches:
+        rows = cls()
+        stored, absorbed, rows._next = state
+        rows.rows, rows.absorbed = [StepStretch.from_json(row) for row in stored], dict(absorbed)
+        return rows
 
-def step_rows_of(found: Sequence[Any]) -> StepStretches:
-    """Restore the result of `StepStretches.as_json`."""
-    rows = StepStretches()
-    stored, absorbed, rows._next = found
-    rows.rows, rows.absorbed = [step_row_of(row) for row in stored], dict(absorbed)
-    return rows
 
-
-def joined(group: Sequence[StepStretch]) -> StepStretch:
-    """Rows behind each other as one."""
+def join_rows(group: Sequence[StepStretch]) -> StepStretch:
+    """Return successive rows as one."""
     row = group[0].copy()
     for later in group[1:]:
         row.absorb(later)
     return row
 
 
-def _together(rows: Sequence[StepStretch], size: int) -> list[list[StepStretch]]:
-    """Rows behind each other that make `size` steps together."""
+def _group_rows(rows: Sequence[StepStretch], size: int) -> list[list[StepStretch]]:
+    """Group successive rows so that each group starts at a multiple of `size` steps."""
     groups: list[list[StepStretch]] = []
     for row in rows:
         if groups and row.begin.step % size:

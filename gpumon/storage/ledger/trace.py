@@ -1,10 +1,9 @@
-"""Metrics over a whole run in a bounded number of points, from ticks as they come.
+"""Traces: metrics over a whole run in a bounded number of points, built up tick by tick.
 
-A point holds minimum, mean and maximum of `step` seconds. Of what a training logs it holds the last value in place of
-the mean: values of two epochs that fall into one point are never mixed, and each one shown was logged. A point in which
-a diverged training logged no number, has an infinite extreme. When there are `POINTS` of them, two become one and the
-step doubles: so an hour and a month take the same room. `history.downsample` does not do this, because it happens in
-place while a run is recorded: a point keeps how many values it was made of, and later ones still go into the last.
+A point has minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the mean,
+so that every value shown was logged. If a diverged training logs NaN or infinity, an extreme of the point is infinite.
+When all `POINTS` are used, pairs of points are merged and the step doubles, so an hour and a month take the same room.
+`history.downsample` cannot do this, as points are merged in place while the run goes on, and the last one still grows.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ POINTS = 2048
 
 
 class TraceRecorder:
-    """One line for each of `columns`. `begun_ns`: since 1970; `origin_ns`: the same moment of CLOCK_MONOTONIC.
+    """Records one line for each of `columns`.
 
-    `keeps_last`: whether points hold their last value in place of the mean, as those of logged values do.
+    `begun_ns`: time of the first point, since 1970; `origin_ns`: the same moment of CLOCK_MONOTONIC. `keeps_last`:
+    points have their last value instead of the mean, as for logged metrics.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TraceRecorder:
             self.column(name)
 
     def column(self, name: str) -> int:
-        """The place of a column, which is added when it is new."""
+        """Return the index of a column, which is added if it is new."""
         if name in self.columns:
             return self.columns.index(name)
         self.columns.append(name)
@@ -51,18 +51,18 @@ class TraceRecorder:
         return len(self.columns) - 1
 
     def add(self, monotonic_ns: int, values: Sequence[float]) -> None:
-        """The values of all columns at one moment; NaN where one is not known. Moments only go forward."""
-        at = self._place(monotonic_ns)
+        """Add the values of all columns at one moment, NaN if unknown; later calls have later moments."""
+        at = self._index(monotonic_ns)
         for line, value in zip(self._lines, values, strict=True):
             # NaN is not itself; in place, because a call would cost more than the rest of the loop.
             if value == value:
                 line.add(at, value)
 
     def log(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Take metrics that were logged at one moment; each name was logged, if only as NaN or infinite."""
+        """Add metrics that were logged at one moment, which may be NaN or infinite."""
         for name in metrics:
             self.column(name)
-        at = self._place(monotonic_ns)
+        at = self._index(monotonic_ns)
         for name, line in zip(self.columns, self._lines, strict=True):
             value = metrics.get(name)
             if value is None:
@@ -73,12 +73,12 @@ class TraceRecorder:
                 line.diverge(at, value)
 
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Take metrics that were logged at an earlier moment, those of which its point has no value yet."""
-        at = self._place(monotonic_ns)
-        taken = {name for name, line in zip(self.columns, self._lines, strict=True) if line.counts[at]}
-        self.log(monotonic_ns, {name: value for name, value in metrics.items() if name not in taken})
+        """Add metrics that were logged at an earlier moment, unless its point has a value of them."""
+        at = self._index(monotonic_ns)
+        present = {name for name, line in zip(self.columns, self._lines, strict=True) if line.counts[at]}
+        self.log(monotonic_ns, {name: value for name, value in metrics.items() if name not in present})
 
-    def _place(self, monotonic_ns: int) -> int:
+    def _index(self, monotonic_ns: int) -> int:
         at = max(0, monotonic_ns - self._origin) // self.step_ns
         while at >= POINTS:
             for line in self._lines:
@@ -93,21 +93,21 @@ class TraceRecorder:
         return at
 
     def cells(self) -> bytes:
-        """Little-endian f4 [column][point][minimum, mean, maximum], not packed."""
+        """Return little-endian f4 [column][point][minimum, mean, maximum], not compressed."""
         return b"".join(line.cells() for line in self._lines)
 
     def restore(self, cells: bytes, points: int, each: int) -> None:
-        """Take over what `cells` gave, as if each point had been made of `each` values.
+        """Continue from the result of `cells`, as if each point was made of `each` values.
 
-        Raises ValueError when it does not fit the columns.
+        Raises ValueError if it does not fit the columns.
         """
-        found = array("f")
-        found.frombytes(cells)
-        if not 0 <= points <= POINTS or len(found) != 3 * points * len(self._lines):
+        values = array("f")
+        values.frombytes(cells)
+        if not 0 <= points <= POINTS or len(values) != 3 * points * len(self._lines):
             raise ValueError("a trace of another shape")
         self.points = points
         for i, line in enumerate(self._lines):
-            part = found[3 * points * i : 3 * points * (i + 1)]
+            part = values[3 * points * i : 3 * points * (i + 1)]
             line.restore(part[0::3], part[1::3], part[2::3], each)
 
 
@@ -128,7 +128,7 @@ class _Line:
         self.counts.extend([0] * points)
 
     def add(self, at: int, value: float) -> None:
-        # In single precision a huge number becomes infinite; it stays one value among others.
+        # In single precision a huge number becomes infinite.
         count = self.counts[at] = self.counts[at] + 1
         self.means[at] = value if count == 1 else self.means[at] + (value - self.means[at]) / count
         if not value >= self.least[at]:
@@ -137,7 +137,7 @@ class _Line:
             self.most[at] = value
 
     def diverge(self, at: int, value: float) -> None:
-        """A number that is none was logged: infinite to its side, NaN to both, and no part of the mean."""
+        """Add an infinite value as the extreme on its side, or NaN as both; neither is part of the mean."""
         if not value > 0:
             self.least[at] = -math.inf
         if not value < 0:
@@ -148,22 +148,22 @@ class _Line:
             self.grow(1)
         a, b = self.counts[0::2], self.counts[1::2]
         pairs = zip(self.means[0::2], a, self.means[1::2], b, strict=True)
-        self.means = array("d", (self.joined(*pair) for pair in pairs))
+        self.means = array("d", (self.merge_means(*pair) for pair in pairs))
         self.counts = array("I", map(add, a, b))
         self.least = array("f", (y if x != x else min(x, y) for x, y in _pairs(self.least)))
         self.most = array("f", (y if x != x else max(x, y) for x, y in _pairs(self.most)))
 
     @staticmethod
-    def joined(a: float, count_a: int, b: float, count_b: int) -> float:
-        """The mean of two points that become one."""
+    def merge_means(a: float, count_a: int, b: float, count_b: int) -> float:
+        """Return the mean of two points that are merged."""
         if not (count_a and count_b):
             return a if count_a else b
         return (a * count_a + b * count_b) / (count_a + count_b)
 
     def cells(self) -> bytes:
-        found = array("f", bytes(12 * len(self.counts)))
-        found[0::3], found[1::3], found[2::3] = self.least, array("f", self.means), self.most
-        return found.tobytes()
+        cells = array("f", bytes(12 * len(self.counts)))
+        cells[0::3], cells[1::3], cells[2::3] = self.least, array("f", self.means), self.most
+        return cells.tobytes()
 
     def restore(self, least: array[float], means: array[float], most: array[float], each: int) -> None:
         self.counts = array("I", (each if v == v else 0 for v in means))
@@ -171,7 +171,7 @@ class _Line:
 
 
 class _LastLine(_Line):
-    """A line whose means are last values."""
+    """A line with last values instead of means."""
 
     __slots__ = ()
 
@@ -180,7 +180,7 @@ class _LastLine(_Line):
         self.means[at] = value
 
     @staticmethod
-    def joined(a: float, count_a: int, b: float, count_b: int) -> float:
+    def merge_means(a: float, count_a: int, b: float, count_b: int) -> float:
         return b if count_b else a
 
 
@@ -189,5 +189,5 @@ def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:
 
 
 def step_for(interval_ns: int) -> int:
-    """The first step of a trace, for ticks `interval_ns` ns apart: a second, or the interval where it is longer."""
+    """Return the initial step of a trace in ns: one second, or the interval between ticks if that is longer."""
     return max(SECOND, interval_ns)

@@ -1,7 +1,7 @@
-"""The ledger's writer: one thread that writes what it is given, so that a slow disk delays no tick.
+"""The ledger's writer: one thread that writes batches of rows, so that a slow disk delays no tick.
 
-Nothing here ever stops a daemon: where the ledger cannot be written it is said once, what came is
-kept in memory as far as there is room, and tried again later.
+Nothing here stops a daemon. If the ledger cannot be written, that is logged once, batches stay in memory as far as
+there is room, and writing is tried again later.
 """
 
 from __future__ import annotations
@@ -39,28 +39,29 @@ KEYS: dict[str, tuple[str, ...]] = {
     "note": ("run", "time", "text"),
     "tag": ("run", "tag"),
 }
-"""The primary key of each table; in this order, so that what is referred to comes first."""
+"""Primary key of each table; tables come after those to which they refer."""
 TRACE_ROOM = 256 * 2**20
-"""Bytes that traces may take in all; the oldest go first."""
-_ONCE = frozenset(("note", "tag"))
-"""Tables whose rows stay as they came first: a command may have changed them since."""
-_BY_TRAINING_ONCE = frozenset(("name", "resumes", "ended", "state", "started", "seconds"))
-"""Columns of `run` that stay as they came first: it may have been renamed, or they follow from its ranks."""
+"""Bytes for all traces together; the oldest are deleted first."""
+_INSERT_ONLY = frozenset(("note", "tag"))
+"""Tables whose rows are never updated: a command may have changed them since."""
+_FIRST_VALUE_STAYS = frozenset(("name", "resumes", "ended", "state", "started", "seconds"))
+"""Columns of `run` that are never updated from the board: the run may have been renamed, or they follow from its ranks.
+"""
 _ORDER = {table: i for i, table in enumerate(KEYS)}
-_BY_BADNESS = (RunState.FINISHED, RunState.STOPPED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
-"""A run stands as the worst of its ranks, and these are in that order."""
-_BADNESS = f"CASE state {' '.join(f'WHEN {state:d} THEN {i}' for i, state in enumerate(_BY_BADNESS))} END"
-_STATES = " ".join(f"WHEN {i} THEN {state:d}" for i, state in enumerate(_BY_BADNESS))
-_SKIPPED = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError)
-"""Errors that are of one row and not of the file."""
+_BY_SEVERITY = (RunState.FINISHED, RunState.STOPPED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
+"""States from best to worst; a run has the worst state of its ranks."""
+_SEVERITY = f"CASE state {' '.join(f'WHEN {state:d} THEN {i}' for i, state in enumerate(_BY_SEVERITY))} END"
+_STATES = " ".join(f"WHEN {i} THEN {state:d}" for i, state in enumerate(_BY_SEVERITY))
+_ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError)
+"""Errors caused by one row and not by the file."""
 
 
-_SUM = ',"crc":'
-"""Ahead of the sum in the progress of a rank, which is the last member of its JSON object."""
+_CHECKSUM = ',"crc":'
+"""Start of the last member of the JSON object with the progress of a rank: its CRC32."""
 
 
 class LedgerRow(NamedTuple):
-    """A row of a table, whole: what is not in `values` is NULL."""
+    """A whole row of a table; columns that are not in `values` are NULL."""
 
     table: str
     values: dict[str, Any]
@@ -71,7 +72,7 @@ class LedgerRow(NamedTuple):
 
 
 class LateMetrics(NamedTuple):
-    """Metrics that were logged for the last epoch of this number, after that was written."""
+    """Metrics logged for an epoch after it was written: the last one with this number."""
 
     rank: str
     epoch: int
@@ -80,49 +81,49 @@ class LateMetrics(NamedTuple):
 
 
 class Batch:
-    """Rows to be written together. A row that is put again takes the place of the one before."""
+    """Rows and other changes to be written together. A row replaces an earlier one with the same key."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], LedgerRow] = {}
         self.late: list[LateMetrics] = []
-        self.left: list[tuple[str, int]] = []
-        """Keys of ranks, and numbers of epochs that have been written with an end and had none."""
-        self.row_counts: dict[str, int] = {}
-        """By key of the rank, how many rows of steps it has; those behind them go."""
-        self.died: list[tuple[str, int]] = []
-        """Keys of ranks that were left running and are gone, unless their run was updated after that time (ns)."""
+        self.revoked_ends: list[tuple[str, int]] = []
+        """Keys of ranks, and numbers of their epochs that were written with an end, which has proved wrong."""
+        self.step_row_counts: dict[str, int] = {}
+        """Number of rows of steps by key of the rank; later rows are deleted."""
+        self.dead: list[tuple[str, int]] = []
+        """Keys of ranks without a process that never ended, unless their run was updated after that time (ns)."""
         self.withdrawn: list[str] = []
-        """Ids of runs that are to be forgotten."""
+        """Ids of runs to delete."""
         self.final: list[str] = []
-        """Keys of ranks that have ended, and of which all is written: their progress is deleted."""
+        """Keys of ranks that have ended and get no more rows; their progress is deleted."""
 
     def __bool__(self) -> bool:
-        return bool(self.rows or self.late or self.left or self.died or self.withdrawn)
+        return bool(self.rows or self.late or self.revoked_ends or self.dead or self.withdrawn)
 
     def add(self, rows: Iterable[LedgerRow]) -> None:
-        """Put rows in, over older ones of the same key."""
+        """Add rows; each replaces an earlier one with the same key."""
         for row in rows:
-            before = self.rows.get(row.key)
-            if before is None or row.table != "parameter" or row.values["rank"] <= before.values["rank"]:
+            existing = self.rows.get(row.key)
+            if existing is None or row.table != "parameter" or row.values["rank"] <= existing.values["rank"]:
                 self.rows[row.key] = row
 
-    def then(self, newer: Batch) -> Batch:
-        """This batch, and what came later."""
+    def extend(self, newer: Batch) -> Batch:
+        """Add a newer batch to this one and return it."""
         self.add(newer.rows.values())
         self.late += newer.late
-        self.left += newer.left
-        self.row_counts |= newer.row_counts
-        self.died += newer.died
+        self.revoked_ends += newer.revoked_ends
+        self.step_row_counts |= newer.step_row_counts
+        self.dead += newer.dead
         self.withdrawn += newer.withdrawn
         self.final += newer.final
         return self
 
 
-def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_ROOM) -> int:
-    """All of a batch or, when sqlite3.Error is raised, nothing. Gives the number of rows that no table takes."""
+def write_batch(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_ROOM) -> int:
+    """Write a batch in one transaction; return the number of rows that no table accepts. Raises sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        refused = sum(not _put(connection, row) for row in sorted(batch.rows.values(), key=_place))
+        rejected = sum(not _write_row(connection, row) for row in sorted(batch.rows.values(), key=_table_order))
         for late in batch.late:
             connection.execute(
                 "UPDATE epoch SET metrics = json_patch(metrics, ?) WHERE rank = ? AND ordinal = "
@@ -132,18 +133,18 @@ def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_
         connection.executemany(
             "UPDATE epoch SET ended = NULL WHERE rank = ?1 AND ordinal = "
             "(SELECT max(ordinal) FROM epoch WHERE rank = ?1 AND epoch = ?2)",
-            batch.left,
+            batch.revoked_ends,
         )
-        connection.executemany("DELETE FROM step_row WHERE rank = ?1 AND ordinal >= ?2", batch.row_counts.items())
+        connection.executemany("DELETE FROM step_row WHERE rank = ?1 AND ordinal >= ?2", batch.step_row_counts.items())
         connection.executemany(
-            f"DELETE FROM usage WHERE rank = ?1 AND ordinal <= {STEP_ROWS} - ?2", batch.row_counts.items()
+            f"DELETE FROM usage WHERE rank = ?1 AND ordinal <= {STEP_ROWS} - ?2", batch.step_row_counts.items()
         )
         connection.executemany("DELETE FROM progress WHERE rank = ?", [(rank,) for rank in batch.final])
         runs = {row.values["id"] for row in batch.rows.values() if row.table == "run"}
-        for key, since in batch.died:
-            runs |= _died(connection, key, since)
+        for key, since in batch.dead:
+            runs |= _mark_dead(connection, key, since)
         for run in sorted(runs):
-            _sum_up(connection, run)
+            _update_run(connection, run)
         connection.executemany("DELETE FROM run WHERE id = ?", [(run,) for run in batch.withdrawn])
         if any(row.table == "trace" for row in batch.rows.values()):
             _prune_traces(connection, trace_room)
@@ -152,31 +153,31 @@ def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return refused
+    return rejected
 
 
-def _put(connection: sqlite3.Connection, row: LedgerRow) -> bool:
+def _write_row(connection: sqlite3.Connection, row: LedgerRow) -> bool:
     names = tuple(row.values)
     values = tuple(row.values.values())
     if row.table == "trace":
         values = tuple(zlib.compress(v, 6) if name == "cells" else v for name, v in row.values.items())
     elif row.table == "progress":
-        values = tuple(_with_sum(v) if name == "state" else v for name, v in row.values.items())
+        values = tuple(_with_checksum(v) if name == "state" else v for name, v in row.values.items())
     try:
         connection.execute(_upsert(row.table, names, _columns(connection, row.table)), values)
-    except _SKIPPED:
+    except _ROW_ERRORS:
         return False
     return True
 
 
-def _with_sum(state: str) -> str:
-    """Add the CRC32 of a JSON object to it: nothing else proves that a daemon can go on from it."""
-    return f"{state[:-1]}{_SUM}{zlib.crc32(state[:-1].encode())}}}"
+def _with_checksum(state: str) -> str:
+    """Return a JSON object with its CRC32 added, so that a daemon does not continue from a damaged one."""
+    return f"{state[:-1]}{_CHECKSUM}{zlib.crc32(state[:-1].encode())}}}"
 
 
-def has_right_sum(state: str) -> bool:
-    """Whether the progress of a rank is as it was written."""
-    content, _, sum = state.rpartition(_SUM)
+def is_intact(state: str) -> bool:
+    """Return whether the checksum of a rank's progress is right."""
+    content, _, sum = state.rpartition(_CHECKSUM)
     return sum == f"{zlib.crc32(content.encode('utf-8', 'replace'))}}}"
 
 
@@ -186,33 +187,33 @@ def _upsert(table: str, names: tuple[str, ...], columns: tuple[str, ...]) -> str
     changes = [
         f"{name} = excluded.{name}" if name in names else f"{name} = NULL"
         for name in columns
-        if name not in key and not (table == "run" and name in _BY_TRAINING_ONCE)
+        if name not in key and not (table == "run" and name in _FIRST_VALUE_STAYS)
     ]
     update = f"UPDATE SET {', '.join(changes)}"
     if table == "parameter":
         update += " WHERE excluded.rank <= parameter.rank"
     return (
         f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-        f"ON CONFLICT ({', '.join(key)}) DO {'NOTHING' if table in _ONCE else update}"
+        f"ON CONFLICT ({', '.join(key)}) DO {'NOTHING' if table in _INSERT_ONLY else update}"
     )
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    found = _known_columns.get(table)
-    if found is None:
+    columns = _table_columns.get(table)
+    if columns is None:
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
-        found = _known_columns[table] = tuple(name for (name,) in rows)
-    return found
+        columns = _table_columns[table] = tuple(name for (name,) in rows)
+    return columns
 
 
-_known_columns: dict[str, tuple[str, ...]] = {}
+_table_columns: dict[str, tuple[str, ...]] = {}
 
 
-def _place(row: LedgerRow) -> int:
+def _table_order(row: LedgerRow) -> int:
     return _ORDER[row.table]
 
 
-def _died(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
+def _mark_dead(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
     connection.execute(
         "UPDATE rank SET state = ?, ended = max(started, (SELECT updated FROM run WHERE id = rank.run)) "
         "WHERE key = ? AND ended IS NULL AND (SELECT updated FROM run WHERE id = rank.run) <= ?",
@@ -225,14 +226,14 @@ def _died(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
     return {run for (run,) in connection.execute("SELECT run FROM rank WHERE key = ?", (key,))}
 
 
-_WORST = f"CASE max({_BADNESS}) {_STATES} END"
+_WORST = f"CASE max({_SEVERITY}) {_STATES} END"
 
 
 _ALIVE_FOR = 2 * SECOND
-"""A run that was seen running so long after another one began has not ended before that."""
+"""ns; a run that was seen running so long after the begin of another one did not end before it."""
 _RESUME = (
-    # The newest earlier run of this name that had come so far, or that did not end as it should. One whose end may
-    # only not be written yet is waited for: NULL until then.
+    # The newest earlier run of this name that had reached this epoch, or did not finish. NULL while the end of that run
+    # may not be written yet.
     "UPDATE run SET resumes = (SELECT CASE e.state WHEN 0 THEN NULL ELSE e.id END FROM run e "
     "WHERE e.user = run.user AND e.name = run.name AND e.id != run.id AND e.started < run.started AND "
     f"CASE e.state WHEN 0 THEN e.hostname = run.hostname AND e.updated <= run.started + {_ALIVE_FOR} "
@@ -242,8 +243,8 @@ _RESUME = (
 )
 
 
-def _sum_up(connection: sqlite3.Connection, run: str) -> None:
-    """Update a run from its ranks: it runs while one does, else it stands as the worst of them.
+def _update_run(connection: sqlite3.Connection, run: str) -> None:
+    """Update a run from its ranks: it runs while one of them does, and then has the worst of their states.
 
     It lasts from the begin of the first rank to the end of the last one.
     """
@@ -256,7 +257,7 @@ def _sum_up(connection: sqlite3.Connection, run: str) -> None:
         (run,),
     )
     connection.execute(f"{_RESUME} AND id = ?", (run,))
-    # Its end may decide which run a later one continues.
+    # The end of this run may decide which run a later one continues.
     connection.execute(
         f"{_RESUME} AND (user, name) = (SELECT user, name FROM run WHERE id = ?1 AND state != 0) "
         "AND started > (SELECT started FROM run WHERE id = ?1)",
@@ -269,23 +270,23 @@ def _prune_traces(connection: sqlite3.Connection, room: int) -> None:
         "SELECT length(cells), trace.rank, uuid FROM trace JOIN rank ON rank.key = trace.rank "
         "ORDER BY rank.ended IS NULL DESC, rank.started DESC"
     )
-    held, gone = 0, []
+    total, deleted = 0, []
     for size, rank, uuid in sizes:
-        held += size
-        if held > room:
-            gone.append((rank, uuid))
-    connection.executemany("DELETE FROM trace WHERE rank = ? AND uuid = ?", gone)
+        total += size
+        if total > room:
+            deleted.append((rank, uuid))
+    connection.executemany("DELETE FROM trace WHERE rank = ? AND uuid = ?", deleted)
 
 
-MOST_ROWS = 20_000
-"""Rows that wait in memory: some 20 MB."""
-_RETRY, _RETRY_MOST = 1.0, 60.0
-_KNOWN_RUNS = 20_000
-_KNOWN_RANKS = 50_000
-"""A board may lie around as long as the machine is up: a rank that is over must not be taken for a new one."""
+MAX_ROWS = 20_000
+"""Rows that wait in memory, at most: some 20 MB."""
+_RETRY, _MAX_RETRY = 1.0, 60.0
+_MAX_STORED_RUNS = 20_000
+_MAX_STORED_RANKS = 50_000
+"""A board may exist for as long as the machine is up, and a rank that has ended must not be recorded as a new one."""
 
 StoredTrace = tuple[str, int, float, int, str, bytes]
-"""A trace as stored, without its rank; `cells` unpacked."""
+"""A row of `trace` without its rank, with `cells` decompressed."""
 
 
 class OpenRank(NamedTuple):
@@ -300,75 +301,75 @@ class OpenRank(NamedTuple):
     traces: list[StoredTrace]
 
 
-class KnownRuns(NamedTuple):
-    """Content of the ledger when it was opened."""
+class StoredRuns(NamedTuple):
+    """Runs and ranks in the ledger when it was opened."""
 
     running: dict[str, OpenRank]
     """By key of the rank."""
     ended: set[str]
-    """Keys of the newest ranks that ended."""
+    """Keys of the newest ranks that have ended."""
     runs: dict[str, tuple[str, int | None]]
-    """By id: the user, and when it ended (ns since 1970), None while it runs."""
+    """User and end (ns since 1970, None while it runs) by id."""
 
 
-class Store:
-    """Writes batches to the ledger at `path`, in a thread of its own.
+class LedgerWriter:
+    """Writes batches to the ledger at `path` in its own thread.
 
-    `shared`: others may read the file. `log` gets one line when something is wrong. `begin` is called in the thread
-    before the ledger is opened: it may make it.
+    `shared`: others may read the file. `log` gets a line for each problem. `prepare` is called in the thread, before
+    the ledger is opened, and may create it.
     """
 
     def __init__(
-        self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS,
-        begin: Callable[[], object] = bool,
+        self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, max_rows: int = MAX_ROWS,
+        prepare: Callable[[], object] = bool,
     ) -> None:  # fmt: skip
         self._file = StateFile(path, LEDGER_FILE, uid, log, shared=shared, on_open=self._load)
-        self.known: KnownRuns | None = None
-        """None until the ledger was open for the first time."""
-        self._begin = begin
+        self.stored: StoredRuns | None = None
+        """Content of the ledger when it was first opened; None until then."""
+        self._prepare = prepare
         self._log = log
-        self._most_rows = most_rows
+        self._most_rows = max_rows
         self._waiting = Batch()
         self._changed = Condition()
         self._stopping = False
         self._dropped = 0
-        self._refused = False
+        self._has_logged_rejected = False
         self._thread = Thread(target=self._run, name="gpumon-ledger", daemon=True)
 
     @property
     def problem(self) -> str:
-        """Why nothing is written just now, for people; empty when all is well."""
+        """Reason why nothing is written at present, for people; else empty."""
         return self._file.problem
 
-    def start(self) -> Store:
-        """Begin to open and to write."""
+    def start(self) -> LedgerWriter:
+        """Start the thread, which opens the ledger."""
         self._thread.start()
         return self
 
     def wait_until_open(self, timeout: float) -> bool:
-        """Wait for the ledger to be opened, at most so many seconds; whether it is."""
+        """Wait at most `timeout` seconds for the ledger to be opened; return whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.known is not None, timeout)
+            return self._changed.wait_for(lambda: self.stored is not None, timeout)
 
     def put(self, batch: Batch) -> None:
-        """Hand over what is to be written, all of it together. Never waits for a disk."""
+        """Queue a batch to be written. Never waits for a disk."""
         if not batch:
             return
         with self._changed:
             room = self._most_rows - len(self._waiting.rows)
             if len(batch.rows) > room:
-                # What can be replaced is kept; of the rest the newest is left out.
+                # Keep rows that replace waiting ones, and the first of the others.
                 fits = {key: row for key, row in batch.rows.items() if key in self._waiting.rows}
                 new = [key for key in batch.rows if key not in fits][: max(0, room)]
                 fits |= {key: batch.rows[key] for key in new}
                 self._dropped += len(batch.rows) - len(fits)
                 batch.rows = fits
-            self._waiting.then(batch)
+            self._waiting.extend(batch)
             del self._waiting.late[self._most_rows :]
             self._changed.notify()
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write what is left, for at most `timeout` seconds. True when everything is written."""
+        """Write the waiting rows within `timeout` seconds; return whether all are written."""
         with self._changed:
             self._stopping = self._file.is_stopping = True
             self._changed.notify()
@@ -380,32 +381,32 @@ class Store:
 
     def _run(self) -> None:
         delay = _RETRY
-        with suppress(OSError, sqlite3.Error):  # what is wrong with the file is said when it is opened
-            self._begin()
+        with suppress(OSError, sqlite3.Error):  # errors of the file are logged when it is opened
+            self._prepare()
         while True:
             try:
                 if not self._file.is_open and os.path.lexists(self._file.path):
                     self._file.connect()
-                elif self.known is None:
-                    self.known = KnownRuns({}, set(), {})  # the file is made with the first run
+                elif self.stored is None:
+                    self.stored = StoredRuns({}, set(), {})  # the file is created with the first run
                 with self._changed:
-                    self._changed.notify_all()  # also of a file that was there: `wait_until_open`
+                    self._changed.notify_all()  # for `wait_until_open`
                 if self._write_next():
                     return
-            except Exception as error:  # a damaged file may give anything, and this thread must outlive it
+            except Exception as error:  # a damaged file may raise anything, and this thread must survive it
                 self._file.handle_error(error)
                 with self._changed:
                     if self._stopping or self._file.is_refused:
                         return
                     deadline = monotonic() + delay
-                    while not self._stopping and (left := deadline - monotonic()) > 0:
-                        self._changed.wait(left)
-                delay = min(2 * delay, _RETRY_MOST)
+                    while not self._stopping and (remaining := deadline - monotonic()) > 0:
+                        self._changed.wait(remaining)
+                delay = min(2 * delay, _MAX_RETRY)
             else:
                 delay = _RETRY
 
     def _write_next(self) -> bool:
-        """Wait for a batch and write it; true when this was the last one."""
+        """Wait for a batch and write it; return whether it was the last one."""
         with self._changed:
             while not self._waiting and not self._stopping:
                 self._changed.wait()
@@ -416,29 +417,29 @@ class Store:
                 self._write(batch)
         except BaseException:
             with self._changed:
-                self._waiting = batch.then(self._waiting)
+                self._waiting = batch.extend(self._waiting)
             raise
         if last:
             self._file.close()
         return last
 
     def _write(self, batch: Batch) -> None:
-        refused = write(self._file.connect(), batch)
-        if refused and not self._refused:
-            self._refused = True
-            self._log(f"{self._file.path}: {refused} invalid rows were dropped")
+        rejected = write_batch(self._file.connect(), batch)
+        if rejected and not self._has_logged_rejected:
+            self._has_logged_rejected = True
+            self._log(f"{self._file.path}: {rejected} invalid rows were dropped")
         self._file.clear_problem()
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             self._log(f"{self._file.path}: {dropped} rows were lost: memory was full while writing failed")
 
     def _load(self, connection: sqlite3.Connection) -> None:
-        if self.known is None:
-            self.known = _load_state(connection)
+        if self.stored is None:
+            self.stored = _load_state(connection)
 
 
-def _load_state(connection: sqlite3.Connection) -> KnownRuns:
-    # A daemon was killed in the seconds behind their end: what it awaited then does not come any more.
+def _load_state(connection: sqlite3.Connection) -> StoredRuns:
+    # A daemon was killed in the seconds after these ranks ended; the samples that it awaited are lost.
     connection.execute("DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE ended IS NOT NULL)")
     running = {}
     ranks = connection.execute(
@@ -461,15 +462,15 @@ def _load_state(connection: sqlite3.Connection) -> KnownRuns:
             pid=pid,
             hostname=hostname,
             updated_ns=updated,
-            progress=_progress(state),
+            progress=_parse_progress(state),
             traces=traces,
         )
     ended = connection.execute(
-        "SELECT key FROM rank WHERE ended IS NOT NULL ORDER BY started DESC LIMIT ?", (_KNOWN_RANKS,)
+        "SELECT key FROM rank WHERE ended IS NOT NULL ORDER BY started DESC LIMIT ?", (_MAX_STORED_RANKS,)
     )
-    forgotten = connection.execute("SELECT rank FROM forgotten ORDER BY time DESC LIMIT ?", (_KNOWN_RANKS,))
-    runs = connection.execute("SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_KNOWN_RUNS,))
-    return KnownRuns(
+    forgotten = connection.execute("SELECT rank FROM forgotten ORDER BY time DESC LIMIT ?", (_MAX_STORED_RANKS,))
+    runs = connection.execute("SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_MAX_STORED_RUNS,))
+    return StoredRuns(
         running=running,
         ended={key for rows in (ended, forgotten) for (key,) in typed_rows(rows, str)},
         runs={id: (user, over) for id, user, over in typed_rows(runs, str, str, int | None)},
@@ -477,15 +478,13 @@ def _load_state(connection: sqlite3.Connection) -> KnownRuns:
 
 
 def _unpacked(packed: bytes) -> bytes | None:
-    import zlib
-
     try:
         return zlib.decompress(packed)
     except (zlib.error, TypeError):
         return None
 
 
-def _progress(state: object) -> dict[str, Any]:
-    """Progress of a rank; empty where there is none, or it is damaged."""
-    found = parse_json(state) if isinstance(state, str) and has_right_sum(state) else None
-    return found if isinstance(found, dict) else {}
+def _parse_progress(state: object) -> dict[str, Any]:
+    """Return the progress of a rank; empty if there is none, or it is damaged."""
+    progress = parse_json(state) if isinstance(state, str) and is_intact(state) else None
+    return progress if isinstance(progress, dict) else {}
