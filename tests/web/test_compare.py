@@ -517,7 +517,7 @@ def test_runs_are_ticked_compared_by_epoch_and_by_time_and_the_link_shows_the_sa
         assert plot.evaluate(labels) == ["A first", "B third"]
         expect(plot.locator(".gutter .what")).to_contain_text(["loss, last"])
         expect(rows(page, "What differs")).to_contain_text(["lr"])
-        expect(rows(page, "Numbers").first).to_contain_text("Epoch time")
+        expect(rows(page, "Numbers").first).to_contain_text("Time")
         # The pointer tells of both, in the units of the axis.
         page.mouse.move(*across(page, "compare", 0.5))
         expect(plot.locator(".pill")).to_have_text(re.compile(r"^after [\d.]+ epochs$"))
