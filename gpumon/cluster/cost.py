@@ -23,6 +23,8 @@ from gpumon.storage.history.tiers import HOUR
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
+_STEP_ERROR = 0.02
+"""Share of a user's GPU time up to which a step at the wrong price is not worth an "about"."""
 
 
 def cost_queries(
@@ -156,10 +158,14 @@ def _price_energy(answers: Answers, prices: Prices, period: Period) -> tuple[dic
     if period is not Period.LAST_MONTH:
         recent = _energy_by_price(answers, [f"energy_lately_{index}_{period}" for index in range(len(tariffs))], prices)
     none = dict.fromkeys(tariffs, 0.0)
-    return kwh, {
-        user: price_energy(none | used.get(user, {}), recent.get(user, {}), total, all_priced=all_priced)
-        for user, total in kwh.items()
-    }
+    held = {row.labels.get("user", ""): row.value for row in answers.get(f"held_{period}", ())}
+    costs: dict[str, Amount] = {}
+    for user, total in kwh.items():
+        cost = price_energy(none | used.get(user, {}), recent.get(user, {}), total, all_priced=all_priced)
+        # When the price changes, a step may be counted at the wrong one, which matters to a short usage.
+        is_short = total > 0 and _STEP_ERROR * held.get(user, 0.0) < STEP
+        costs[user] = cost._replace(about=True) if is_short else cost
+    return kwh, costs
 
 
 def _energy_by_price(answers: Answers, names: Sequence[str], prices: Prices) -> dict[str, dict[float, float]]:

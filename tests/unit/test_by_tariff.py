@@ -20,13 +20,16 @@ PRICES = Prices("EUR", {}, (CHEAP,) * 6 + (DEAR,) * 16 + (CHEAP,) * 2, 1.35)
 KWH = 3.6e6
 
 
-def priced(energy: float, at: dict[int, float], lately: dict[int, float], covered: float) -> tuple[float, bool, bool]:
-    """The cost of a day in which ada used so many kWh; of tariffs the first is the cheap one."""
+def priced(
+    energy: float, at: dict[int, float], lately: dict[int, float], covered: float, held: float = 86400.0
+) -> tuple[float, bool, bool]:
+    """The cost of a day in which ada used so many kWh in `held` GPU seconds; of tariffs the first is the cheap one."""
 
     def of(kwh: float) -> list[EngineSeries]:
         return [EngineSeries({"user": "ada"}, kwh * KWH)] if kwh else []
 
-    answers = {"energy_day": of(energy), "covered_day": [EngineSeries({}, covered)],
+    answers = {"energy_day": of(energy), "held_day": [EngineSeries({"user": "ada"}, held)],
+               "covered_day": [EngineSeries({}, covered)],
                "covered_by_node_day": [EngineSeries({"instance": "gn1"}, covered)]}  # fmt: skip
     for place in (0, 1):
         answers[f"energy_at_{place}_day"] = of(at.get(place, 0.0))
@@ -36,6 +39,12 @@ def priced(energy: float, at: dict[int, float], lately: dict[int, float], covere
 
 def test_a_sample_that_is_counted_whole_costs_no_more_than_its_energy_can() -> None:
     assert priced(0.24, {1: 0.87}, {1: 0.87}, 300.0) == (pytest.approx(0.24 * 1.35 * DEAR), False, False)
+
+
+def test_the_cost_of_a_short_usage_is_approximate() -> None:
+    """A step of minutes may be counted at the wrong price."""
+    assert priced(1.0, {1: 1.0}, {}, 86400.0, held=600.0) == (pytest.approx(1.35 * DEAR), True, True)
+    assert priced(1.0, {1: 1.0}, {}, 86400.0) == (pytest.approx(1.35 * DEAR), True, False)
 
 
 def test_energy_that_steps_do_not_have_yet_costs_what_it_does_now() -> None:
