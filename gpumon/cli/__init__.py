@@ -1,4 +1,4 @@
-"""The commands. Each is a module with its help, its options and `run`; only the one wanted is imported."""
+"""The commands of gpumon. Each is a module with its help, its options and `run`; only the one called is imported."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
 }
 
-_GO_ON = (["daemon"], ["web"], ["run"], ["record"])
-"""Commands that go on although nobody reads what they say."""
+_LONG_RUNNING = (["daemon"], ["web"], ["run"], ["record"])
+"""Commands that continue after their stdout has failed."""
 _HELP = (["-h"], ["--help"])
-_ANSWERS = (["daemon", "status"], ["web", "token"])
-"""Commands whose purpose is their output, unlike that of the others of the same word."""
-_BRIEF = ("status",)
-"""Commands that end so soon that parsing no options would be a tenth of their time."""
+_PRINTING = (["daemon", "status"], ["web", "token"])
+"""Subcommands of long-running commands whose purpose is their output."""
+_SHORT = ("status",)
+"""Commands so short that argparse would be a tenth of their time: without options, they run without it."""
 
 _TOP = """\
 usage: gpumon COMMAND [options]
@@ -49,30 +49,29 @@ Start with 'gpumon tui'. For help on a command: gpumon COMMAND --help
 def entry() -> int:
     """Entry point of the script `gpumon`.
 
-    `status` lives for some 40 ms: collecting garbage while it imports and again when it ends is a
-    tenth of that, and for nothing.
+    `status` takes some 40 ms. Garbage collection during its imports and at its end would be a tenth of that.
     """
-    one_look = sys.argv[1:2] == ["status"]
-    if one_look:
+    is_short = sys.argv[1:2] == ["status"]
+    if is_short:
         gc.disable()
     code = main()
-    if one_look:
+    if is_short:
         gc.freeze()
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0 fine, 1 failed, 2 usage, 3 no GPU can be read."""
+    """Run a command. Return the exit code: 0 success, 1 failure, 2 wrong usage, 3 no GPU can be read."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    goes_on = arguments[:1] in _GO_ON and arguments[1:2] not in _HELP and arguments[:2] not in _ANSWERS
-    streams.prepare(forgiving=goes_on)
+    is_long = arguments[:1] in _LONG_RUNNING and arguments[1:2] not in _HELP and arguments[:2] not in _PRINTING
+    streams.prepare(forgiving=is_long)
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except GpumonError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has gone; what is still buffered must not raise again at exit.
+        # The reader of our output is gone; what is still buffered must not raise again at exit.
         streams.silence(sys.stdout)
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -81,11 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and streams.is_output(error):
             streams.silence(sys.stdout)
             return _fail(f"cannot write the output: {error.strerror}", EXIT_FAILED)
-        from gpumon.cli.streams import report
-
-        return _fail(report(error), EXIT_FAILED)
+        return _fail(streams.report(error), EXIT_FAILED)
     finally:
-        streams.let_go(sys.__stderr__)  # the terminal view draws there, and its terminal may be gone
+        streams.flush(sys.__stderr__)  # the terminal view draws there, and its terminal may be gone
     return code
 
 
@@ -102,25 +99,25 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        raise UsageError(f"unknown command '{name}'. {_meant(name)}Commands: {', '.join(COMMANDS)}")
+        raise UsageError(f"unknown command '{name}'. {_suggestion(name)}Commands: {', '.join(COMMANDS)}")
     command = import_module(f"gpumon.cli.{name}")
-    if not arguments[1:] and name in _BRIEF:
+    if not arguments[1:] and name in _SHORT:
         from gpumon.cli.options import defaults
 
         return int(command.run(defaults(command.add_options)))
-    from gpumon.cli.parser import parser_of
+    from gpumon.cli.parser import command_parser
 
-    parser = parser_of(name, command.__doc__)
+    parser = command_parser(name, command.__doc__)
     command.add_options(parser)
     try:
         parsed = parser.parse_args(arguments[1:])
-    except SystemExit as done:
-        return int(done.code or 0)  # after --help, or an error that was told
+    except SystemExit as ending:
+        return int(ending.code or 0)  # after --help
     return int(command.run(parsed))
 
 
-def _meant(name: str) -> str:
-    """A question about the command that was perhaps meant; empty when there is none like it."""
+def _suggestion(name: str) -> str:
+    """Return a question that suggests a command with a similar name; empty if there is none."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, COMMANDS, 1)

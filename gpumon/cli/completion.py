@@ -15,7 +15,7 @@ from gpumon.common.errors import EXIT_OK, MissingPackage
 
 SHELLS = ("bash", "zsh", "fish")
 FILES = ("FILE", "FILE.html", "PATH")
-"""Metavars of options whose values are files."""
+"""Metavars of options that take a file."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _complete_paths(parser: argparse.ArgumentParser, file: object, directory: object) -> None:
-    """Let shtab complete the values of options that take a path."""
+    """Let shtab complete paths for the options that take one."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                _complete_paths(below, file, directory)
+            for subparser in action.choices.values():
+                _complete_paths(subparser, file, directory)
         elif action.metavar in FILES:
             action.complete = file  # type: ignore[attr-defined]
         elif action.metavar == "DIR":

@@ -1,11 +1,11 @@
-"""The daemon that runs for the directories of a command: its lock, and its ring."""
+"""Find the running daemon for the directories of a command, and explain why runs or history are missing."""
 
 from __future__ import annotations
 
 import os
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError, RingError, quoted
 from gpumon.common.paths import (
@@ -26,14 +26,15 @@ from gpumon.model.origin import Capability
 from gpumon.ring.lock import Holder, holder_of
 
 
-class FoundDaemon(NamedTuple):
-    """A daemon that runs."""
+@dataclass(frozen=True, slots=True)
+class RunningDaemon:
+    """A running daemon."""
 
     directory: str
     holder: Holder
-    """As the lock has it; as the ring has it where the lock is another user's."""
+    """The process, from the lock; from the ring if another user owns the lock."""
     live: Live
-    """Its ring; perhaps an earlier daemon's, or none, until its first sample is there."""
+    """Its ring; before its first sample perhaps the ring of an earlier daemon, or none."""
 
     @property
     def pid(self) -> int:
@@ -41,106 +42,101 @@ class FoundDaemon(NamedTuple):
 
     @property
     def lock(self) -> str:
-        """Path of its lock."""
+        """Path of the lock file."""
         return f"{self.directory}/{LOCK}"
 
-    def is_seen(self) -> bool:
-        """Whether its process can be seen from here: that of another pid namespace cannot."""
+    def is_visible(self) -> bool:
+        """Whether its process is visible from here: a process of another pid namespace is not."""
         return is_alive(self.holder.pid, self.holder.started)
 
     def has_sampled(self) -> bool:
-        """Whether the ring is its own, and not an earlier daemon's."""
+        """Whether it has written the ring, rather than an earlier daemon."""
         self.live.heartbeat()
         writer = self.live.writer()
         return writer is not None and (writer.pid, writer.started) == (self.holder.pid, self.holder.started)
 
 
-def find_daemon(where: Places) -> FoundDaemon:
-    """Return the daemon that commands read, or the one that is starting. Raises GpumonError where none runs."""
-    found = [one for directory in live_dirs(where) if (one := _look(directory, where)) is not None]
-    if found:
-        return max(found, key=lambda one: one.live.is_alive())  # of several alike the first
-    refused = [os.path.dirname(path) for path in untrusted_rings(where)]
+def find_daemon(places: Places) -> RunningDaemon:
+    """Return the daemon that commands read, or that is starting. Raises GpumonError if none is running."""
+    daemons = [daemon for directory in live_dirs(places) if (daemon := _daemon_in(directory, places)) is not None]
+    if daemons:
+        return max(daemons, key=lambda daemon: daemon.live.is_alive())  # the first of equals
+    refused = [os.path.dirname(path) for path in untrusted_rings(places)]
     if refused:
         raise GpumonError(
-            f"no daemon is running, but {refused[0]} was not looked at: it belongs to another user or is writable by "
-            f"others; '--dir {quoted(refused[0])}' looks at it anyway"
+            f"no daemon is running, but {refused[0]} was not read: it belongs to another user or is writable by "
+            f"others; '--dir {quoted(refused[0])}' reads it anyway"
         )
-    for path in unreadable_rings(where):
+    for path in unreadable_rings(places):
         raise GpumonError(unreadable_reason(path))
-    raise GpumonError(f"{no_daemon(where)} (looked in {', '.join(where.candidates())})")
+    raise GpumonError(f"{no_daemon(places)} (looked in {', '.join(places.candidates())})")
 
 
-def read_instead(where: Places, directory: str) -> FoundDaemon | None:
-    """Return the daemon that views of this user read although one samples into `directory`; None where it is that."""
-    before = takewhile(lambda one: one != directory, live_dirs(where))
-    looked = (_look(one, where) for one in before)
-    return next((one for one in looked if one is not None and one.live.is_alive()), None)
+def preferred_daemon(places: Places, directory: str) -> RunningDaemon | None:
+    """Return the daemon that views of this user prefer to the one in `directory`; None if there is none."""
+    earlier = takewhile(lambda candidate: candidate != directory, live_dirs(places))
+    daemons = (_daemon_in(candidate, places) for candidate in earlier)
+    return next((daemon for daemon in daemons if daemon is not None and daemon.live.is_alive()), None)
 
 
-def _look(directory: str, where: Places) -> FoundDaemon | None:
-    live = follow(where._replace(explicit=directory))
+def _daemon_in(directory: str, places: Places) -> RunningDaemon | None:
+    live = follow(places._replace(explicit=directory))
     try:
         holder = holder_of(f"{directory}/{LOCK}")
-    except OSError:  # another user's: its ring tells, which is silent some seconds after a kill
-        holder = _writer_of(live)
-    return None if holder is None else FoundDaemon(directory, holder, live)
+    except OSError:  # the lock of another user: its ring shows a killed daemon as silent after some seconds
+        writer = live.writer() if live.has_writer() else None
+        holder = Holder(writer.pid, writer.started, writer.uid) if writer is not None else None
+    return None if holder is None else RunningDaemon(directory, holder, live)
 
 
-def _writer_of(live: Live) -> Holder | None:
-    if live.has_writer() and (writer := live.writer()) is not None:
-        return Holder(writer.pid, writer.started, writer.uid)
-    return None
+_REMEDY = "the daemon writes within a minute of its start; after that, see its log"
 
 
-_RUNNING = "the daemon writes within a minute of its start; after that, its log may say why"
-
-
-def why_no_runs(where: Places) -> str:
-    """One line for people: why no run was recorded."""
+def why_no_runs(places: Places) -> str:
+    """Return why no run was recorded, in one line for people."""
     from gpumon.storage.ledger.reader import NOTHING  # views find their daemon without SQLite
     from gpumon.storage.sqlite.read import explain_absence
 
-    return explain_absence(where, ledger_path(where), NOTHING, "runs are not recorded")
+    return explain_absence(places, ledger_path(places), NOTHING, "runs are not recorded")
 
 
-def why_no_history(where: Places, what: str = "history") -> str:
-    """One line for people: why no `what` is kept."""
-    with closing(follow(where)) as live:
-        played, is_alive = played_instead(live), live.is_alive()
+def why_no_history(places: Places, what: str = "history") -> str:
+    """Return why no `what` is kept, in one line for people."""
+    with closing(follow(places)) as live:
+        played, is_alive = why_not_recording(live), live.is_alive()
     if played:
         return f"history is not being kept: {played}"
-    to_do = _RUNNING if is_alive else "start 'gpumon daemon'"
-    nothing = f"no {what} kept yet: {to_do}"
+    remedy = _REMEDY if is_alive else "start 'gpumon daemon'"
+    nothing = f"no {what} kept yet: {remedy}"
     from gpumon.storage.sqlite.read import explain_absence
 
-    return explain_absence(where, history_path(where), nothing, "history is not kept")
+    return explain_absence(places, history_path(places), nothing, "history is not kept")
 
 
-def played_instead(live: Live) -> str:
-    """Say what a daemon that runs plays, of which nothing is kept; empty where it samples this machine."""
+def why_not_recording(live: Live) -> str:
+    """Return that the running daemon plays a recording or a simulation, which is not kept; empty if it does not."""
     origin = live.origin()
     if live.is_alive() and Capability.LIVE not in origin.capabilities:
         return f"the daemon plays {origin.label or origin.source} instead of sampling this machine"
     return ""
 
 
-def is_here(live: Live) -> bool:
-    """Whether frames are of this machine: its runs beside those of a simulation would be taken for simulated ones."""
+def is_local(live: Live) -> bool:
+    """Whether frames show this machine: its runs must not be mixed with the runs of a simulation."""
     return Capability.LIVE in live.origin().capabilities
 
 
-def played_ledger(live: Live, where: Places) -> str:
-    """The ledger of the simulation or the recording that the daemon of these frames plays; empty where it is none.
+def played_ledger(live: Live, places: Places) -> str:
+    """Return the path of the ledger for the simulation or recording that this daemon plays; empty if it plays none.
 
-    It is there from its first run on.
+    The file is created with the first run.
     """
     from gpumon.ring.reader import RingReader
 
     writer = live.writer()
-    if writer is None or is_here(live):
+    if writer is None or is_local(live):
         return ""
-    for path in ring_paths(where):
+    for path in ring_paths(places):
         with suppress(OSError, RingError), closing(RingReader.open(path)) as ring:
             if ring.written_by == writer:
                 return f"{os.path.dirname(path)}/{PLAYED}"

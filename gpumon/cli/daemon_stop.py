@@ -1,4 +1,4 @@
-"""Stopping the daemon that runs: the process that holds the lock, and never another that has its pid by now."""
+"""Stop the running daemon: the process that holds the lock, and never another process that has reused its pid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 
-from gpumon.cli.daemon_lookup import FoundDaemon, find_daemon
+from gpumon.cli.daemon_lookup import RunningDaemon, find_daemon
 from gpumon.common.errors import EXIT_OK, GpumonError, quoted
 from gpumon.common.paths import Places
 from gpumon.common.procfs import is_alive, read_stat
@@ -16,57 +16,57 @@ from gpumon.ring.lock import Holder, holder_of
 from gpumon.storage.ledger.change import user_name
 
 _PATIENCE = 15.0
-"""Seconds until a lock that is not free counts as a daemon that does not stop: on a busy machine it needs long."""
+"""Seconds after SIGTERM until a daemon that still holds its lock counts as not stopping."""
 _USUAL = 3.0
-"""Seconds within which a daemon stops on a machine that has time for it."""
-_LOOK_EVERY = 0.02
+"""Seconds within which a daemon stops on a machine that is not busy."""
+_POLL_INTERVAL = 0.02
 _SUSPENDED = ("T", "t")
 
 
-def stop(where: Places) -> int:
-    """Stop the daemon and say so. Raises GpumonError where none runs, it may not be stopped, or does not stop."""
-    end(find_daemon(where))
+def stop(places: Places) -> int:
+    """Stop the daemon. Raises GpumonError if none is running, it may not be stopped, or it does not stop."""
+    stop_daemon(find_daemon(places))
     return EXIT_OK
 
 
-def end(found: FoundDaemon) -> None:
-    """Stop this daemon, wait until its lock is free, and say so. Raises GpumonError."""
-    refuse(found)
-    _terminate(found.holder)
-    begun, is_late = time.monotonic(), False
-    while _holds(found):
-        waited = time.monotonic() - begun
+def stop_daemon(daemon: RunningDaemon) -> None:
+    """Stop a daemon, wait until its lock is free, and print that. Raises GpumonError."""
+    require_stoppable(daemon)
+    _terminate(daemon.holder)
+    started, is_late = time.monotonic(), False
+    while _holds_lock(daemon):
+        waited = time.monotonic() - started
         if waited > _PATIENCE:
-            raise GpumonError(_why_not(found))
+            raise GpumonError(_not_stopped(daemon))
         if waited > _USUAL and not is_late:
             is_late = True
             print(
-                f"gpumon: the daemon (pid {found.pid}) has not stopped within {_USUAL:g} s, as on a busy machine or a "
+                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s, as on a busy machine or a "
                 f"slow disk: waiting up to {_PATIENCE:g} s",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
-        time.sleep(_LOOK_EVERY)
-    print(f"daemon {found.pid} stopped: {found.directory} is free", flush=True)
+        time.sleep(_POLL_INTERVAL)
+    print(f"daemon {daemon.pid} stopped: {daemon.directory} is free", flush=True)
 
 
-def refuse(found: FoundDaemon) -> None:
-    """Raise GpumonError for a daemon that is not this user's, is out of sight, or is a service manager's."""
-    who = f"the daemon (pid {found.pid}, {found.directory})"
-    if found.holder.uid != os.getuid():
-        raise GpumonError(f"{who} belongs to {user_name(found.holder.uid)}: only that user can stop it")
-    if not found.is_seen():
-        raise GpumonError(f"{who} cannot be seen from here, as from a container: stop it where it was started")
-    if found.holder.for_command:
-        raise GpumonError(f"{who} is 'gpumon run', and ends with its command: to stop it would end that, too")
-    unit, manager = unit_of(found.pid)
+def require_stoppable(daemon: RunningDaemon) -> None:
+    """Raise GpumonError for a daemon of another user, of another pid namespace, of a command, or of systemd."""
+    who = f"the daemon (pid {daemon.pid}, {daemon.directory})"
+    if daemon.holder.uid != os.getuid():
+        raise GpumonError(f"{who} belongs to {user_name(daemon.holder.uid)}: only that user can stop it")
+    if not daemon.is_visible():
+        raise GpumonError(f"{who} is not visible from here, as from inside a container: stop it where it was started")
+    if daemon.holder.for_command:
+        raise GpumonError(f"{who} is 'gpumon run' and ends with its command: stopping it would end the command, too")
+    unit, manager = unit_of(daemon.pid)
     if unit and not manager:
         raise GpumonError(f"{who} is run by {unit}: stop or restart it with systemctl")
     if unit:
         raise GpumonError(f"{who} is run by {unit}: use '{manager} stop {unit}' or '{manager} restart {unit}'")
 
 
-def environment_of(pid: int) -> dict[str, str]:
-    """Return the environment that a process of one's own began with; empty where it cannot be read."""
+def read_environment(pid: int) -> dict[str, str]:
+    """Return the initial environment of a process of this user; empty if it cannot be read."""
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         pairs = (os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0"))
         return {name: value for name, _, value in pairs if name}
@@ -74,13 +74,12 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def unit_of(pid: int) -> tuple[str, str]:
-    """Return the unit of systemd whose main process this is, and the command for it; empty where it is none's.
+    """Return the systemd unit whose main process this is, and the systemctl command for it; both empty if it has none.
 
-    Of a unit whose name is unknown or no plain word, the command is empty.
-
-    A shell in a unit, such as a desktop's terminal, hands the id of its unit on, but not the pid of its main process.
+    The command is empty for a unit whose name is unknown or must be quoted. A shell in a unit, such as in the terminal
+    of a desktop, passes INVOCATION_ID on to its children, but SYSTEMD_EXEC_PID names only the main process.
     """
-    env = environment_of(pid)
+    env = read_environment(pid)
     if "INVOCATION_ID" not in env or env.get("SYSTEMD_EXEC_PID") != str(pid):
         return "", ""
     try:
@@ -90,12 +89,12 @@ def unit_of(pid: int) -> tuple[str, str]:
         path = ""
     unit = path.rpartition("/")[2]
     if not unit or quoted(unit) != unit:
-        return "a unit of systemd", ""
+        return "a systemd unit", ""
     return unit, "systemctl --user" if "/user@" in path else "sudo systemctl"
 
 
 def _terminate(holder: Holder) -> None:
-    """Send SIGTERM; nothing where the process has ended by now."""
+    """Send SIGTERM, unless the process has already ended."""
     try:
         process = os.pidfd_open(holder.pid)
     except ProcessLookupError:
@@ -103,7 +102,7 @@ def _terminate(holder: Holder) -> None:
     except OSError:  # a kernel before 5.3
         process = None
     try:
-        if not is_alive(holder.pid, holder.started):  # asked after the descriptor names one process for ever
+        if not is_alive(holder.pid, holder.started):  # checked once the descriptor refers to one process
             return
         if process is None:
             os.kill(holder.pid, signal.SIGTERM)
@@ -118,15 +117,15 @@ def _terminate(holder: Holder) -> None:
             os.close(process)
 
 
-def _holds(found: FoundDaemon) -> bool:
-    holder = holder_of(found.lock)
-    return holder is not None and holder[:2] == found.holder[:2]
+def _holds_lock(daemon: RunningDaemon) -> bool:
+    holder = holder_of(daemon.lock)
+    return holder is not None and holder[:2] == daemon.holder[:2]
 
 
-def _why_not(found: FoundDaemon) -> str:
-    stat = read_stat(found.pid)
-    said = f"the daemon (pid {found.pid}) was sent SIGTERM and has not stopped within {_PATIENCE:g} s"
+def _not_stopped(daemon: RunningDaemon) -> str:
+    stat = read_stat(daemon.pid)
+    text = f"the daemon (pid {daemon.pid}) was sent SIGTERM and has not stopped within {_PATIENCE:g} s"
     if stat is not None and stat.state in _SUSPENDED:
-        return f"{said}: it is suspended, and stops once 'kill -CONT {found.pid}' continues it"
-    look = f"'gpumon daemon status --dir {quoted(found.directory)}'"
-    return f"{said}: look again with {look}, or end it with 'kill -KILL {found.pid}'; trainings go on"
+        return f"{text}: it is suspended, and stops once 'kill -CONT {daemon.pid}' continues it"
+    status = f"'gpumon daemon status --dir {quoted(daemon.directory)}'"
+    return f"{text}: check again with {status}, or end it with 'kill -KILL {daemon.pid}'; trainings go on"

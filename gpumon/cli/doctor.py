@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import __version__
-from gpumon.cli.doctor_checks import GPUS, daemon_checks, file_checks, find_gpus, found_daemon, package_checks
-from gpumon.cli.options import add_places, reads_hardware, resolve_options, source_of
-from gpumon.cli.streams import of_words, terminal_width
+from gpumon.cli.doctor_checks import GPUS, check_gpus, daemon_checks, file_checks, package_checks, running_daemon
+from gpumon.cli.options import add_places, chosen_source, reads_hardware, resolve_options
+from gpumon.cli.streams import terminal_width, wrap_words
 from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
-from gpumon.common.paths import places
+from gpumon.common.paths import places as default_places
 from gpumon.common.program import callable_commands
 from gpumon.common.text import clean
 from gpumon.model.units import counted
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-_NAME = 14
-"""Columns for the name of a check."""
+_NAME_WIDTH = 14
+"""Cells for the name of a check."""
 _REMEDY = "→ "
-_LEAST = 30
-"""Columns that a text has beside its head; in less, it stands below."""
+_MIN_TEXT_WIDTH = 30
+"""Cells for a text next to its name; with fewer, it starts on the next line."""
 _INDENT = 4
-_LONGEST = 1024
+_MAX_TEXT = 1024
 
 
 def lines(sections: Sequence[CheckSection], first: str, width: int) -> Iterator[str]:
-    """Yield `first`, then each section; `width` in cells, 0 for as wide as it gets."""
-    yield from _told("", first, width)
+    """Yield `first`, then each section; `width` in cells, 0 for no limit."""
+    yield from _wrap("", first, width)
     for section in sections:
         yield ""
         yield section.title
         for check in section.checks:
-            head = f"  {check.condition.word:<8} {check.name:<{_NAME}} "
-            if width and width - len(head) < _LEAST:
+            head = f"  {check.condition.word:<8} {check.name:<{_NAME_WIDTH}} "
+            if width and width - len(head) < _MIN_TEXT_WIDTH:
                 yield head.rstrip()
                 head = " " * _INDENT
-            yield from _told(head, check.text, width)
+            yield from _wrap(head, check.text, width)
             if check.remedy:
-                yield from _told(" " * len(head) + _REMEDY, check.remedy, width)
+                yield from _wrap(" " * len(head) + _REMEDY, check.remedy, width)
 
 
-def _told(head: str, text: str, width: int) -> Iterator[str]:
-    """A text behind its head, in lines of whole words below each other."""
-    told = clean(callable_commands(text), _LONGEST)
+def _wrap(head: str, text: str, width: int) -> Iterator[str]:
+    """Yield a text after its head, wrapped at words and indented below its first line."""
+    text = clean(callable_commands(text), _MAX_TEXT)
     if width:
-        told = of_words(told, width - len(head))
-    first, *others = told.split("\n")
+        text = wrap_words(text, width - len(head))
+    first, *others = text.split("\n")
     yield head + first
     yield from (" " * len(head) + line for line in others)
 
@@ -91,25 +91,27 @@ def _sections(arguments: Namespace) -> list[CheckSection]:
     flags = Namespace(**vars(arguments))
     settings: list[Check] = []
     try:
-        where, arguments = resolve_options(arguments)
+        places, arguments = resolve_options(arguments)
         if not reads_hardware(arguments):
-            text = f"the source is {source_of(arguments)}: views and daemon show no GPU of this machine"
+            text = f"the source is {chosen_source(arguments)}: views and daemon show no GPU of this machine"
             settings.append(Check(_SETTINGS, Condition.NOTE, text))
-    except UsageError as error:  # else whoever has a fault in the settings could not be told of the rest
-        settings.append(Check(_SETTINGS, Condition.FAULT, str(error), "views and daemon refuse to start until then"))
-        where, arguments = places(flags.dir, flags.state_dir), resolve_options(flags, {})[1]
-    gpus = find_gpus(where, arguments)
-    daemon, no_gpu_reason = found_daemon(where)
-    files = file_checks(where, arguments.history_size, daemon)
+    except UsageError as error:  # so that faulty settings do not hide the other checks
+        settings.append(
+            Check(_SETTINGS, Condition.FAULT, str(error), "views and daemon do not start until it is fixed")
+        )
+        places, arguments = default_places(flags.dir, flags.state_dir), resolve_options(flags, {})[1]
+    gpus = check_gpus(places, arguments)
+    daemon, no_daemon_reason = running_daemon(places)
+    files = file_checks(places, arguments.history_size, daemon)
     return [
-        CheckSection("GPUs", [*examine_hardware(gpus.read), *gpus.checks]),
-        CheckSection("Daemon and files", [*settings, *daemon_checks(where, daemon, no_gpu_reason), *files]),
-        CheckSection("Packages", package_checks(gpus.read > 0, encoding=sys.stdout.encoding or "")),
+        CheckSection("GPUs", [*examine_hardware(gpus.readable), *gpus.checks]),
+        CheckSection("Daemon and files", [*settings, *daemon_checks(places, daemon, no_daemon_reason), *files]),
+        CheckSection("Packages", package_checks(gpus.readable > 0, encoding=sys.stdout.encoding or "")),
     ]
 
 
 def _verdict(checks: Sequence[Check], *, can_read: bool) -> str:
-    """The whole in a clause, with the first fault, which is the cause of those behind it."""
+    """Return the result in one clause, with the first fault, which usually causes the others."""
     fault = next((check for check in checks if check.condition is Condition.FAULT), None)
     if fault is not None and not can_read:
         return f"no GPU can be read: {fault.text}"
@@ -136,7 +138,7 @@ def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: boo
         for section in sections
         for check in section.checks
     ]
-    found = {
+    document = {
         "schema": SCHEMA,
         "version": __version__,
         "hostname": os.uname().nodename,
@@ -144,5 +146,5 @@ def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: boo
         "can_read_gpus": can_read,
         "checks": checks,
     }
-    json.dump(found, sys.stdout, allow_nan=False)
+    json.dump(document, sys.stdout, allow_nan=False)
     print()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NATIVE, DCGM = "native", "dcgm"
 PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
-"""Port that is usual for a dialect."""
+"""Default port by dialect."""
 USERS = ("name", "uid", "hash", "off")
 _OPTIONS = ("--listen",)
 _NEVER_EMPTY = ("listen", "socket", "socket_group", "textfile", "web_config", "token_file", "host_label")
@@ -32,47 +32,47 @@ _NEVER_EMPTY = ("listen", "socket", "socket_group", "textfile", "web_config", "t
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
-    one = group.add_mutually_exclusive_group()
+    target = group.add_mutually_exclusive_group()
     ports = ", ".join(f"{port} for {name}" for name, port in PORTS.items())
-    one.add_argument(
+    target.add_argument(
         "--listen", metavar="[HOST]:PORT",
         help=f"address to serve /metrics on (default: 127.0.0.1, this machine only; port {ports}); "
         "without HOST, all IPv4 and IPv6 addresses; port 0 picks a free one",
     )  # fmt: skip
-    one.add_argument("--socket", metavar="PATH", help="serve on a Unix socket with mode 0600 instead of a port")
+    target.add_argument("--socket", metavar="PATH", help="serve on a Unix socket with mode 0600 instead of a port")
     group.add_argument(
         "--socket-group", metavar="GROUP",
         help="group that may also open the socket, such as the group of a proxy; sets mode 0660",
     )  # fmt: skip
-    one.add_argument(
+    target.add_argument(
         "--textfile", metavar="FILE",
         help="write FILE every 15 s for the textfile collector of node_exporter, and remove it at exit",
     )  # fmt: skip
     group.add_argument(
         "--once", action="store_true", help="print the metrics once, or write the textfile once, and exit"
     )
-    who = parser.add_argument_group("access")
-    who.add_argument(
+    access = parser.add_argument_group("access")
+    access.add_argument(
         "--web-config", metavar="FILE",
         help="file with TLS, client certificates and passwords, in the --web.config.file format of node_exporter",
     )  # fmt: skip
-    who.add_argument(
+    access.add_argument(
         "--token-file", metavar="FILE",
         help="file with a token that scrapers must send (in Prometheus: authorization: credentials_file)",
     )  # fmt: skip
-    what = parser.add_argument_group("content")
-    what.add_argument(
+    content = parser.add_argument_group("content")
+    content.add_argument(
         "--dialect", choices=tuple(PORTS), default=NATIVE,
         help="names, units and labels of the metrics: gpumon's own (native, the default), those of NVIDIA's "
         "dcgm-exporter, or those of the exporter for jobstats",
     )  # fmt: skip
-    what.add_argument(
+    content.add_argument(
         "--users",
         choices=USERS,
         default=USERS[0],
         help="how users are labeled: by name (default), user id or hash, or not at all (off)",
     )
-    what.add_argument(
+    content.add_argument(
         "--host-label", metavar="NAME",
         help="label for the name of this host in the dialect dcgm: Hostname (default), hostname, or none",
     )  # fmt: skip
@@ -81,16 +81,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     _refuse_empty(arguments)
-    where, arguments = resolve_options(arguments)
+    places, arguments = resolve_options(arguments)
     from gpumon.export.scrape import DialectOptions, Exporter
     from gpumon.export.snapshot import UserNames
 
     if arguments.host_label is not None and arguments.dialect != DCGM:
         raise UsageError(f"--host-label is for --dialect {DCGM}: pass both, or omit it")
     options = DialectOptions(UserNames(arguments.users), _host_label(arguments.host_label))
-    exporter = Exporter(follow(where), arguments.dialect, options)
+    exporter = Exporter(follow(places), arguments.dialect, options)
     if arguments.once or arguments.textfile:
-        _refuse_doors(arguments)
+        _refuse_access(arguments)
     if arguments.textfile:
         return _textfile(exporter, arguments.textfile, once=arguments.once)
     if arguments.once:
@@ -103,28 +103,28 @@ def _host_label(name: str | None) -> str | None:
     if name == "none":
         return ""
     if name is not None and not (name.isascii() and name.isidentifier()):
-        raise UsageError(f"--host-label is a name of letters, digits and underscores, or none, not '{name}'")
+        raise UsageError(f"--host-label must be a name of letters, digits and underscores, or none, not '{name}'")
     if name is not None:
         from gpumon.export.dcgm import TAKEN_LABELS
 
         if name in TAKEN_LABELS or name.startswith("__"):
-            raise UsageError(f"--host-label: {name} is the name of another label: pass one such as hostname")
+            raise UsageError(f"--host-label: {name} is already a label: pass another name, such as hostname")
     return name
 
 
 def _refuse_empty(arguments: argparse.Namespace) -> None:
-    """Refuse a variable of a shell that is not set: it would leave a door open, or open another one."""
+    """Raise UsageError for an empty value, as of an unset shell variable: it would disable access control."""
     for name in _NEVER_EMPTY:
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name.replace('_', '-')} is empty: pass a value, or omit it")
 
 
-def _refuse_doors(arguments: argparse.Namespace) -> None:
-    given = arguments.web_config or arguments.token_file or (arguments.once and (arguments.listen or arguments.socket))
-    given = given or arguments.socket_group
-    if given:
+def _refuse_access(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for options of the server, which is not started."""
+    has_access = arguments.web_config or arguments.token_file or arguments.socket_group
+    if has_access or (arguments.once and (arguments.listen or arguments.socket)):
         raise UsageError(
-            "nobody scrapes with --once or --textfile: omit --listen, --socket, --web-config, --token-file"
+            "--once and --textfile start no server: omit --listen, --socket, --socket-group, --web-config, --token-file"
         )
 
 
@@ -134,7 +134,7 @@ def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
     if once:
         write_textfile(exporter, file)
         return EXIT_OK
-    keep_textfile(exporter, file, _Signaled(), say=_say)
+    keep_textfile(exporter, file, _TerminationSignal(), say=_log)
     return EXIT_OK
 
 
@@ -147,18 +147,19 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
         raise UsageError("--socket-group is for --socket: pass both, or omit it")
     address = _address(arguments)
     token = token_from(arguments.token_file, make=False, is_mounted=True) if arguments.token_file else ""
-    doors = Doors(arguments.web_config or "", token, _say)
-    stop = _Signaled()  # first: a socket's file is left to nobody
-    opened = listen(address, _OPTIONS)
+    doors = Doors(arguments.web_config or "", token, _log)
+    stop = _TerminationSignal()  # before the socket file exists, so that it is removed in any case
+    sock = listen(address, _OPTIONS)
     file = SocketFile(address.path)
     names = own_names() if address.is_local and not address.path else None
-    server = ScrapeServer(exporter, opened, doors, names)
+    server = ScrapeServer(exporter, sock, doors, names)
     Thread(target=server.run, name="gpumon-export", daemon=True).start()
     if doors.are_open and not address.is_local:
-        _say("whoever reaches this address can read the metrics, with names of users: see --web-config, --token-file")
+        _log("anyone who reaches this address can read the metrics and user names: see --web-config and --token-file")
     scheme = "https" if doors.had_tls else "http"
-    place = address.path or f"{scheme}://{_named(address, opened.getsockname()[1])}{PATH}"
-    print(f"gpumon export: {place} ({arguments.dialect})", flush=True)
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    endpoint = address.path or f"{scheme}://{host}:{sock.getsockname()[1]}{PATH}"
+    print(f"gpumon export: {endpoint} ({arguments.dialect})", flush=True)
     stop.wait()
     file.remove()
     server.close()
@@ -174,34 +175,29 @@ def _address(arguments: argparse.Namespace) -> Address:
         return Address(LOCAL[0], PORTS[arguments.dialect])
     host, colon, port = arguments.listen.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()):
-        raise UsageError(f"--listen is [HOST]:PORT, such as 127.0.0.1:9401 or :9401, not '{arguments.listen}'")
+        raise UsageError(f"--listen must be [HOST]:PORT, such as 127.0.0.1:9401 or :9401, not '{arguments.listen}'")
     host = host.removeprefix("[").removesuffix("]")
     return Address(host or "::", int(port[:6]), is_everywhere=not host)
 
 
-def _named(address: Address, port: int) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{port}"
+class _TerminationSignal:
+    """An event that is set by SIGTERM or SIGINT, whichever thread the kernel delivers it to.
 
-
-class _Signaled:
-    """SIGTERM or SIGINT, from here on: an event of which the main thread hears whichever thread the kernel tells.
-
-    Another one that it picks, such as that of a connection, does not wake this one out of a wait for a lock. The byte
-    is written in C, wherever the handler runs.
+    A signal that another thread receives does not interrupt the main thread while that waits for a lock. The byte in
+    the pipe is written by C code in the receiving thread.
     """
 
     def __init__(self) -> None:
-        self._woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for it, for so many seconds at most. Return whether it came."""
-        return bool(select.select([self._woken], [], [], timeout)[0])
+        """Wait for the signal, at most `timeout` seconds. Return whether it came."""
+        return bool(select.select([self._reading], [], [], timeout)[0])
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(f"gpumon export: {line}", file=sys.stderr, flush=True)

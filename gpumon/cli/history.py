@@ -31,12 +31,12 @@ from gpumon.storage.history.overview import Overview, overview
 from gpumon.storage.history.tiered import LongHistory
 from gpumon.storage.history.tiers import DAY, SHAPES
 
-_MORE: dict[str, ModuleType] = {
+_SUBCOMMANDS: dict[str, ModuleType] = {
     "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,
 }  # fmt: skip
-"""Subcommands with a file of their own."""
-_WRITES = "a running daemon writes it every 5 minutes, and when it stops"
-EMPTY = f"no history yet: {_WRITES}"
+"""Subcommands with a module of their own."""
+_WHEN_WRITTEN = "a running daemon writes it every 5 minutes, and when it stops"
+EMPTY = f"no history yet: {_WHEN_WRITTEN}"
 _STEPS = [str(shape.step) for shape in SHAPES]
 _COLUMNS = (
     TextColumn("CELLS", 3),
@@ -52,41 +52,41 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     text = "export a window as CSV or Parquet: minimum, mean and maximum of each metric"
-    below = add_command(commands, parser.formatter_class, "export", text)
-    below.add_argument("--format", choices=("csv", "parquet"), required=True, help="format of the output")
-    below.add_argument("--last", metavar="DURATION", default="24h", help="length of the window (default: 24h)")
-    below.add_argument(
+    export = add_command(commands, parser.formatter_class, "export", text)
+    export.add_argument("--format", choices=("csv", "parquet"), required=True, help="format of the output")
+    export.add_argument("--last", metavar="DURATION", default="24h", help="length of the window (default: 24h)")
+    export.add_argument(
         "--step", choices=_STEPS, help="seconds per row (default: the finest step kept for the whole window)"
     )
-    below.add_argument(
+    export.add_argument(
         "-o", "--output", metavar="FILE", default="", help="output file (overwritten if it exists); default: stdout"
     )
-    add_places(below)
-    for one in _MORE.values():
-        one.add_parser(commands, parser.formatter_class)
+    add_places(export)
+    for subcommand in _SUBCOMMANDS.values():
+        subcommand.add_parser(commands, parser.formatter_class)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = resolve_options(arguments)
+    places, arguments = resolve_options(arguments)
     if arguments.action == "export":
-        return _export(where, arguments)
-    if arguments.action in _MORE:
-        code: int = _MORE[arguments.action].run(where, arguments)
+        return _export(places, arguments)
+    if arguments.action in _SUBCOMMANDS:
+        code: int = _SUBCOMMANDS[arguments.action].run(places, arguments)
         return code
-    paths, problems = history_paths(where), []
+    paths, problems = history_paths(places), []
     if not paths:
-        print(why_no_history(where))
+        print(why_no_history(places))
     for path in paths:
         try:
-            _show(overview(path))
-        except GpumonError as error:  # the other one can be read nevertheless
+            _print_overview(overview(path))
+        except GpumonError as error:  # the other file may be readable
             problems.append(str(error))
     if problems:
         raise GpumonError("; ".join(problems))
     return EXIT_OK
 
 
-def _show(found: Overview) -> None:
+def _print_overview(history: Overview) -> None:
     rows = [
         (
             f"{size.shape.step} s",
@@ -95,52 +95,52 @@ def _show(found: Overview) -> None:
             span(size.end - size.begin),
             bytes_binary(size.bytes),
         )
-        for size in found.tiers
+        for size in history.tiers
     ]
-    for one in found.others:
-        size = counted(one.rows, "row") if one.rows else bytes_binary(one.bytes)
-        rows.append((one.name, moment(one.begin), moment(one.end), span(one.end - one.begin), size))
-    gpus = sum(not is_part(uuid) for uuid in found.subjects)
-    print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(gpus, 'GPU')}")
+    for table in history.others:
+        size = counted(table.rows, "row") if table.rows else bytes_binary(table.bytes)
+        rows.append((table.name, moment(table.begin), moment(table.end), span(table.end - table.begin), size))
+    gpus = sum(not is_part(uuid) for uuid in history.subjects)
+    print(f"{history.path}  {bytes_binary(history.bytes)}  {counted(gpus, 'GPU')}")
     for line in draw(_COLUMNS, rows) if rows else [EMPTY]:
         print(line)
-    if found.damaged:
-        print(f"damaged and moved aside: {', '.join(found.damaged)}")
+    if history.damaged:
+        print(f"damaged and moved aside: {', '.join(history.damaged)}")
 
 
-def _export(where: Places, arguments: argparse.Namespace) -> int:
+def _export(places: Places, arguments: argparse.Namespace) -> int:
     length = positive_seconds(arguments.last)
     if arguments.format == "parquet" and arguments.output in ("", "-"):
         raise UsageError("parquet is binary: pass -o FILE")
-    paths = history_paths(where)
+    paths = history_paths(places)
     if not paths:
-        raise GpumonError(why_no_history(where))
+        raise GpumonError(why_no_history(places))
     with closing(open_history()) as history:
-        _export_window(history, paths[0], length, where, arguments)
+        _export_window(history, paths[0], length, places, arguments)
     return EXIT_OK
 
 
 def _export_window(
-    history: LongHistory, path: str, length: float, where: Places, arguments: argparse.Namespace
+    history: LongHistory, path: str, length: float, places: Places, arguments: argparse.Namespace
 ) -> None:
     from gpumon.reports.history import lines, parquet, rows_of
 
-    live, known = follow(where), overview(path)
+    live, kept = follow(places), overview(path)
     history.look_in(path)
     if live.history_file() == path:
         for frame in live.since(0):  # the newest are not in the file yet
             history.add(frame)
-    end = max([time.time()] if live.is_alive() else [size.end for size in known.tiers], default=time.time())
+    end = max([time.time()] if live.is_alive() else [size.end for size in kept.tiers], default=time.time())
     live.close()
     begin = end - length
-    reaching = [size.shape.step for size in known.tiers if size.begin <= begin + size.shape.step]
-    step = float(getattr(arguments, "step", None) or min(reaching, default=SHAPES[-1].step))
-    reach = [size.begin for size in known.tiers if size.shape.step <= step]
-    begin = max(begin, min(reach, default=end - DAY) - step)  # before that no row has a value
-    rows = rows_of(history, known.subjects, begin, end, step)
+    covering = [size.shape.step for size in kept.tiers if size.begin <= begin + size.shape.step]
+    step = float(getattr(arguments, "step", None) or min(covering, default=SHAPES[-1].step))
+    begins = [size.begin for size in kept.tiers if size.shape.step <= step]
+    begin = max(begin, min(begins, default=end - DAY) - step)  # earlier rows have no values
+    rows = rows_of(history, kept.subjects, begin, end, step)
     first = next(rows, None)
     if first is None:
-        say(f"gpumon: no history in this window: {_WRITES}")
+        say(f"gpumon: no history in this window: {_WHEN_WRITTEN}")
     rows = chain(() if first is None else (first,), rows)
     if arguments.format == "parquet":
         write_output(arguments.output, parquet(rows))

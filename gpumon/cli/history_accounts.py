@@ -1,4 +1,4 @@
-"""`gpumon history accounts`: users of the GPUs, with their time and their energy."""
+"""`gpumon history accounts`: the time and energy of each user of the GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXT = "show who used the GPUs: held, busy and idle time and energy of each use
 
 
 def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to those of `gpumon history`."""
+    """Add the subcommand to `gpumon history`."""
     parser = add_command(commands, formatter, "accounts", _TEXT)
     parser.add_argument(
         "--since", metavar="TIME", default="7d",
@@ -45,29 +45,29 @@ def add_parser(commands: Any, formatter: Any) -> None:
     add_places(parser)
 
 
-def run(where: Places, arguments: argparse.Namespace) -> int:
+def run(places: Places, arguments: argparse.Namespace) -> int:
     """Print the accounts. Raises GpumonError."""
     if arguments.groups and arguments.user_groups is None:
         raise UsageError('--groups needs a table [groups] in config.toml, with lines such as vision = ["ann", "bob"]')
     now = time.time()
     span = span_of(None, arguments.since, arguments.until, now)
     begin = span.begin // HOUR * HOUR
-    end = max(begin, min(-(-span.end // HOUR) * HOUR, now))  # whole hours, and none that is still to come
-    paths = history_paths(where)
+    end = max(begin, min(-(-span.end // HOUR) * HOUR, now))  # whole hours, but not the future
+    paths = history_paths(places)
     if not paths:
-        raise GpumonError(why_no_history(where, "accounts"))
-    kept = read_accounts(paths[0], begin, end)
+        raise GpumonError(why_no_history(places, "accounts"))
+    accounts = read_accounts(paths[0], begin, end)
     if arguments.groups:
-        kept = by_group(kept, arguments.user_groups)
-    groups = summary(kept, begin, end, arguments.by)
-    priced = kept.devices, arguments.prices, usage.GROUP if arguments.groups else usage.USER
+        accounts = by_group(accounts, arguments.user_groups)
+    groups = summary(accounts, begin, end, arguments.by)
+    priced = accounts.devices, arguments.prices, usage.GROUP if arguments.groups else usage.USER
     if arguments.json:
         json.dump(usage.as_json(groups, arguments.by, begin, end, *priced), sys.stdout, allow_nan=False)
         print()
     elif arguments.csv:
         sys.stdout.writelines(usage.csv(groups, *priced))
     elif not groups:
-        print("no accounts in this window: no daemon watched the GPUs; one that runs writes them within a minute")
+        print("no accounts in this window: no daemon sampled the GPUs; a running daemon writes them within a minute")
     else:
         for line in usage.lines(groups, arguments.by, output_width(), *priced):
             print(line)

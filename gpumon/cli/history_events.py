@@ -1,4 +1,4 @@
-"""`gpumon history events`: the log of what happened to GPUs, runs, the driver and the daemon."""
+"""`gpumon history events`: the log of events of GPUs, runs, the driver and the daemon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = [kind.name for kind in EVENT_KINDS]
 
 
 def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to those of `gpumon history`."""
+    """Add the subcommand to `gpumon history`."""
     parser = add_command(commands, formatter, "events", _TEXT)
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
@@ -43,42 +43,42 @@ def add_parser(commands: Any, formatter: Any) -> None:
     add_places(parser)
 
 
-def run(where: Places, arguments: argparse.Namespace) -> int:
+def run(places: Places, arguments: argparse.Namespace) -> int:
     """Print the events. Raises GpumonError."""
     now = time.time()
     span = span_of(None, arguments.since, arguments.until, now)
-    paths = history_paths(where)
+    paths = history_paths(places)
     if not paths:
-        raise GpumonError(why_no_history(where, "events"))
-    # Those of this very moment are in it: without an end, it ends behind now.
+        raise GpumonError(why_no_history(places, "events"))
+    # Without --until, events of this moment are included: the window ends after now.
     end = span.end if arguments.until is not None else now + 1
     if arguments.gpu is not None:
-        arguments.gpu = _require_gpu(where, paths[0], arguments.gpu)
-    wanted = EventFilter(arguments.kind, arguments.gpu or "", arguments.user, arguments.run)
-    found = read_events(paths[0], span.begin, end, wanted)
+        arguments.gpu = _resolve_gpu(places, paths[0], arguments.gpu)
+    selection = EventFilter(arguments.kind, arguments.gpu or "", arguments.user, arguments.run)
+    rows = read_events(paths[0], span.begin, end, selection)
     if arguments.json:
-        json.dump(events.as_json(found, span.begin, span.end), sys.stdout, allow_nan=False)
+        json.dump(events.as_json(rows, span.begin, span.end), sys.stdout, allow_nan=False)
         print()
-    elif not found:
+    elif not rows:
         print("no events in this window; a daemon writes them within a minute")
     else:
-        for line in events.lines(found, output_width()):
+        for line in events.lines(rows, output_width()):
             print(line)
     return EXIT_OK
 
 
-def _require_gpu(where: Places, path: str, name: str) -> str:
-    """Return the name of a GPU; of a MIG instance that is there, its UUID.
+def _resolve_gpu(places: Places, path: str, name: str) -> str:
+    """Return the name of a GPU, or the UUID of a present MIG instance.
 
-    Raises UsageError for one that neither the file nor the ring knows: "no events" would be a claim about it.
+    Raises UsageError for a GPU that is neither in the file nor in the ring: "no events" would be a claim about it.
     """
     from gpumon.storage.history.devices import unknown_gpu
     from gpumon.storage.history.open import kept_devices
 
-    with closing(follow(where)) as live:
+    with closing(follow(places)) as live:
         devices = kept_devices(path, live.since(0)) or {}
-    numbers = {uuid: device.label for uuid, device in devices.items() if device.label}
+    labels = {uuid: device.label for uuid, device in devices.items() if device.label}
     uuids = list(dict.fromkeys([*devices, *devices_of_events(path)]))
-    if not name or (name not in uuids and name not in numbers.values()):
-        raise unknown_gpu(name, [f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids])
+    if not name or (name not in uuids and name not in labels.values()):
+        raise unknown_gpu(name, [f"{labels[uuid]} ({uuid})" if uuid in labels else uuid for uuid in uuids])
     return next((uuid for uuid, device in devices.items() if device.is_instance and device.label == name), name)

@@ -1,4 +1,4 @@
-"""`gpumon history processes`: the processes that were on the GPUs, with their memory and their share of the time."""
+"""`gpumon history processes`: the processes that used the GPUs, with their memory and share of the SMs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
-from gpumon.cli.options import add_command, add_places, add_window_and_gpus, named_gpu
+from gpumon.cli.options import add_command, add_places, add_window_and_gpus, gpu_option
 from gpumon.cli.streams import output_width, say
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
@@ -21,7 +21,7 @@ _TEXT = "list the processes that used the GPUs: user, time, memory, share of the
 
 
 def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to those of `gpumon history`."""
+    """Add the subcommand to `gpumon history`."""
     parser = add_command(commands, formatter, "processes", _TEXT)
     add_window_and_gpus(parser)
     parser.add_argument("--user", metavar="USER", default="", help="only processes of this user")
@@ -33,48 +33,48 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 
 def _pid(text: str) -> int:
-    """Return the pid of `--pid`; 0 would be all processes."""
+    """Return the pid of `--pid`; 0 is refused, since it means all processes."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
         raise argparse.ArgumentTypeError(f"not a pid: {clean(text, 100)}")
     return int(text)
 
 
-def run(where: Places, arguments: argparse.Namespace) -> int:
+def run(places: Places, arguments: argparse.Namespace) -> int:
     """Print the processes. Raises GpumonError."""
     from gpumon.reports import processes
 
-    is_kept = bool(history_paths(where))
-    wanted = [named_gpu(name) for name in arguments.gpu]
-    with closing(follow(where)) as live:
+    is_kept = bool(history_paths(places))
+    gpus = [gpu_option(name) for name in arguments.gpu]
+    with closing(follow(places)) as live:
         if not (is_kept or live.is_alive()):
-            raise GpumonError(why_no_history(where, "processes"))
-        found = live.processes(
-            begin=arguments.since, end=arguments.until, devices=wanted or None, user=arguments.user, pid=arguments.pid
+            raise GpumonError(why_no_history(places, "processes"))
+        window = live.processes(
+            begin=arguments.since, end=arguments.until, devices=gpus or None, user=arguments.user, pid=arguments.pid
         )
-    if not is_kept:  # as of the daemon of another user, whose directory is closed
-        if not found.processes:
-            raise GpumonError(why_no_history(where, "processes"))
-        say("gpumon: only what the daemon has in memory is shown, not the whole window: no file with history is found")
-    if found.problem:
-        say(f"gpumon: what was kept is missing here: {found.problem}")
-    left_out = _left_out(history_paths(where)[0], found.span) if is_kept and not found.problem else 0
+    if not is_kept:  # as with the daemon of another user, whose directory is not readable
+        if not window.processes:
+            raise GpumonError(why_no_history(places, "processes"))
+        say("gpumon: showing only what the daemon has in memory, not the whole window: no history file was found")
+    if window.problem:
+        say(f"gpumon: the kept history is missing here: {window.problem}")
+    left_out = _left_out(history_paths(places)[0], window.span) if is_kept and not window.problem else 0
     if arguments.json:
-        json.dump(processes.as_json(found, left_out), sys.stdout, allow_nan=False)
+        json.dump(processes.as_json(window, left_out), sys.stdout, allow_nan=False)
         print()
     elif arguments.csv:
-        sys.stdout.writelines(processes.csv(found))
+        sys.stdout.writelines(processes.csv(window))
     else:
-        for line in processes.lines(found, output_width(), left_out):
+        for line in processes.lines(window, output_width(), left_out):
             print(line)
     return EXIT_OK
 
 
 def _left_out(path: str, span: WindowSpan) -> int:
-    """Return how many processes at once were not kept in a window, at most. Raises GpumonError."""
+    """Return the largest number of processes that were not kept at one time in a window. Raises GpumonError."""
     from gpumon.model.events import LEFT_OUT
     from gpumon.storage.events.query import EventFilter, read_events
     from gpumon.storage.events.run_watch import AGAIN
 
-    noted = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
-    counts = [event.details.get("left_out") for event in noted]
+    events = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
+    counts = [event.details.get("left_out") for event in events]
     return max((count for count in counts if isinstance(count, int)), default=0)

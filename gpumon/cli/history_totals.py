@@ -1,4 +1,4 @@
-"""`gpumon history totals`: energy, utilization, throttling, memory and PCIe of a window, and what is missing of it."""
+"""`gpumon history totals`: energy, utilization, throttling, memory and PCIe bytes of a window, and its gaps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
-from gpumon.cli.options import add_command, add_places, add_window_and_gpus, named_gpu
+from gpumon.cli.options import add_command, add_places, add_window_and_gpus, gpu_option
 from gpumon.cli.streams import output_width, say
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
@@ -18,39 +18,39 @@ _TEXT = "show energy, utilization, throttling, peak memory and PCIe bytes of a w
 
 
 def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to those of `gpumon history`."""
+    """Add the subcommand to `gpumon history`."""
     parser = add_command(commands, formatter, "totals", _TEXT)
     add_window_and_gpus(parser)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
-    how.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per GPU and total")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
+    output.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per GPU and total")
     add_places(parser)
 
 
-def run(where: Places, arguments: argparse.Namespace) -> int:
-    """Print the totals. Raises GpumonError where nothing of the window is known."""
+def run(places: Places, arguments: argparse.Namespace) -> int:
+    """Print the totals. Raises GpumonError if nothing is known about the window."""
     from gpumon.reports import history
     from gpumon.storage.history.overview import overview
 
-    live = follow(where)
+    live = follow(places)
     try:
-        wanted = [named_gpu(name) for name in arguments.gpu]
-        found = live.totals(begin=arguments.since, end=arguments.until, devices=wanted or None)
+        gpus = [gpu_option(name) for name in arguments.gpu]
+        totals = live.totals(begin=arguments.since, end=arguments.until, devices=gpus or None)
     finally:
         live.close()
-    if not found.devices:
-        paths = history_paths(where)
+    if not totals.devices:
+        paths = history_paths(places)
         for path in paths:
-            overview(path)  # raises what makes it unreadable
-        shown = "no GPU was sampled in this window: 'gpumon history' shows what is kept"
-        raise GpumonError(shown if paths else why_no_history(where))
-    if found.problem:
-        say(f"gpumon: what was kept is missing here: {found.problem}")
+            overview(path)  # raises GpumonError if the file cannot be read
+        message = "no GPU was sampled in this window: 'gpumon history' lists the kept time ranges"
+        raise GpumonError(message if paths else why_no_history(places))
+    if totals.problem:
+        say(f"gpumon: the kept history is missing here: {totals.problem}")
     if arguments.json:
-        print(json.dumps(history.document(found)))
+        print(json.dumps(history.document(totals)))
     elif arguments.csv:
-        sys.stdout.writelines(history.table(found))
+        sys.stdout.writelines(history.table(totals))
     else:
-        for line in history.text(found, output_width()):
+        for line in history.text(totals, output_width()):
             print(line)
     return EXIT_OK

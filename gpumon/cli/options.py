@@ -1,6 +1,6 @@
-"""Options that several commands share: flags win over the environment, the environment over the file.
+"""Options that several commands share. Flags take precedence over the environment, the environment over the file.
 
-The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds the same names.
+The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and has the same names as the flags.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 CLUSTER_TICK = 15.0
-"""Seconds from picture to picture: exporters are scraped no more often."""
+"""Seconds between two updates of a cluster: exporters are scraped no more often."""
 PERIODS = ("day", "week", "month", "this-month", "last-month")
 
 
 def add_cluster(parser: ArgumentParser) -> None:
-    """`--prometheus` and `--prometheus-config`."""
+    """Add `--prometheus` and `--prometheus-config`."""
     group = parser.add_argument_group("cluster")
     group.add_argument(
         "--prometheus", metavar="URL",
@@ -47,9 +47,9 @@ def add_cluster(parser: ArgumentParser) -> None:
 
 
 def open_engine(arguments: Namespace) -> tuple[Engine, EngineAccess]:
-    """Return the engine of `--prometheus`, and how to reach it. Raises UsageError, MissingPackage without httpx."""
+    """Return the client for `--prometheus`, and its access settings. Raises UsageError or MissingPackage."""
     if arguments.source is not None:
-        raise UsageError("--prometheus shows other machines: leave out --source")
+        raise UsageError("--prometheus shows other machines: omit --source")
     try:
         from gpumon.cluster.client import Engine
     except ImportError as error:
@@ -62,19 +62,19 @@ def open_engine(arguments: Namespace) -> tuple[Engine, EngineAccess]:
 
 
 def defaults(add_options: Callable[[Any], None]) -> SimpleNamespace:
-    """Return what argparse makes of no arguments; for commands whose options are all flags with a value or without."""
-    found = _Defaults()
-    add_options(found)
-    return found.values
+    """Return the defaults that argparse would return for no arguments, for commands that have only flags."""
+    parser = _DefaultsParser()
+    add_options(parser)
+    return parser.values
 
 
-class _Defaults:
-    """Stands in for a parser and its groups."""
+class _DefaultsParser:
+    """Has the methods of a parser and of its groups that `add_options` calls, and collects the defaults."""
 
     def __init__(self) -> None:
         self.values = SimpleNamespace()
 
-    def add_argument_group(self, *_: str) -> _Defaults:
+    def add_argument_group(self, *_: str) -> _DefaultsParser:
         return self
 
     def add_argument(self, flag: str, *, dest: str = "", action: str = "store", default: Any = None, **_: Any) -> None:
@@ -95,7 +95,7 @@ def add_command(commands: Any, formatter: Any, name: str, text: str) -> Argument
 
 
 def add_window_and_gpus(parser: ArgumentParser) -> None:
-    """Add --since, --until and --gpu."""
+    """Add `--since`, `--until` and `--gpu`."""
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
         help="start of the window: 7d for 7 days ago, or 2026-01-31T14:00 (default: 24h)",
@@ -110,23 +110,23 @@ def add_window_and_gpus(parser: ArgumentParser) -> None:
 
 
 NAN = float("nan")
-_FILE = "defaults: ~/.config/gpumon/config.toml"
+_SETTINGS_NOTE = "defaults: ~/.config/gpumon/config.toml"
 DEFAULT_SOURCE = AUTO
 SOURCES = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
-"""Sources that can be named, as help writes them, each with a text."""
-_LONGEST_INDEX = 10
-"""Digits from which on a number is no index: Python refuses to read one of thousands."""
-MOST_DAYS = {"history-days": 32.0, "account-days": 366.0}
-"""Days of history, and of accounts and events, that a daemon keeps at most."""
+"""Values of `--source`, each with its help."""
+_MAX_INDEX_DIGITS = 9
+"""A longer number is not an index: Python refuses to parse one with thousands of digits."""
+MAX_DAYS = {"history-days": 32.0, "account-days": 366.0}
+"""Maximum days of history, and of accounts and events, that a daemon keeps."""
 _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
 _SWITCHES = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False}
-"""Words of the environment; the file has true and false."""
+"""Values in the environment; the file has true and false."""
 
 
 def add_places(parser: ArgumentParser) -> None:
-    """`--dir` and `--state-dir`."""
-    group = parser.add_argument_group("directories", _FILE)
+    """Add `--dir` and `--state-dir`."""
+    group = parser.add_argument_group("directories", _SETTINGS_NOTE)
     group.add_argument(
         "--dir",
         metavar="DIR",
@@ -140,16 +140,16 @@ def add_places(parser: ArgumentParser) -> None:
     )
 
 
-def named_gpu(name: str) -> int | str:
-    """Return the GPU of `--gpu`: its index, or a name, such as a UUID."""
-    return int(name) if name.isdecimal() and len(name) < _LONGEST_INDEX else name
+def gpu_option(value: str) -> int | str:
+    """Return the value of `--gpu` as an index, or as it is, such as a UUID."""
+    return int(value) if value.isdecimal() and len(value) <= _MAX_INDEX_DIGITS else value
 
 
 def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
-    """`--source`, `--speed` and `--interval`."""
+    """Add `--source`, `--speed`, `--from`, `--to` and `--interval`."""
     listed = "\n".join(f"  {usage:<15} {text}" for usage, text in SOURCES)
     several = "SOURCE is one of these, or several separated by commas:"
-    group = parser.add_argument_group("sampling", f"{several}\n{listed}\n{_FILE}")
+    group = parser.add_argument_group("sampling", f"{several}\n{listed}\n{_SETTINGS_NOTE}")
     group.add_argument(
         "--source",
         metavar="SOURCE",
@@ -171,23 +171,23 @@ def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     )
 
 
-def source_of(arguments: Namespace) -> str:
-    """The source to open: the one asked for, else the default."""
+def chosen_source(arguments: Namespace) -> str:
+    """Return the source to open, by default every GPU found."""
     return arguments.source or DEFAULT_SOURCE
 
 
 def reads_hardware(arguments: Namespace) -> bool:
-    """Whether the source to open asks a driver, which may hang. Raises UsageError for an unknown one."""
-    return Capability.LIVE in capabilities(source_of(arguments))
+    """Whether the source to open calls a driver, which may hang. Raises UsageError for an unknown source."""
+    return Capability.LIVE in capabilities(chosen_source(arguments))
 
 
 def is_recording(arguments: Namespace) -> bool:
-    """Whether the source to open plays in a time of its own. Raises UsageError for an unknown one."""
-    return Capability.NOW not in capabilities(source_of(arguments))
+    """Whether the source to open is a recording. Raises UsageError for an unknown source."""
+    return Capability.NOW not in capabilities(chosen_source(arguments))
 
 
-def playback_of(arguments: Namespace) -> Playback | None:
-    """Controls of the source to open, if that is a recording. Raises UsageError."""
+def make_playback(arguments: Namespace) -> Playback | None:
+    """Return the playback controls for a recording; None for other sources. Raises UsageError."""
     if arguments.source is None or not is_recording(arguments):
         return None
     from gpumon.recording.playback import Playback, Portion
@@ -196,12 +196,12 @@ def playback_of(arguments: Namespace) -> Playback | None:
 
 
 def source_name(arguments: Namespace) -> str:
-    """The name of the source to open, where nothing of it has been read. Raises UsageError for an unknown one."""
-    return source_names(source_of(arguments))
+    """Return the name of the source to open, before it is opened. Raises UsageError for an unknown source."""
+    return source_names(chosen_source(arguments))
 
 
 def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, Namespace]:
-    """Fill in what no flag gave, and find the directories. Raises UsageError."""
+    """Fill in options from the environment and the file, and return the directories, too. Raises UsageError."""
     env = os.environ if env is None else env
     path, file = _read_file(env)
     for name, check in _CHECKS.items():
@@ -209,7 +209,7 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
         variable = f"GPUMON_{attribute.upper()}"
         flag = getattr(arguments, attribute, None)
         origins = ((f"--{name}", flag), (variable, env.get(variable)), (path, file.get(name)))
-        origin, value = next(((who, what) for who, what in origins if what not in (None, "")), ("", None))
+        origin, value = next(((origin, value) for origin, value in origins if value not in (None, "")), ("", None))
         try:
             setattr(arguments, attribute, check(name, value))
         except ValueError as error:
@@ -217,7 +217,7 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
     arguments.prices, arguments.user_groups = _prices(path, file), _groups(path, file)
     portion = [getattr(arguments, name, None) for name in ("play_from", "play_to")]
     if any(portion) and not (arguments.source and is_recording(arguments)):
-        raise UsageError("--from and --to are for a recording: name one with --source replay:FILE")
+        raise UsageError("--from and --to are for a recording: pass one with --source replay:FILE")
     return places(arguments.dir, arguments.state_dir, env), arguments
 
 
@@ -256,15 +256,15 @@ def _interval(name: str, value: Any) -> float:
 
 
 def _idle_interval(name: str, value: Any) -> float:
-    """0 where it is not given."""
+    """Return the idle interval; 0 if it is not set."""
     return 0.0 if value is None else _interval(name, value)
 
 
 def _days(name: str, value: Any) -> float:
-    most = MOST_DAYS[name]
-    number = most if value is None else _number(name, value)
-    if not 0 < number <= most:
-        raise ValueError(f"invalid number of days {number:g}: give more than 0, at most {most:g}")
+    limit = MAX_DAYS[name]
+    number = limit if value is None else _number(name, value)
+    if not 0 < number <= limit:
+        raise ValueError(f"invalid number of days {number:g}: give more than 0, at most {limit:g}")
     return number
 
 
@@ -284,14 +284,13 @@ def _switch(name: str, value: Any) -> bool:
     return _SWITCHES[value]
 
 
-def _asked_for(name: str, value: Any) -> bool:
-    """A switch that is off unless it is asked for."""
+def _switch_off_by_default(name: str, value: Any) -> bool:
     return value is not None and _switch(name, value)
 
 
 def _names(name: str, value: Any) -> str:
     if value is None:
-        return ""  # nothing is loaded for what nobody asked for
+        return ""  # without importing the module below
     from gpumon.common.privacy import WAYS
 
     if value not in WAYS:
@@ -302,15 +301,15 @@ def _names(name: str, value: Any) -> str:
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
     "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
-    "idle-interval": _idle_interval, "notify": _asked_for, "names": _names, "job-dir": _text,
+    "idle-interval": _idle_interval, "notify": _switch_off_by_default, "names": _names, "job-dir": _text,
 }  # fmt: skip
-"""The names in the file, which are those of the flags, and what makes a value of what stands there."""
+"""Settings by their name in the file, which is also the name of the flag: functions that check and convert a value."""
 COST, GROUPS = "cost", "groups"
-"""Tables of prices and of groups of users, in the file alone."""
+"""Tables of prices and of user groups, which only the file has."""
 
 
 def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
-    """Prices of GPUs and electricity that the file has; None where it has none. Raises UsageError."""
+    """Return the prices of GPUs and electricity in the file; None if it has none. Raises UsageError."""
     if COST not in file:
         return None
     from gpumon.common.config import read_prices
@@ -322,7 +321,7 @@ def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
 
 
 def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
-    """Groups of users that the file has; None where it has none. Raises UsageError."""
+    """Return the groups of users in the file; None if it has none. Raises UsageError."""
     if GROUPS not in file:
         return None
     from gpumon.common.config import read_groups
@@ -334,30 +333,30 @@ def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
 
 
 def _written(value: Any) -> str:
-    """A value as the file has it."""
+    """Return a value as it is written in the file."""
     if isinstance(value, bool):
         return str(value).lower()
     try:
         return f"'{value}'" if isinstance(value, str) else f"{value}"
-    except ValueError:  # Python writes no number of thousands of digits
+    except ValueError:  # Python does not print a number of thousands of digits
         return "a number of thousands of digits"
 
 
 def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The path of the file, and what it says; nothing where there is none."""
+    """Return the path of the file and its content; the content is empty if there is no file."""
     path = settings_path(env, "config.toml")
     if not path or not os.path.exists(path):
         return path, {}
     try:
-        found = read_toml(path)
+        settings = read_toml(path)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {path}: {why or error}") from error
     known = (*_CHECKS, COST, GROUPS)
-    unknown = sorted(set(found) - set(known))
+    unknown = sorted(set(settings) - set(known))
     if unknown:
         raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(known)}")
-    return path, found
+    return path, settings
 
 
 SUBCOMMANDS = {
@@ -393,10 +392,10 @@ def add_daemon(parser: ArgumentParser) -> None:
     from argparse import SUPPRESS
 
     for name, text in SUBCOMMANDS.items():
-        # What is not given must not hide what was given before the subcommand.
-        below = commands.add_parser(
+        # SUPPRESS: a flag that is absent after the subcommand must not override the same flag before it.
+        subparser = commands.add_parser(
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
             formatter_class=parser.formatter_class,
         )  # fmt: skip
-        below.set_defaults(action=name)
-        add_places(below)
+        subparser.set_defaults(action=name)
+        add_places(subparser)

@@ -1,4 +1,4 @@
-"""Options of a command, parsed by argparse."""
+"""Parsers of the commands, with help and errors in the style of gpumon."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from gpumon.cli.streams import of_words, output_width, shortened
+from gpumon.cli.streams import output_width, shortened, wrap_words
 from gpumon.common.errors import UsageError
 
 
-def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser without options for a command of gpumon; `description` heads its help."""
+def command_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser without options for a command of gpumon; `description` starts its help."""
     return _Parser(prog=f"gpumon {name}", description=description, formatter_class=_Formatter)
 
 
@@ -27,20 +27,20 @@ def whole_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, text in COMMANDS.items():
         module = import_module(f"gpumon.cli.{name}")
-        below = commands.add_parser(name, help=text, description=module.__doc__, formatter_class=_Formatter)
-        module.add_options(below)
+        subparser = commands.add_parser(name, help=text, description=module.__doc__, formatter_class=_Formatter)
+        module.add_options(subparser)
     return parser
 
 
 class _Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options, and gives an empty list.
+        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options and returns an empty list.
         if action.option_strings and action.nargs is None and arg_strings == ["--"]:
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError, with the option that was perhaps meant."""
+        """Raise UsageError, and suggest an option with a similar name."""
         message = shortened(message).replace("invalid float value", "not a number")
         message = message.replace("invalid int value", "not a whole number")
         wrong = message.rpartition(" ")[2] if message.startswith("unrecognized arguments: ") else ""
@@ -53,14 +53,14 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{'' if message.endswith('?') else '.'} '{self.prog} --help' lists the options")
 
     def print_help(self, file: Any = None) -> None:
-        """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
+        """Write the help. Raises OSError, which argparse of Python 3.11 would ignore."""
         (file or sys.stdout).write(self.format_help())
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Wraps paragraphs to the terminal. A line that is indented, or that ends a sentence, keeps its end.
+    """Wraps paragraphs to the terminal; a line that is indented, or that ends with a period or colon, is kept.
 
-    Asks the terminal itself for its width: argparse imports shutil for it, each time, before any help is wanted.
+    Reads the width of the terminal itself: argparse would import shutil for it, even if no help is printed.
     """
 
     def __init__(self, prog: str) -> None:
@@ -69,12 +69,12 @@ class _Formatter(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
-        goes_on = False
+        continues = False
         for line in text.splitlines():
             is_prose = bool(line) and not line[0].isspace()
-            if goes_on and is_prose:
+            if continues and is_prose:
                 lines[-1] += f" {line}"
             else:
                 lines.append(line)
-            goes_on = is_prose and not line.endswith((".", ":"))
-        return "".join(f"{indent}{line}\n" for line in of_words("\n".join(lines), width - len(indent)).split("\n"))
+            continues = is_prose and not line.endswith((".", ":"))
+        return "".join(f"{indent}{line}\n" for line in wrap_words("\n".join(lines), width - len(indent)).split("\n"))

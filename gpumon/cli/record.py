@@ -35,19 +35,19 @@ from gpumon.recording.writer import RecordingWriter
 if TYPE_CHECKING:
     from gpumon.storage.history.past_frames import KeptFrame
 
-_LONGEST_WAIT = 0.5
-"""Seconds between two looks at the ring: it holds frames of minutes."""
+_POLL_INTERVAL = 0.5
+"""Maximum seconds between two reads of the ring, which holds the frames of some minutes."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="output file, such as run.gpumon")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    period = parser.add_mutually_exclusive_group()
+    period.add_argument(
         "--for", dest="length", metavar="DURATION", help="how long to record: 90s, 10m or 2h (default: until Ctrl-C)"
     )
-    which.add_argument(
+    period.add_argument(
         "--last", metavar="DURATION", help="record the last 10m or 2h that the daemon still holds, and exit"
     )
     parser.add_argument(
@@ -60,20 +60,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = resolve_options(arguments)
+    places, arguments = resolve_options(arguments)
     length = positive_seconds(arguments.length) if arguments.length else None
     last = positive_seconds(arguments.last) if arguments.last else None
-    live = follow(where)
+    live = follow(places)
     if arguments.source is None and (live.has_writer() or (last and live.latest())):
         newest = live.latest()
-        # A recording, or a simulation, has no history; that of this machine is another's.
+        # A recording or a simulation has no history: the history file is of this machine.
         is_live = Capability.LIVE in live.origin().capabilities
-        histories = history_paths(where) if last and is_live else []
+        histories = history_paths(places) if last and is_live else []
         return _record(live, arguments, length, last, newest.number if newest else 0, histories)
     live.close()
     if last:
-        raise GpumonError(f"--last records what a daemon holds, and {no_daemon(where)}")
-    with private_sampler(where, arguments) as own:
+        raise GpumonError(f"--last records the samples that a daemon holds, but {no_daemon(places)}")
+    with private_sampler(places, arguments) as own:
         return _record(own, arguments, length, None, 0)
 
 
@@ -82,7 +82,7 @@ def _record(
     arguments: argparse.Namespace,
     length: float | None,
     last: float | None,
-    seen: int,
+    after: int,
     histories: Sequence[str] = (),
 ) -> int:
     with _SignalWait() as stop:
@@ -91,11 +91,11 @@ def _record(
         recording = _Recording(writer, live, Anonymizer() if arguments.anonymize else None)
         try:
             if last:
-                recording.take_last(last, histories)
+                recording.add_last(last, histories)
             else:
-                ends = f"for {duration(length)}; Ctrl-C ends it sooner" if length else "until Ctrl-C ends it"
-                print(f"recording into {clean(arguments.output)} {ends}", flush=True)
-                recording.follow(seen, length, stop)
+                end = f"for {duration(length)}; Ctrl-C stops it earlier" if length else "until Ctrl-C"
+                print(f"recording into {clean(arguments.output)} {end}", flush=True)
+                recording.add_new(after, length, stop)
         finally:
             writer.close({"missed": recording.missed})
     recording.report(arguments.output)
@@ -103,12 +103,12 @@ def _record(
 
 
 class _Recording:
-    """Frames of a ring on their way into a file."""
+    """Writes the frames of a ring into a file."""
 
     def __init__(self, writer: RecordingWriter, live: Live, anonymizer: Anonymizer | None) -> None:
         self._anonymizer = anonymizer
         self.missed = 0
-        """Frames that were overwritten before this process got to them."""
+        """Number of frames that were overwritten before this process read them."""
         self._writer = writer
         self._live = live
         self._first = self._last = 0.0
@@ -117,8 +117,8 @@ class _Recording:
         self._values_only = 0
         """Frames without processes and runs."""
 
-    def take_last(self, seconds: float, histories: Sequence[str]) -> None:
-        """Record what the ring holds of the last seconds and, before that, what kept history has."""
+    def add_last(self, seconds: float, histories: Sequence[str]) -> None:
+        """Record the last seconds from the ring and, before its first frame, from history files."""
         frames = self._live.since(0)
         if not frames:
             return
@@ -127,7 +127,7 @@ class _Recording:
             kept = self._kept(begin, frames, histories)
             for step, frame in kept:
                 self._add([frame], means_of(step))
-            means = f", and history means since {moment(kept[0].frame.time)}" if kept else ""
+            means = f", and the history has means since {moment(kept[0].frame.time)}" if kept else ""
             say(f"gpumon: the daemon holds frames since {moment(frames[0].time)}{means}")
         self._add(frame for frame in frames if frame.time >= begin)
 
@@ -138,39 +138,39 @@ class _Recording:
         devices = {sample.device.uuid: sample.device for sample in frames[-1].samples}
         return next((kept for path in histories if (kept := kept_frames(path, begin, frames[0], devices))), [])
 
-    def follow(self, seen: int, length: float | None, stop: _SignalWait) -> None:
-        """Record frames after number `seen` as they come, for so many seconds, until `stop` or a recording's end."""
-        begun, told = monotonic(), ""
-        begun_ns = round(begun * SECOND)
-        self._number = seen
+    def add_new(self, after: int, length: float | None, stop: _SignalWait) -> None:
+        """Record new frames after number `after`, for `length` seconds, until `stop` or the end of a recording."""
+        started, reported = monotonic(), ""
+        started_ns = round(started * SECOND)
+        self._number = after
         while True:
-            left = _LONGEST_WAIT if length is None else begun + length - monotonic()
-            is_last = stop.wait(min(max(left, 0.0), _LONGEST_WAIT, max(self._live.interval() / 2, 0.01))) or left <= 0
+            left = _POLL_INTERVAL if length is None else started + length - monotonic()
+            is_last = stop.wait(min(max(left, 0.0), _POLL_INTERVAL, max(self._live.interval() / 2, 0.01))) or left <= 0
             frames = self._live.since(self._number)
             origin, state = self._live.origin(), self._live.state()
-            if Capability.NOW in origin.capabilities:  # a simulation begins with ten minutes that are over
-                frames = [frame for frame in frames if frame.monotonic_ns >= begun_ns or seen]
+            if Capability.NOW in origin.capabilities:  # a simulation starts with its last ten minutes
+                frames = [frame for frame in frames if frame.monotonic_ns >= started_ns or after]
             self._add(frames)
             if is_last or self._live.has_failed() or (origin.ended and not frames):
                 return
             problem = "" if state.live or origin.ended else state.text
-            if problem != told and self._writer.frames:
-                say(f"gpumon: {problem or 'frames come again'}")
-            told = problem
+            if problem != reported and self._writer.frames:
+                say(f"gpumon: {problem or 'new frames again'}")
+            reported = problem
 
     def report(self, path: str) -> None:
-        """Say what was recorded. Raises GpumonError where nothing was; then the file is gone."""
+        """Print what was recorded. Raises GpumonError, and removes the file, if nothing was."""
         writer = self._writer
         if not writer.frames:
             with suppress(OSError):
                 os.unlink(path)
-            raise GpumonError(f"no frame was recorded, because none came: {self._live.state().text}")
+            raise GpumonError(f"no frame was recorded: {self._live.state().text}")
         if self.missed:
-            say(f"gpumon: {counted(self.missed, 'frame')} missed, because this process was held up")
+            say(f"gpumon: {counted(self.missed, 'frame')} missed, because this process was too slow")
         if self._values_only:
             say(
                 f"gpumon: {self._values_only} of {counted(writer.frames, 'frame')} have no processes and no runs: "
-                "the daemon keeps these of the newest minutes only"
+                "the daemon keeps them only for the last minutes"
             )
         print(
             f"recorded {counted(writer.frames, 'frame')} of {counted(self._devices, 'GPU')} "
@@ -178,7 +178,7 @@ class _Recording:
         )
 
     def _add(self, frames: Iterator[Frame] | list[Frame], part: str = VALUES) -> None:
-        """Record frames; those that are not full are what `part` says."""
+        """Record frames; `part` says what frames that are not full consist of."""
         context = Context(self._live.origin(), self._live.driver(), self._live.hostname())
         for frame in frames:
             if self._number and frame.number:
@@ -192,23 +192,22 @@ class _Recording:
 
 
 class _SignalWait:
-    """A wait that a signal ends; none interrupts what is being written."""
+    """Waits until a timeout or a signal; a signal interrupts nothing else, such as a write."""
 
     def __enter__(self) -> _SignalWait:
-        self._woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        self._wake = wake
-        self._former = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-        self._former_fd = signal.set_wakeup_fd(wake)
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        self._wakeup_fd = signal.set_wakeup_fd(self._writing)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._former_fd)
-        for number, handler in self._former.items():
+        signal.set_wakeup_fd(self._wakeup_fd)
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        os.close(self._woken)
-        os.close(self._wake)
+        os.close(self._reading)
+        os.close(self._writing)
 
     def wait(self, seconds: float) -> bool:
-        """Whether a signal came within so many seconds, or before."""
-        return bool(select.select([self._woken], [], [], seconds)[0])
+        """Wait for at most `seconds`. Return whether a signal has arrived, now or earlier."""
+        return bool(select.select([self._reading], [], [], seconds)[0])

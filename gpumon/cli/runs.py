@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from gpumon.cli.daemon_lookup import played_instead, why_no_runs
+from gpumon.cli.daemon_lookup import why_no_runs, why_not_recording
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width, say, write_output
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
@@ -36,13 +36,13 @@ _OWN_RUN = "id, name or unambiguous prefix of one of your runs; 'last' is the ne
 
 
 def rename_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `runs rename`."""
+    """Add the options of `gpumon runs rename`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
     parser.add_argument("new_name", metavar="NAME", help="new name; the id stays the same")
 
 
 def note_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `runs note`."""
+    """Add the options of `gpumon runs note`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
     parser.add_argument(
         "text", metavar="TEXT", nargs="+", help="one line of text; your name and the time are kept with it"
@@ -50,7 +50,7 @@ def note_options(parser: argparse.ArgumentParser) -> None:
 
 
 def tag_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `runs tag`."""
+    """Add the options of `gpumon runs tag`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
     parser.add_argument(
         "tags", metavar="TAG", nargs="+", help="words to find the run by, with 'gpumon runs list --tag'"
@@ -59,13 +59,13 @@ def tag_options(parser: argparse.ArgumentParser) -> None:
 
 
 def delete_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `runs delete`."""
+    """Add the options of `gpumon runs delete`."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help=_OWN_RUN)
     parser.add_argument("--yes", action="store_true", help="delete without asking")
 
 
 def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """`gpumon runs rename`."""
+    """Rename a run."""
     ledger, run = find(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)
@@ -73,8 +73,8 @@ def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 
 def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """`gpumon runs note`."""
-    from gpumon.tracking.secrets import masked_text  # for this command alone
+    """Add a note to a run."""
+    from gpumon.tracking.secrets import masked_text  # only this command uses it
 
     ledger, run = find(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:
@@ -83,7 +83,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 
 def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """`gpumon runs tag`."""
+    """Add or remove tags of a run."""
     ledger, run = find(ledgers, arguments.run, now, say)
     remove = getattr(arguments, "remove", False)
     with _changing(ledger) as change:
@@ -93,15 +93,15 @@ def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 
 def delete(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """`gpumon runs delete`."""
-    found = {one[1].id: one for one in (_exactly(ledgers, wanted, now) for wanted in arguments.runs)}
+    """Delete runs, after all of them have been checked and confirmed."""
+    matches = {run.id: (ledger, run) for ledger, run in (_find_exact(ledgers, word, now) for word in arguments.runs)}
     hostname = os.uname().nodename
-    for ledger, run in found.values():
+    for ledger, run in matches.values():
         with _changing(ledger) as change:
             change.may_delete(run, now, hostname)
-    if not getattr(arguments, "yes", False) and not _is_confirmed(list(found.values()), now):
+    if not getattr(arguments, "yes", False) and not _is_confirmed(list(matches.values()), now):
         raise GpumonError("nothing was deleted")
-    for ledger, run in found.values():
+    for ledger, run in matches.values():
         with _changing(ledger) as change:
             change.delete(run, now, hostname)
         print(f"deleted {run.id}")
@@ -116,40 +116,41 @@ def _changing(ledger: Ledger) -> LedgerChange:
     return LedgerChange(ledger.path, os.geteuid())
 
 
-def _exactly(ledgers: Ledgers, wanted: str, now: float) -> tuple[Ledger, RunRow]:
-    """The run meant by `wanted`. Raises UsageError for a name that several have: what is deleted is gone."""
-    ledger, run = find(ledgers, wanted, now)
-    if run.id != wanted:
-        alike = [one.id for _, one in ledgers.candidates(wanted) if one.name == wanted]
-        if len(alike) > 1:
-            raise UsageError(f"{len(alike)} runs are named '{run.name}': give ids, such as {alike[0]}")
+def _find_exact(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, RunRow]:
+    """Return the run with this id, name or prefix. Raises UsageError if several have the name."""
+    ledger, run = find(ledgers, word, now)
+    if run.id != word:
+        ids = [candidate.id for _, candidate in ledgers.candidates(word) if candidate.name == word]
+        if len(ids) > 1:
+            raise UsageError(f"{len(ids)} runs are named '{run.name}': pass ids, such as {ids[0]}")
     return ledger, run
 
 
-def _is_confirmed(found: list[tuple[Ledger, RunRow]], now: float) -> bool:
+def _is_confirmed(matches: list[tuple[Ledger, RunRow]], now: float) -> bool:
+    """Print the runs and ask whether to delete them. Raises UsageError if stdin is not a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("deletion must be confirmed: pass --yes")
-    for ledger, run in found:
+    for ledger, run in matches:
         done = ledger.listed(run).done
-        told = "no epoch seen" if done is None else f"{units.count(done)} epochs ended"
-        print(f"{run.id}: {run.name}, {units.age(run.started, now)}, {told}")
-    what = "this run" if len(found) == 1 else f"these {len(found)} runs"
+        epochs = "no epoch seen" if done is None else f"{units.count(done)} epochs ended"
+        print(f"{run.id}: {run.name}, {units.age(run.started, now)}, {epochs}")
+    runs = "this run" if len(matches) == 1 else f"these {len(matches)} runs"
     try:
-        return input(f"Delete {what} for ever? [y/N] ").strip().lower() in ("y", "yes")
+        return input(f"Delete {runs} forever? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
-_NEWEST = 50
-"""Runs that the list shows where nothing else is said."""
+_DEFAULT_LIMIT = 50
+"""Maximum number of runs in the list."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action="list")
     _list_options(parser)
-    parser.set_defaults(limit=_NEWEST)
+    parser.set_defaults(limit=_DEFAULT_LIMIT)
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     for name, text, options in (
@@ -163,14 +164,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("tag", "add or remove tags of one of your runs", tag_options),
         ("delete", "delete your runs that have ended", delete_options),
     ):
-        # What is not given must not hide what was given before the subcommand.
-        below = commands.add_parser(
+        # SUPPRESS: a flag that is absent after the subcommand must not override the same flag before it.
+        subparser = commands.add_parser(
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
             formatter_class=parser.formatter_class,
         )  # fmt: skip
-        below.set_defaults(action=name)
-        options(below)
-        add_places(below)
+        subparser.set_defaults(action=name)
+        options(subparser)
+        add_places(subparser)
 
 
 def _list_options(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +185,9 @@ def _list_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="only runs with this parameter, such as lr=0.1; repeatable",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help=f"list at most N runs; 0 for all (default: {_NEWEST})")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"list at most N runs; 0 for all (default: {_DEFAULT_LIMIT})"
+    )
     _json_option(parser)
 
 
@@ -215,7 +218,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         required=True,
-        help="; ".join(f"{name}: {one.content}" for name, one in FORMATS.items()),
+        help="; ".join(f"{name}: {kind.content}" for name, kind in FORMATS.items()),
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="", help=f"output file ({_REPLACED}); default: stdout"
@@ -227,10 +230,10 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = resolve_options(arguments)
-    with Ledgers(ledger_paths(where)) as ledgers:
-        arguments.problem = problem = _ledger_problem(where)
-        absent = "" if ledgers else why_no_runs(where)
+    places, arguments = resolve_options(arguments)
+    with Ledgers(ledger_paths(places)) as ledgers:
+        arguments.problem = problem = _ledger_problem(places)
+        absent = "" if ledgers else why_no_runs(places)
         if absent and (arguments.action != "list" or not (problem or absent == NOTHING)):
             raise GpumonError(problem or absent)
         if problem:
@@ -239,10 +242,10 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _ledger_problem(where: Places) -> str:
-    """Why a daemon that runs keeps no run just now; empty when it does."""
-    live = follow(where)
-    problem = live.not_kept()[0] or played_instead(live)
+def _ledger_problem(places: Places) -> str:
+    """Return why the running daemon records no runs now; empty if it does, or if none is running."""
+    live = follow(places)
+    problem = live.not_kept()[0] or why_not_recording(live)
     live.close()
     return f"runs are not being recorded: {problem}" if problem else ""
 
@@ -251,48 +254,46 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.limit < 0:
         raise UsageError(f"--limit must be 0 or more, not {arguments.limit}")
     limit = arguments.limit
-    tags, where = arguments.tag or (), [_parameter(given) for given in arguments.where or ()]
-    found = ledgers.runs_with_ledger(
+    tags, parameters = arguments.tag or (), [_parse_parameter(text) for text in arguments.where or ()]
+    rows = ledgers.runs_with_ledger(
         user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1,
-        tags=tags, where=where,
+        tags=tags, where=parameters,
     )  # fmt: skip
-    more, found = bool(limit) and len(found) > limit, found[: limit or None]
-    runs, prices = [one for _, one in found], arguments.prices
+    has_more, rows = bool(limit) and len(rows) > limit, rows[: limit or None]
+    runs, prices = [run for _, run in rows], arguments.prices
     if arguments.json:
         from gpumon.reports.run_json import listing
 
-        _print_json(listing(runs, now, prices, _costs(found, now, prices)))
+        _print_json(listing(runs, now, prices, _costs(rows, now, prices)))
     elif runs:
         from gpumon.reports.run_tables import lines
 
-        _print(lines(runs, now, output_width(), prices, _costs(found, now, prices)))
-        if more:
+        _print(lines(runs, now, output_width(), prices, _costs(rows, now, prices)))
+        if has_more:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
-        chosen = arguments.user or arguments.name or arguments.running or tags or where
-        if (chosen and ledgers) or not arguments.problem:  # else it is said already, and something may have run
-            print("no matching runs; 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
+        is_filtered = arguments.user or arguments.name or arguments.running or tags or parameters
+        if (is_filtered and ledgers) or not arguments.problem:  # else unrecorded runs may exist: the problem is printed
+            print("no matching runs; 'gpumon runs' lists all" if is_filtered and ledgers else NOTHING)
 
 
-def _costs(
-    found: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices | None
-) -> Mapping[str, Charge] | None:
-    """Charges of the runs of a list by their ids; None without prices, since each run is read for it."""
+def _costs(rows: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices | None) -> Mapping[str, Charge] | None:
+    """Return the charges of listed runs by id; None without prices, since each run must be read for its charge."""
     if prices is None:
         return None
     from gpumon.cost import price_record
 
     costs = {}
-    for ledger, listed in found:
-        with suppress(GpumonError):  # one that somebody deleted just now costs what is not known
+    for ledger, listed in rows:
+        with suppress(GpumonError):  # the charge of a run that was deleted meanwhile is unknown
             costs[listed.run.id] = price_record(ledger.record(listed.run.id, phases=False), now, prices)
     return costs
 
 
-def _parameter(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
+def _parse_parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not name or not equals:
-        raise UsageError(f"--where takes NAME=VALUE, such as lr=0.1, not '{given}'")
+        raise UsageError(f"--where takes NAME=VALUE, such as lr=0.1, not '{text}'")
     return name, value
 
 
@@ -301,8 +302,8 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     tail = getattr(arguments, "tail", None)
     if tail is not None and tail < 1:
         raise UsageError(f"--tail must be 1 or more, not {tail}")
-    ledger, found = find(ledgers, arguments.run, now, say)
-    record = ledger.record(found.id, phases=phases or arguments.json)
+    ledger, run = find(ledgers, arguments.run, now, say)
+    record = ledger.record(run.id, phases=phases or arguments.json)
     if arguments.json:
         from gpumon.reports.run_json import whole
 
@@ -317,35 +318,35 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
     from gpumon.reports import compare
 
     records = []
-    for wanted in (arguments.run, *arguments.others):
-        ledger, found = find(ledgers, wanted, now, say)
-        records.append(ledger.record(found.id, phases=False))
-    compared = compare.compare(records)
+    for word in (arguments.run, *arguments.others):
+        ledger, run = find(ledgers, word, now, say)
+        records.append(ledger.record(run.id, phases=False))
+    comparison = compare.compare(records)
     if arguments.json:
-        _print_json(compare.document(compared))
+        _print_json(compare.document(comparison))
     else:
-        _print(compare.lines(compared, output_width()))
+        _print(compare.lines(comparison, output_width()))
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     from gpumon.reports.html import page
     from gpumon.storage.history.open import open_history
 
-    ledger, record, traces = _all_of(ledgers, arguments.run, now)
+    ledger, record, traces = _read_run(ledgers, arguments.run, now)
     history = open_history()
     history.look_in(history_beside(ledger.path))
-    made = page(record, traces, now, history, arguments.prices)
+    html = page(record, traces, now, history, arguments.prices)
     history.close()
-    _write(arguments.output, made.encode())
+    _write(arguments.output, html.encode())
     print(f"wrote {arguments.output}")
 
 
 def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    wanted = FORMATS[arguments.format]
-    if wanted.is_binary and arguments.output in ("", "-"):
+    kind = FORMATS[arguments.format]
+    if kind.is_binary and arguments.output in ("", "-"):
         raise UsageError(f"{arguments.format} is binary: pass -o FILE")
-    _, record, traces = _all_of(ledgers, arguments.run, now)
-    _write(arguments.output, wanted.make(record, traces, now, arguments.prices))
+    _, record, traces = _read_run(ledgers, arguments.run, now)
+    _write(arguments.output, kind.make(record, traces, now, arguments.prices))
 
 
 _ACTIONS = {
@@ -353,17 +354,17 @@ _ACTIONS = {
 }  # fmt: skip
 
 
-def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
-    ledger, found = find(ledgers, wanted, now, say)
-    return ledger, ledger.record(found.id), ledger.traces(found.id)
+def _read_run(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
+    ledger, run = find(ledgers, word, now, say)
+    return ledger, ledger.record(run.id), ledger.traces(run.id)
 
 
-def _write(path: str, made: bytes) -> None:
+def _write(path: str, content: bytes) -> None:
     if path in ("", "-"):
         sys.stdout.flush()
-        sys.stdout.buffer.write(made)
+        sys.stdout.buffer.write(content)
         return
-    write_output(path, made)
+    write_output(path, content)
 
 
 def _print(lines: Iterable[str]) -> None:

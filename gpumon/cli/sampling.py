@@ -1,4 +1,4 @@
-"""Frames that a command which stays keeps, so that each picture reads only what is new."""
+"""Sampling in this process: for a view without a daemon, for one sample of `gpumon status`, and for simulations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
+from gpumon.cli.options import chosen_source, is_recording, make_playback, reads_hardware
 from gpumon.cli.streams import say
 from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.common.paths import LEDGER, Places, ledger_paths, unreadable_rings, without_daemon
@@ -29,43 +29,42 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.reader import Ledgers
 
 
-class FollowedFrames:
-    """The last frames of a ring: what `gpumon status` looks back on, read once each."""
+class RecentFrames:
+    """The last frames of a ring, which a status is judged by; each frame is read once."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._kept: deque[Frame] = deque(maxlen=LOOK_BACK)
+        self._frames: deque[Frame] = deque(maxlen=LOOK_BACK)
         self.epochs = Epochs()
-        """By every boundary that the ring has kept, also of before those frames."""
+        """Epochs from all boundaries in the ring, including those before these frames."""
 
     def until(self, newest: Frame) -> list[Frame]:
-        """Return what is known up to `newest`, oldest first; of a ring that begins anew, nothing of the one before."""
-        kept = self._kept
-        if kept and newest.number < kept[-1].number:
-            kept.clear()
-        after = kept[-1].number if kept else max(0, newest.number - LOOK_BACK)
-        if not kept:
+        """Return the frames up to `newest`, oldest first; after a restart of the ring, only frames of the new one."""
+        frames = self._frames
+        if frames and newest.number < frames[-1].number:
+            frames.clear()
+        after = frames[-1].number if frames else max(0, newest.number - LOOK_BACK)
+        if not frames:
             self.epochs = Epochs()
             self.epochs.add_boundaries(self._live.boundaries())
         if after < newest.number:
             new = [frame for frame in self._live.since(after) if frame.number > after]
             for frame in new:
                 self.epochs.add(frame)
-            kept.extend(new)
-        return list(kept)
+            frames.extend(new)
+        return list(frames)
 
 
-def ledger_at(path: str, generation: int) -> str:
-    """The file that keeps the runs of frames of a generation (`Live.generation`), where the first is kept at `path`."""
+def ledger_of_generation(path: str, generation: int) -> str:
+    """Return the file with the runs of a generation (`Live.generation`); `path` is the file of the first."""
     return f"{path}.{generation}" if generation else path
 
 
 @contextmanager
-def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
-    """Sample into a ring in this process's own memory; with `ledger`, a path, runs are kept there too (`ledger_at`).
+def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
+    """Sample into a ring in memory of this process; runs are kept in the file `ledger` (see `ledger_of_generation`).
 
-    What a simulation tells of the time before now is seen once all of it is there: its frames come faster than they
-    are true, and none of them is of now. Raises SourceError or UsageError.
+    The past that a simulation generates becomes visible once it is complete. Raises SourceError or UsageError.
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
@@ -73,46 +72,46 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     from gpumon.daemon.service import PrivateSampler
 
     clock = SystemClock()
-    source = source_of(arguments)
-    playback = playback_of(arguments)
-    samples = make_sampler(
-        source, where, clock, arguments.interval, arguments.speed, playback=playback, gpm=arguments.gpm
+    source = chosen_source(arguments)
+    playback = make_playback(arguments)
+    tick_sampler = make_sampler(
+        source, places, clock, arguments.interval, arguments.speed, playback=playback, gpm=arguments.gpm
     )
-    recorder = Recorder(samples, clock)
+    recorder = Recorder(tick_sampler, clock)
     if playback is not None:
         playback.renew = recorder.restart
     if ledger:
         from gpumon.daemon.followers import lazy_ledger
 
         runs = lazy_ledger(
-            lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.log,
+            lambda: ledger_of_generation(ledger, recorder.generation), places.uid, recorder.log,
             waits=not reads_hardware(arguments),
-            earlier=lambda: ledger_paths(where) if reads_hardware(arguments) else (),
+            earlier=lambda: ledger_paths(places) if reads_hardware(arguments) else (),
         )  # fmt: skip
         recorder.followers.append(runs)
         if playback is not None:
 
             def renew() -> None:
-                # Runs as they were at another place are not told of at this one: what lies after it is yet to come.
-                former = ledger_at(ledger, recorder.generation)
+                # After a seek, the ledger must not show what happened after the new position.
+                previous = ledger_of_generation(ledger, recorder.generation)
                 runs.restart()
                 recorder.restart()
-                for end in ("", "-wal", "-shm"):
+                for suffix in ("", "-wal", "-shm"):
                     with suppress(OSError):
-                        os.unlink(former + end)
+                        os.unlink(previous + suffix)
 
             playback.renew = renew
     sampler = PrivateSampler(recorder).start()
-    note = _why_private(where) if not arguments.source else "replayed" if is_recording(arguments) else "live"
-    waits = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP
+    note = _why_private(places) if not arguments.source else "replayed" if is_recording(arguments) else "live"
+    missing = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP
 
     def open_ring() -> int:
         if not recorder.has_full_round:
-            raise FileNotFoundError(2, waits)
+            raise FileNotFoundError(2, missing)
         return recorder.open_ring()
 
     try:
-        live = Live(open_ring, note, waits, lambda: recorder.generation, playback, where=where)
+        live = Live(open_ring, note, missing, lambda: recorder.generation, playback, where=places)
         live.has_failed = lambda: sampler.failure is not None
         live.end_sampling = sampler.request_stop
         yield live
@@ -124,167 +123,167 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
             say(f"gpumon: sampling ended early: {type(sampler.failure).__name__}: {sampler.failure}")
 
 
-def _why_private(where: Places) -> str:
+def _why_private(places: Places) -> str:
     """Return why this process samples although no source was named; a ring that cannot be read is reported."""
-    with closing(follow(where)) as live:
+    with closing(follow(places)) as live:
         unreadable = live.unreadable()
     if unreadable:
         say(f"gpumon: {unreadable}")
-    if unreadable and not unreadable_rings(where):
+    if unreadable and not unreadable_rings(places):
         return f"{unreadable}; sampling in this process meanwhile"
-    return f"{without_daemon(where)}: sampling in this process"
+    return f"{without_daemon(places)}: sampling in this process"
 
 
 _FRAMES = 4
-_STARTING = 30.0
-"""Seconds that the child may take until it asks the driver: on a busy machine, loading our modules takes a while."""
-_SLOW = 3.0
-"""Seconds that most drivers take at most."""
-_AGAIN = 0.25
-"""Seconds from a tick to the next while some GPU has not answered."""
-_SPARE = 3.0
-"""Seconds beyond those of the ticks, for the last of them."""
-_ASKING = b"."
-"""Message of the child before it asks the driver: from here on, silence is the driver's."""
+_START_TIMEOUT = 30.0
+"""Seconds that the child may take until it calls the driver: on a busy machine, importing modules takes a while."""
+_SLOW_AFTER = 3.0
+"""Seconds after which a driver counts as slow."""
+_RETRY_INTERVAL = 0.25
+"""Seconds between two ticks while some GPU has not answered."""
+_LAST_TICK = 3.0
+"""Additional seconds for the last tick."""
+_CALLING = b"."
+"""Message from the child before it calls the driver: from here on, the driver causes any delay."""
 _DONE = b"0"
 _CRASHED = b"!"
 
 
-def sampled(
-    where: Places, arguments: Namespace, seconds: float, *, until_all_answer: bool = False,
-    slow: Callable[[], object] = lambda: None,
+def sample_once(
+    places: Places, arguments: Namespace, seconds: float, *, until_all_answer: bool = False,
+    on_slow: Callable[[], object] = lambda: None,
 ) -> Live | None:  # fmt: skip
-    """A ring with one tick of `--source` in it; None when the driver has not answered `seconds` after it was asked.
+    """Return a ring with one tick of `--source`; None if the driver does not answer within `seconds`.
 
-    `until_all_answer`: more ticks, for at most so many seconds, as long as there is no answer of some GPU; `slow` is
-    called once where the driver takes longer than most.
+    The driver is called in a child process, since a call may hang. With `until_all_answer`, ticks are repeated for at
+    most `seconds` while some GPU has not answered. `on_slow` is called once if the driver is slow.
     Raises SourceError or UsageError.
     """
     if not reads_hardware(arguments):
-        fd = _sample(where, arguments, lambda: None)  # no driver, so nothing that hangs
+        fd = _sample_into_ring(places, arguments, lambda: None)  # calls no driver
         return Live(lambda: os.dup(fd))
     ring = os.memfd_create("gpumon-status", os.MFD_CLOEXEC)
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer(where, arguments, ring, tell, seconds if until_all_answer else 0.0)
-    os.close(tell)
-    answer = _read(told, seconds + (_SPARE if until_all_answer else 0.0), slow)
-    os.close(told)
-    if answer is None:
+        _run_child(places, arguments, ring, writing, seconds if until_all_answer else 0.0)
+    os.close(writing)
+    message = _read_message(reading, seconds + (_LAST_TICK if until_all_answer else 0.0), on_slow)
+    os.close(reading)
+    if message is None:
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
         return None
-    if answer != _DONE:
-        raise _error(answer)
+    if message != _DONE:
+        raise _parse_error(message)
     return Live(lambda: os.dup(ring))
 
 
-def _sample(where: Places, arguments: Namespace, asks: Callable[[], object], seconds: float = 0.0) -> int:
-    """A descriptor of a ring with one tick; `asks` is called before the driver is asked.
+def _sample_into_ring(places: Places, arguments: Namespace, on_call: Callable[[], object], seconds: float = 0.0) -> int:
+    """Return a descriptor of a ring with one tick, or more, for at most `seconds`, while some GPU has not answered.
 
-    With more ticks, for so many `seconds` at most, as long as there is no answer of some GPU.
+    `on_call` is called before the driver is.
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.sampling import make_sampler
 
     clock = SystemClock()
-    source = source_of(arguments)
-    playback = playback_of(arguments)
+    source = chosen_source(arguments)
+    playback = make_playback(arguments)
     sampler = make_sampler(
-        source, where, clock, arguments.interval, arguments.speed, past=False, playback=playback, gpm=arguments.gpm
+        source, places, clock, arguments.interval, arguments.speed, past=False, playback=playback, gpm=arguments.gpm
     )
     recorder = Recorder(sampler, clock, frames=_FRAMES)
-    asks()
+    on_call()
     recorder.sample_once()
-    live, until = Live(recorder.open_ring), time.monotonic() + seconds
-    while time.monotonic() < until and not _all_answer(live):
-        time.sleep(_AGAIN)
+    live, deadline = Live(recorder.open_ring), time.monotonic() + seconds
+    while time.monotonic() < deadline and not _all_answer(live):
+        time.sleep(_RETRY_INTERVAL)
         recorder.sample_once()
     return recorder.open_ring()
 
 
 def _all_answer(live: Live) -> bool:
-    """Whether the driver has answered for each GPU, be it that it cannot be read."""
+    """Whether the driver has answered for each GPU, even with an error."""
     frame = live.latest()
     states = [sample.state for sample in frame.samples] if frame else []
     return not live.origin().unanswered and Availability.STALE not in states
 
 
-def _answer(where: Places, arguments: Namespace, ring: int, pipe: int, seconds: float) -> None:
-    """In the child: sample into `ring`, say so or why not, and end without a look back."""
+def _run_child(places: Places, arguments: Namespace, ring: int, pipe: int, seconds: float) -> None:
+    """In the child: sample into `ring`, write success or the error to `pipe`, and exit at once."""
     try:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):  # who reads our output must not wait for a child that hangs
-            os.dup2(nothing, stream)
-        answer = _DONE
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # readers of our output must not wait for a hanging child
+            os.dup2(null, stream)
+        message = _DONE
         try:
-            fd = _sample(where, arguments, lambda: os.write(pipe, _ASKING), seconds)
+            fd = _sample_into_ring(places, arguments, lambda: os.write(pipe, _CALLING), seconds)
             os.ftruncate(ring, os.fstat(fd).st_size)
-            at = 0
-            while part := os.pread(fd, 1 << 20, at):
-                at += os.pwrite(ring, part, at)
+            offset = 0
+            while part := os.pread(fd, 1 << 20, offset):
+                offset += os.pwrite(ring, part, offset)
         except GpumonError as error:
-            answer = f"{error.exit_code} {error}".encode("utf-8", "replace")
+            message = f"{error.exit_code} {error}".encode("utf-8", "replace")
         except Exception:
             from traceback import format_exc
 
-            answer = _CRASHED + format_exc().encode("utf-8", "replace")
-        while answer:
-            answer = answer[os.write(pipe, answer) :]
+            message = _CRASHED + format_exc().encode("utf-8", "replace")
+        while message:
+            message = message[os.write(pipe, message) :]
     finally:
         os._exit(0)
 
 
-def _read(pipe: int, seconds: float, slow: Callable[[], object] = lambda: None) -> bytes | None:
-    """The answer that comes through `pipe`; None when that has no end `seconds` after the driver was asked.
+def _read_message(pipe: int, seconds: float, on_slow: Callable[[], object]) -> bytes | None:
+    """Return the message of the child; None if it is not complete `seconds` after the call of the driver.
 
-    `slow` is called once where the driver takes longer than most.
+    `on_slow` is called once if the driver is slow.
     """
     ready = select.poll()
     ready.register(pipe, select.POLLIN)
-    found, deadline, slow_from = b"", time.monotonic() + _STARTING, inf
+    message, deadline, slow_from = b"", time.monotonic() + _START_TIMEOUT, inf
     while True:
         until = min(deadline, slow_from)
         if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
             if until == deadline:
                 return None
             slow_from = inf
-            slow()
+            on_slow()
             continue
         part = os.read(pipe, 65536)
         if not part:
-            return found.removeprefix(_ASKING)
-        if not found and part.startswith(_ASKING):
-            deadline, slow_from = time.monotonic() + seconds, time.monotonic() + _SLOW
-        found += part
+            return message.removeprefix(_CALLING)
+        if not message and part.startswith(_CALLING):
+            deadline, slow_from = time.monotonic() + seconds, time.monotonic() + _SLOW_AFTER
+        message += part
 
 
-def _error(answer: bytes) -> Exception:
-    text = answer.decode("utf-8", "replace")
-    code, _, message = text.partition(" ")
+def _parse_error(message: bytes) -> Exception:
+    text = message.decode("utf-8", "replace")
+    code, _, reason = text.partition(" ")
     if code.isdigit():
-        return UsageError(message) if int(code) == EXIT_USAGE else SourceError(message)
+        return UsageError(reason) if int(code) == EXIT_USAGE else SourceError(reason)
     return RuntimeError(text.removeprefix(_CRASHED.decode()) or "the sampling process exited without reporting")
 
 
-class Simulated:
-    """Frames of a simulation, as often as they are asked for, and the runs of the one that goes on."""
+class Simulation:
+    """Starts simulations for the terminal view, and reads the runs of the current one."""
 
-    def __init__(self, where: Places) -> None:
-        self._where = where
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._ledger = ""
 
     @contextmanager
     def begin(self) -> Iterator[Live]:
-        """Simulate, and keep the runs for as long as that goes on."""
+        """Simulate, and keep the runs until the end of the simulation."""
         from tempfile import TemporaryDirectory
 
         arguments = argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True)
         with TemporaryDirectory(prefix="gpumon-tui-") as directory:
             ledger = f"{directory}/{LEDGER}"
-            with private_sampler(self._where, arguments, ledger) as live:
+            with private_sampler(self._places, arguments, ledger) as live:
                 self._ledger = ledger
                 try:
                     yield live
@@ -292,7 +291,7 @@ class Simulated:
                     self._ledger = ""
 
     def ledgers(self) -> Ledgers:
-        """The ledger of the simulation that goes on. Raises GpumonError where there is none yet."""
+        """Return the ledger of the current simulation. Raises GpumonError if there is none yet."""
         from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
         if not os.path.exists(self._ledger):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _PATIENCE = 2.0
-"""Seconds that the driver has for its answer."""
+"""Seconds to wait for an answer of the driver."""
 
 
 def add_options(parser: "ArgumentParser") -> None:
@@ -40,24 +40,24 @@ def add_options(parser: "ArgumentParser") -> None:
     add_places(parser)
 
 
-class _Look(NamedTuple):
-    """Where the newest frame is, and what is known of who sampled it."""
+class _Selection(NamedTuple):
+    """The ring to show, and who sampled it."""
 
     live: Live | None
-    """None where nothing is known, now or from before."""
+    """None if nothing is known, neither now nor from earlier."""
     note: str
-    """Sampler of the frame, in words: a daemon, or this command."""
+    """The sampler in words: a daemon, or this command."""
     daemon: dict[str, Any] | None = None
-    """For programs; None where this command sampled by itself."""
+    """The daemon for JSON; None if this command sampled."""
     stale: str = ""
-    """Why the values are the last known ones and not those of now; empty when they are."""
+    """Why the values are not current but the last known ones; empty if they are current."""
     problem: str = ""
-    """Why this command could not sample by itself; empty where it did, or did not try."""
+    """Why this command could not sample; empty if it did, or did not try."""
 
 
 def run(arguments: "Namespace") -> int:
-    where, arguments = resolve_options(arguments)
-    live, note, daemon, stale, problem = _look(where, arguments)
+    places, arguments = resolve_options(arguments)
+    live, note, daemon, stale, problem = _select_ring(places, arguments)
     frame = live.latest() if live else empty_frame(time.monotonic_ns(), time.time_ns())
     if frame is None:
         raise GpumonError(f"nothing to show: {live.state().text if live else stale}")
@@ -67,9 +67,9 @@ def run(arguments: "Namespace") -> int:
     else:
         origin, driver, hostname = Origin(source_name(arguments), problem=stale), Driver(), os.uname().nodename
     is_live = not (stale or origin.ended or origin.unanswered)
-    of_now = Capability.NOW in origin.capabilities
-    age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
-    before, epochs = (earlier_frames(live, frame), epochs_from_boundaries(live, frame)) if live else ((), None)
+    is_current = Capability.NOW in origin.capabilities
+    age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if is_current else NAN
+    earlier, epochs = (earlier_frames(live, frame), epochs_from_boundaries(live, frame)) if live else ((), None)
     if arguments.json:
         import json
 
@@ -77,17 +77,17 @@ def run(arguments: "Namespace") -> int:
 
         problem = no_gpu_reason(frame, origin.problem) if is_unreadable(frame) else ""
         origin = origin._replace(problem=origin.problem or problem)
-        found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before, epochs=epochs)
-        json.dump(found, sys.stdout, allow_nan=False)
+        status = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=earlier, epochs=epochs)
+        json.dump(status, sys.stdout, allow_nan=False)
         print()
     else:
         from gpumon.reports.status_text import lines
 
         width = terminal_width()
-        told = lines(
-            frame, origin, driver, hostname, note, before=before, live=is_live, age=age, width=width, epochs=epochs
+        text = lines(
+            frame, origin, driver, hostname, note, before=earlier, live=is_live, age=age, width=width, epochs=epochs
         )
-        for line in told:
+        for line in text:
             print(line)
         for part in origin.parts:
             if part.origin.problem and not origin.problem:
@@ -96,7 +96,7 @@ def run(arguments: "Namespace") -> int:
             from gpumon.common.driver_calls import read_calls
             from gpumon.reports.status_details import call_costs, details, process_lines
 
-            calls = read_calls(os.path.dirname(ring_paths(where)[0])) if daemon else ()
+            calls = read_calls(os.path.dirname(ring_paths(places)[0])) if daemon else ()
             print(*process_lines(frame), *details(frame), *call_costs(calls), sep="\n")
     if not (stale or origin.problem or is_unreadable(frame)):
         return EXIT_OK
@@ -106,42 +106,39 @@ def run(arguments: "Namespace") -> int:
     return EXIT_NO_GPU
 
 
-def _look(where: Places, arguments: "Namespace") -> _Look:
-    """The ring of the daemon, also of one that is silent; else one of our own with one tick in it.
-
-    A driver that hangs is not asked by this process, and not for long.
-    """
-    followed = follow(where) if arguments.source is None else None
-    heartbeat = followed.heartbeat() if followed else None
-    if followed and heartbeat:
-        state, pid, age = followed.state(), followed.writer_pid(), duration(heartbeat.age)
-        daemon = {"pid": pid, "interval": followed.interval(), "age": round(heartbeat.age, 3)}
+def _select_ring(places: Places, arguments: "Namespace") -> _Selection:
+    """Return the ring of the daemon, even if it does not respond; without a daemon, a new ring with one tick."""
+    shared = follow(places) if arguments.source is None else None
+    heartbeat = shared.heartbeat() if shared else None
+    if shared and heartbeat:
+        state, pid, age = shared.state(), shared.writer_pid(), duration(heartbeat.age)
+        daemon = {"pid": pid, "interval": shared.interval(), "age": round(heartbeat.age, 3)}
         if state.stale:
             stale = f"the daemon (pid {pid}) has been silent for {age}: it is waiting for the driver, or was suspended"
-            return _Look(followed, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
-        if state.live or (followed.origin().ended and followed.is_alive()):
-            late = f", silent for {age}" if heartbeat.age > max(2 * followed.interval(), 1.0) else ""
-            return _Look(followed, f"daemon, pid {pid}{late}", daemon)
-    from gpumon.cli.sampling import sampled
+            return _Selection(shared, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
+        if state.live or (shared.origin().ended and shared.is_alive()):
+            late = f", silent for {age}" if heartbeat.age > max(2 * shared.interval(), 1.0) else ""
+            return _Selection(shared, f"daemon, pid {pid}{late}", daemon)
+    from gpumon.cli.sampling import sample_once
 
-    unreadable = followed.unreadable() if followed else ""
+    unreadable = shared.unreadable() if shared else ""
     if unreadable:
         say(f"gpumon: {unreadable}")
-    note = "the daemon's ring cannot be read" if unreadable and not unreadable_rings(where) else without_daemon(where)
-    own = sampled(where, arguments, _PATIENCE)
+    note = "the daemon's ring cannot be read" if unreadable and not unreadable_rings(places) else without_daemon(places)
+    own = sample_once(places, arguments, _PATIENCE)
     if own is None:
         problem = (
             f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
-            f"'gpumon daemon --detach{dir_option(where)}' waits for it"
+            f"'gpumon daemon --detach{dir_option(places)}' waits for it"
         )
-    elif not (problem := own.origin().problem) or not (followed and _had_gpus(followed)):
-        return _Look(own, note)
-    if followed and heartbeat and heartbeat.age != float("inf"):
-        return _Look(followed, f"stale: no daemon for {duration(heartbeat.age)}", stale=problem, problem=problem)
-    return _Look(own, note, stale="" if own else problem)
+    elif not (problem := own.origin().problem) or not (shared and _had_gpus(shared)):
+        return _Selection(own, note)
+    if shared and heartbeat and heartbeat.age != float("inf"):
+        return _Selection(shared, f"stale: no daemon for {duration(heartbeat.age)}", stale=problem, problem=problem)
+    return _Selection(own, note, stale="" if own else problem)
 
 
 def _had_gpus(live: Live) -> bool:
-    """Whether the last frame of a daemon that is gone shows GPUs of this machine."""
+    """Whether the last frame of a daemon that has exited shows GPUs of this machine."""
     frame = live.latest()
     return frame is not None and bool(frame.samples) and Capability.LIVE in live.origin().capabilities

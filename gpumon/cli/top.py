@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from gpumon.analysis.gpu_status import ANSWERS, no_gpu_reason
@@ -27,7 +27,7 @@ from gpumon.cli.options import (
     reads_hardware,
     resolve_options,
 )
-from gpumon.cli.sampling import FollowedFrames
+from gpumon.cli.sampling import RecentFrames
 from gpumon.cli.streams import output_width, terminal_size, terminal_width
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, UsageError
@@ -42,12 +42,12 @@ from gpumon.reports.status_text import lines
 
 
 @contextmanager
-def cluster_pictures(
+def cluster_status(
     arguments: argparse.Namespace, height: Callable[[], int]
 ) -> Iterator[Callable[[], tuple[list[str], int]]]:
-    """A function that asks the engine, and returns the lines of the picture with the exit code for it.
+    """Yield a function that queries the cluster, and returns the lines to print and the exit code.
 
-    `height`: tells how many lines there is room for; 0 for any number.
+    `height` returns the maximum number of lines; 0 for no limit.
     """
     engine, _ = open_engine(arguments)
     from gpumon.cluster.cost import cost_queries
@@ -57,17 +57,17 @@ def cluster_pictures(
 
     period = Period(arguments.period)
     prices, groups = arguments.prices, arguments.user_groups
-    asked = (*select_period(QUERIES, period), *(user_sum_queries(period) if period.is_dated else ()))
-    poller = ClusterPoller(engine, (*asked, *cost_queries(prices, periods=(period,))))
+    queries = (*select_period(QUERIES, period), *(user_sum_queries(period) if period.is_dated else ()))
+    poller = ClusterPoller(engine, (*queries, *cost_queries(prices, periods=(period,))))
 
-    def picture() -> tuple[list[str], int]:
-        found = poller.round()
-        answered = found.answers().get("gpus") and not found.is_old
-        text = list(lines(found, engine.name, period, terminal_width(), prices, groups, height()))
-        return text, EXIT_OK if answered else EXIT_NO_GPU
+    def status() -> tuple[list[str], int]:
+        picture = poller.round()
+        has_gpus = picture.answers().get("gpus") and not picture.is_old
+        text = list(lines(picture, engine.name, period, terminal_width(), prices, groups, height()))
+        return text, EXIT_OK if has_gpus else EXIT_NO_GPU
 
     try:
-        yield picture
+        yield status
     finally:
         poller.close()
         engine.close()
@@ -78,12 +78,12 @@ _CLEAR = "\x1b[2J"
 _TO_END_OF_LINE = "\x1b[K"
 _TO_END = "\x1b[J"
 _DUMB = ("", "dumb", "unknown")
-_SHELLS = 2
-"""Parents among which `watch` is looked for."""
-_FIRST = 3.0
-"""Seconds that the first sample of this process may take before a picture says that it is awaited."""
-_FIRST_SIMULATED = 30.0
-"""The same where no driver is asked that might hang: a simulation makes up its past, on a busy machine for long."""
+_MAX_ANCESTORS = 2
+"""Number of ancestors that are checked for `watch`."""
+_FIRST_TIMEOUT = 3.0
+"""Seconds to wait for the first sample of this process before the status says that there is none yet."""
+_FIRST_TIMEOUT_SIMULATED = 30.0
+"""The same for sources without a driver: a simulation generates its past, which takes long on a busy machine."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -108,58 +108,58 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"invalid count {arguments.count}: give 1 or more")
     interval = arguments.interval
-    where, arguments = resolve_options(arguments)
+    places, arguments = resolve_options(arguments)
     if arguments.prometheus:
-        with cluster_pictures(arguments, _room) as picture:
+        with cluster_status(arguments, _max_lines) as status:
             tick = arguments.interval if interval else CLUSTER_TICK
-            return _repeat(picture, tick, arguments.count or 0, instead="print all with '-n 1 | less'")
-    with _followed(where, arguments) as live:
-        deadline = time.monotonic() + (_FIRST if reads_hardware(arguments) else _FIRST_SIMULATED)
+            return _repeat(status, tick, arguments.count or 0, hint="print all with '-n 1 | less'")
+    with _open_live(places, arguments) as live:
+        deadline = time.monotonic() + (_FIRST_TIMEOUT if reads_hardware(arguments) else _FIRST_TIMEOUT_SIMULATED)
         while live.latest() is None and time.monotonic() < deadline and not live.has_failed():
             time.sleep(0.05)
-        earlier = FollowedFrames(live)
+        earlier = RecentFrames(live)
         if not sys.stdout.isatty() and is_watched():
-            return _repeat(lambda: _picture(live, earlier, output_width()), arguments.interval, 1)
-        return _repeat(lambda: _picture(live, earlier), arguments.interval, arguments.count or 0)
+            return _repeat(lambda: _status(live, earlier, output_width()), arguments.interval, 1)
+        return _repeat(lambda: _status(live, earlier), arguments.interval, arguments.count or 0)
 
 
-def _followed(where: Places, arguments: argparse.Namespace) -> AbstractContextManager[Live]:
-    """The ring of the daemon, also of one that is silent; else one of our own."""
-    live = follow(where)
+def _open_live(places: Places, arguments: argparse.Namespace) -> AbstractContextManager[Live]:
+    """Return the ring of the daemon, even if it does not respond; without a daemon, sample in this process."""
+    live = follow(places)
     if arguments.source is None and live.has_writer():
         return nullcontext(live)
     live.close()
     from gpumon.cli.sampling import private_sampler
 
-    return private_sampler(where, arguments)
+    return private_sampler(places, arguments)
 
 
 def _repeat(
-    picture: Callable[[], tuple[list[str], int]], interval: float, count: int, instead: str = "see 'gpumon status'"
+    status: Callable[[], tuple[list[str], int]], interval: float, count: int, hint: str = "see 'gpumon status'"
 ) -> int:
-    """Show pictures, `count` of them or without end where it is 0; return the code of the last one.
+    """Print the status `count` times, or without end if it is 0. Return the exit code of the last one.
 
-    `instead`: what helps, beside a larger window, where a picture has more lines than the terminal.
+    `hint` is the alternative to a larger window that is suggested if the terminal has too few lines.
     """
-    clears = _clears()
+    clears = _clears_screen()
     number, due, code = 0, time.monotonic(), EXIT_OK
     while True:
-        text, code = picture()
+        text, code = status()
         number += 1
         if clears:
-            _draw(text, instead, first=number == 1)
+            _draw(text, hint, first=number == 1)
         else:
             print(*([""] if number > 1 else []), *text, sep="\n", flush=True)
         if number == count:
             return code
-        due = max(due + interval, time.monotonic())  # pictures that were late are left out
+        due = max(due + interval, time.monotonic())  # skips the times that have passed
         time.sleep(max(0.0, due - time.monotonic()))
 
 
 def is_watched(pid: int | None = None, proc: str = "/proc") -> bool:
-    """Whether `watch` runs this process, by itself or through a shell: it waits for the end, and shows that."""
+    """Whether `watch` runs this process, directly or through a shell; it shows the output after the process exits."""
     pid = os.getpid() if pid is None else pid
-    for _ in range(_SHELLS):
+    for _ in range(_MAX_ANCESTORS):
         stat = read_stat(pid, proc)
         if stat is None or stat.parent <= 1:
             return False
@@ -173,54 +173,49 @@ def is_watched(pid: int | None = None, proc: str = "/proc") -> bool:
     return False
 
 
-def can_clear(env: Mapping[str, str]) -> bool:
-    """Whether the terminal that `env` names knows how to clear its screen."""
-    return env.get("TERM", "") not in _DUMB
+def _clears_screen() -> bool:
+    """Whether each status replaces the previous one on the terminal."""
+    return os.environ.get("TERM", "") not in _DUMB and sys.stdout.isatty()
 
 
-def _clears() -> bool:
-    """Whether each picture takes the place of the one before."""
-    return can_clear(os.environ) and sys.stdout.isatty()
+def _max_lines() -> int:
+    """Return the number of lines that fit on the terminal; 0 for no limit."""
+    return max(1, _height() - 1) if _clears_screen() and _height() else 0
 
 
-def _room() -> int:
-    """Lines of a picture that all are seen at once; 0 for any number."""
-    return max(1, _height() - 1) if _clears() and _height() else 0
-
-
-def _draw(text: list[str], instead: str, *, first: bool) -> None:
-    """One write for all: what stays the same does not flicker. What has no room is counted."""
+def _draw(text: list[str], hint: str, *, first: bool) -> None:
+    """Draw a status over the previous one, in a single write to avoid flicker; lines that do not fit are counted."""
     width, height = terminal_width(), _height()
     if height and len(text) >= height:
-        text = with_hint(text, width, height, instead)
+        text = with_hint(text, width, height, hint)
     body = "\n".join(cut(line, width) + _TO_END_OF_LINE for line in text)
     sys.stdout.write((_HOME + _CLEAR if first else _HOME) + body + "\n" + _TO_END)
     sys.stdout.flush()
 
 
-def with_hint(text: list[str], width: int, height: int, instead: str) -> list[str]:
-    """As many lines as there is room for, and how many more there are, with what helps."""
+def with_hint(text: list[str], width: int, height: int, hint: str) -> list[str]:
+    """Return the lines that fit, and a note with the number of further lines and a hint."""
     from gpumon.reports.text_table import sentence
 
-    hint: list[str] = []
+    lines: list[str] = []
     while True:
-        hidden = len(text) - height + 1 + len(hint)
-        told = list(sentence(f"and {hidden} more lines: enlarge the window, or {instead}", width))
-        if len(told) <= len(hint) or len(told) >= height:
-            return [*text[: max(0, height - 1 - len(told))], *told]
-        hint = told
+        hidden = len(text) - height + 1 + len(lines)
+        note = list(sentence(f"and {hidden} more lines: enlarge the window, or {hint}", width))
+        if len(note) <= len(lines) or len(note) >= height:
+            return [*text[: max(0, height - 1 - len(note))], *note]
+        lines = note
 
 
 def _height() -> int:
-    """Lines of the terminal; 0 where it does not tell."""
+    """Return the lines of the terminal; 0 if they are not known."""
     try:
         return terminal_size(sys.stdout.fileno())[1]
     except (OSError, ValueError):
         return 0
 
 
-def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> tuple[list[str], int]:
-    """The lines, and the exit code of `gpumon status` for them; `width` in the place of the terminal's."""
+def _status(live: Live, earlier: RecentFrames, width: int | None = None) -> tuple[list[str], int]:
+    """Return the lines and the exit code; `width` replaces the width of the terminal."""
     state, frame, origin = live.state(), live.latest(), live.origin()
     if frame is None:
         return [f"gpumon: {origin.problem or state.text}"], EXIT_NO_GPU
@@ -243,12 +238,12 @@ def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> t
     )
     if state.live and not origin.problem and any(sample.state in ANSWERS for sample in frame.samples):
         return text, EXIT_OK
-    why = state.text if not state.live else no_gpu_reason(frame, origin.problem)
-    return [*text, f"gpumon: {why}"], EXIT_OK if origin.ended else EXIT_NO_GPU
+    reason = state.text if not state.live else no_gpu_reason(frame, origin.problem)
+    return [*text, f"gpumon: {reason}"], EXIT_OK if origin.ended else EXIT_NO_GPU
 
 
 def _lines(
-    live: Live, frame: Frame, earlier: FollowedFrames, note: str, *, is_live: bool, age: float, width: int
+    live: Live, frame: Frame, earlier: RecentFrames, note: str, *, is_live: bool, age: float, width: int
 ) -> Iterator[str]:
     origin = live.origin()
     yield from lines(

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from gpumon.cli.daemon_lookup import is_here, played_ledger
+from gpumon.cli.daemon_lookup import is_local, played_ledger
 from gpumon.cli.options import (
     DEFAULT_SOURCE,
     add_places,
     add_source,
+    chosen_source,
     is_recording,
     reads_hardware,
     resolve_options,
-    source_of,
 )
-from gpumon.cli.sampling import Simulated, ledger_at, private_sampler
+from gpumon.cli.sampling import Simulation, ledger_of_generation, private_sampler
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.reader import Ledgers
     from gpumon.storage.ledger.records import RunSummary
 
-_MOST_EVENTS = 10_000
-"""Events that are shown: the newest."""
-_PAST = 20
-"""Past runs that are asked for."""
+_MAX_EVENTS = 10_000
+"""Number of newest events to show."""
+_MAX_PAST_RUNS = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,120 +54,125 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from gpumon_tui.guard import check
 
-    where, arguments = resolve_options(arguments)
+    places, arguments = resolve_options(arguments)
     check()
-    live = follow(where)
-    # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
+    live = follow(places)
+    # A daemon that hangs in the driver has the last known values; a call of the driver here would hang, too.
     if arguments.source is None and live.has_writer():
-        return _show(live, live.interval(), where, arguments)
+        return _show(live, live.interval(), places, arguments)
     live.close()
-    if told := _reading(arguments):
-        say(told)  # the screen stays blank until then
-    # Runs that a view sees by itself are gone with it: the real ledger belongs to daemons.
+    if message := _loading_message(arguments):
+        say(message)  # the screen stays blank until the recording is read
+    # Runs are kept only as long as this view: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"
-        with private_sampler(where, arguments, ledger) as own:
-            daemon = _looked_for(where, arguments, own)
-            return _show(own, arguments.interval, where, arguments, lambda: ledger_at(ledger, own.generation), daemon)
+        with private_sampler(places, arguments, ledger) as own:
+            daemon = _daemon_finder(places, arguments, own)
+            return _show(
+                own, arguments.interval, places, arguments, lambda: ledger_of_generation(ledger, own.generation), daemon
+            )
 
 
-def _reading(arguments: argparse.Namespace) -> str:
-    """Return what is read before a recording plays from a later moment; empty where nobody looks."""
+def _loading_message(arguments: argparse.Namespace) -> str:
+    """Return a message for the time until a recording plays from a later moment; empty without a terminal."""
     begin = arguments.play_from
     if not begin or not is_recording(arguments) or not (sys.stderr and sys.stderr.isatty()):
         return ""
-    return f"gpumon: reading {os.path.basename(source_of(arguments).partition(':')[2])} up to {begin} …"
+    return f"gpumon: reading {os.path.basename(chosen_source(arguments).partition(':')[2])} up to {begin} …"
 
 
-def _looked_for(where: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:
-    """Ways to find a daemon that begins later, after which nothing is sampled here; None where a source is named."""
+def _daemon_finder(places: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:
+    """Return a function that finds a daemon started later, and then stops sampling here; None with --source."""
     if arguments.source is not None:
         return None
-    live = follow(where)
+    live = follow(places)
 
-    def found() -> Live | None:
+    def find() -> Live | None:
         if not live.is_alive():
             return None
         own.end_sampling()
         return live
 
-    return found
+    return find
 
 
 def _show(
     live: Live,
     interval: float,
-    where: Places,
+    places: Places,
     arguments: argparse.Namespace,
-    own: Callable[[], str] | None = None,
-    daemon: Callable[[], Live | None] | None = None,
+    own_ledger: Callable[[], str] | None = None,
+    find_daemon: Callable[[], Live | None] | None = None,
 ) -> int:
-    """Show frames until the user quits; `own` gives the ledger of those of a sampler of one's own, until `daemon`."""
+    """Show frames until the user quits.
+
+    `own_ledger` returns the ledger of a sampler in this process, which is used until `find_daemon` finds a daemon.
+    """
     from gpumon_tui import session
 
     shown = live
 
-    def found() -> Live | None:
+    def switch_to_daemon() -> Live | None:
         nonlocal shown
-        came = daemon() if daemon else None
-        shown = came or shown
-        return came
+        daemon = find_daemon() if find_daemon else None
+        shown = daemon or shown
+        return daemon
 
     def ledgers() -> Ledgers:
-        kept = own() if own is not None and shown is live else played_ledger(shown, where)
-        return _ledgers(kept, ledger_paths(where) if simulated and is_here(shown) else ())
+        path = own_ledger() if own_ledger is not None and shown is live else played_ledger(shown, places)
+        return _open_ledgers(path, ledger_paths(places) if simulation and is_local(shown) else ())
 
-    simulated = Simulated(where) if reads_hardware(arguments) else None
+    simulation = Simulation(places) if reads_hardware(arguments) else None
     interval = min(max(interval, 0.25), 1.0)
     return session.run(
         live,
         interval=interval,
-        simulation=simulated.begin if simulated else None,
-        simulated_ledgers=simulated.ledgers if simulated else None,
-        past=lambda: _past(where),
-        daemon=found if daemon else None,
+        simulation=simulation.begin if simulation else None,
+        simulated_ledgers=simulation.ledgers if simulation else None,
+        past=lambda: _past_runs(places),
+        daemon=switch_to_daemon if find_daemon else None,
         player=live.playback,
         ledgers=ledgers,
         readonly=arguments.readonly,
-        read_events=lambda path: _events(where, path),
+        read_events=lambda path: _events(places, path),
         notify=arguments.notify,
         prices=arguments.prices,
     )
 
 
-def _ledgers(own: str, others: Sequence[str]) -> Ledgers:
-    """The ledgers that this user may read; `own`, of what is on screen alone, is there from its first run on.
+def _open_ledgers(own: str, others: Sequence[str]) -> Ledgers:
+    """Return the ledgers; `own` belongs to the source on screen and is created with its first run.
 
-    Raises GpumonError where there is none.
+    Raises GpumonError if there is none.
     """
     from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
-    found = Ledgers([*([own] if os.path.exists(own) else ()), *others])
-    if not found:
+    ledgers = Ledgers([*([own] if os.path.exists(own) else ()), *others])
+    if not ledgers:
         raise GpumonError(NOTHING)
-    return found
+    return ledgers
 
 
-def _events(where: Places, path: str) -> Sequence[LoggedEvent]:
-    """The newest events of the log at `path`, or else of one that this user may read. Raises GpumonError."""
+def _events(places: Places, path: str) -> Sequence[LoggedEvent]:
+    """Return the newest events from `path`, or if that is empty, from this user's history. Raises GpumonError."""
     from gpumon.cli.daemon_lookup import why_no_history
     from gpumon.storage.events.query import read_events
 
-    paths = [path] if path else history_paths(where)
+    paths = [path] if path else history_paths(places)
     if not paths:
-        raise GpumonError(why_no_history(where, "events"))
-    return read_events(paths[0], limit=_MOST_EVENTS)
+        raise GpumonError(why_no_history(places, "events"))
+    return read_events(paths[0], limit=_MAX_EVENTS)
 
 
-def _past(where: Places) -> Sequence[RunSummary]:
-    """The newest runs of the ledgers that this user may read; none where there is no ledger."""
+def _past_runs(places: Places) -> Sequence[RunSummary]:
+    """Return the newest runs of the ledgers that this user may read; empty without a ledger."""
     from gpumon.storage.ledger.reader import Ledgers
 
-    paths = ledger_paths(where)
+    paths = ledger_paths(places)
     if not paths:
         return ()
     try:
         with Ledgers(paths) as ledgers:
-            return ledgers.runs(limit=_PAST)
+            return ledgers.runs(limit=_MAX_PAST_RUNS)
     except GpumonError:
-        return ()  # 'gpumon runs' says what is wrong with it
+        return ()  # 'gpumon runs' reports the problem

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gpumon_web.work import Work
 
 
-_SALT = "web-names"
-_NO_HISTORY = "This source keeps no history: a daemon does."
+_SALT_FILE = "web-names"
+_NO_HISTORY = "No history is kept for this source; a daemon keeps one."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -85,16 +85,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = resolve_options(arguments)
+    places, arguments = resolve_options(arguments)
     if arguments.token_action:
-        _make_state_dir(where)
-        return web_token.run(where, arguments)
+        _make_state_dir(places)
+        return web_token.run(places, arguments)
     if arguments.sessions or arguments.end_session:
-        return _sessions(where, arguments.end_session)
+        return _sessions(places, arguments.end_session)
     if arguments.alias:
         from gpumon.common.privacy import HASHED
 
-        alias = _people(where, HASHED).alias(arguments.alias)
+        alias = _people(places, HASHED).alias(arguments.alias)
         print(f"{alias}  #/users?user={alias}")
         return EXIT_OK
     from gpumon.common.privacy import SHOWN
@@ -118,41 +118,41 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon_web.work import threads
 
     if arguments.prometheus and arguments.names not in ("", SHOWN):
-        raise UsageError("--names is for one machine: a cluster has the names that 'gpumon export --users' tells")
+        raise UsageError("--names is for one machine: for a cluster, see 'gpumon export --users'")
     prefix = parse_prefix(arguments.prefix) if arguments.prefix else ""
     address = Address(arguments.host, arguments.port, arguments.socket or "")
-    token = _token(where, arguments, is_local=address.is_local)
-    opened = listen(address)
+    token = _token(places, arguments, is_local=address.is_local)
+    sock = listen(address)
     file = SocketFile(address.path)
-    port = 0 if address.path else opened.getsockname()[1]
+    port = 0 if address.path else sock.getsockname()[1]
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    people = _people(where, arguments.names)
+    people = _people(places, arguments.names)
     thread = named_work(threads(), people)
-    kept = functools.partial(_state_file, where)
+    state_file = functools.partial(_state_file, places)
 
-    def gate() -> Gate:
-        named = NamedTokens(kept(TOKENS), kept(USES), thread)
-        found = Gate(token, _hosts(arguments), port, Sessions(kept(SESSIONS), thread), named)
-        found.refused = RefusedTries(kept(REFUSED), thread)
-        return found
+    def make_gate() -> Gate:
+        named = NamedTokens(state_file(TOKENS), state_file(USES), thread)
+        gate = Gate(token, _allowed_hosts(arguments), port, Sessions(state_file(SESSIONS), thread), named)
+        gate.refused = RefusedTries(state_file(REFUSED), thread)
+        return gate
 
     if arguments.prometheus:
-        app = cluster_app(arguments, PersonColors(kept(COLORS)))
+        app_factory = cluster_app(arguments, PersonColors(state_file(COLORS)))
     else:
-        app = _machine_app(where, arguments, people, thread, PersonColors(kept(COLORS)))
-    with app as make:
+        app_factory = _machine_app(places, arguments, people, thread, PersonColors(state_file(COLORS)))
+    with app_factory as make_app:
 
-        def tell() -> None:
+        def print_links() -> None:
             for line in links(address, port, token, prefix):
                 print(line, flush=True)
 
-        made = make(gate())
+        app = make_app(make_gate())
         if prefix:
-            put_below(made, prefix)
+            put_below(app, prefix)
         try:
-            serve(made, opened, tell, stop)
+            serve(app, sock, print_links, stop)
         except KeyboardInterrupt:
             print(file=sys.stderr)
     file.remove()
@@ -161,9 +161,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _machine_app(
-    where: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
+    places: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
-    """Yield what makes the app of this machine."""
+    """Yield the function that makes the app for this machine."""
     from gpumon.storage.sqlite.read import set_lock_timeout
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
@@ -177,25 +177,29 @@ def _machine_app(
     from gpumon_web.worker import LOCKED_FOR
 
     set_lock_timeout(LOCKED_FOR)
-    with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people, colors) as recording:
-        plays = live.playback if recording is None else None
-        extent = (lambda: (plays.begin, plays.end)) if plays is not None else None
+    with (
+        _open_live(places, arguments) as (live, ledgers),
+        _recording(live, arguments.speed, people, colors) as recording,
+    ):
+        playback = live.playback if recording is None else None
+        extent = (lambda: (playback.begin, playback.end)) if playback is not None else None
         feed = Feed(named_frames(live, people), recording.extent if recording else None, extent=extent)
         work = named_work(processes(), people)
-        # The history is of this machine: a simulation or a recording that this process plays has none.
-        is_own = arguments.source is not None
+        # The history file is of this machine: a simulation or recording played by this process has none.
+        has_source = arguments.source is not None
         accounts = Accounts(
-            feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
-            quick=thread, prices=arguments.prices, groups=arguments.user_groups,
+            feed, lambda: [] if has_source else history_paths(places), work=work,
+            missing=_NO_HISTORY if has_source else "", quick=thread, prices=arguments.prices,
+            groups=arguments.user_groups,
         )  # fmt: skip
 
         def played() -> str:
-            path = played_ledger(live, where)
+            path = played_ledger(live, places)
             return path if os.path.exists(path) else ""
 
-        runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=is_own, played=played)
+        runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=has_source, played=played)
         sources = Sources(feed, runs, accounts, thread, recording, colors)
-        thread.ask(meet_past, lambda: (colors, ledgers(), [] if is_own else history_paths(where)))
+        thread.ask(meet_past, lambda: (colors, ledgers(), [] if has_source else history_paths(places)))
         try:
             with followed(feed):
                 yield lambda gate: make_app(sources, gate)
@@ -203,25 +207,26 @@ def _machine_app(
             work.close()
 
 
-def _sessions(where: Places, end: str | None) -> int:
-    """List the sessions, or end one."""
+def _sessions(places: Places, end: str | None) -> int:
+    """List the sessions, or end the session with the id `end`."""
     from gpumon_web.sessions import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
     from gpumon_web.token_file import TOKENS, names_by_tag, read_tokens
 
-    file, now = f"{where.state}/{FILE}", time.time()
-    going = open_ones(read(file), now) if where.state else []
+    file, now = f"{places.state}/{FILE}", time.time()
+    sessions = open_ones(read(file), now) if places.state else []
     if end is None:
-        names = names_by_tag(read_tokens(f"{where.state}/{TOKENS}")) if going else {}
-        for line in going:
-            by = f"  token {names.get(tag_of(line.id), '(revoked)')}" if tag_of(line.id) else ""
-            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(line.time))
-            print(f"{line.id}  since {since}  from {line.peer}{by}")
-        if not going:
+        names = names_by_tag(read_tokens(f"{places.state}/{TOKENS}")) if sessions else {}
+        for session in sessions:
+            tag = tag_of(session.id)
+            token = f"  token {names.get(tag, '(revoked)')}" if tag else ""
+            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.time))
+            print(f"{session.id}  since {since}  from {session.peer}{token}")
+        if not sessions:
             print("no browser is signed in")
         return EXIT_OK
-    if end != ALL and end not in {line.id for line in going}:
+    if end != ALL and end not in {session.id for session in sessions}:
         raise GpumonError(f"no such session: '{end}'. 'gpumon web --sessions' lists them")
-    if going:
+    if sessions:
         try:
             append(file, SessionEvent(True, end, int(now), ""))
         except OSError as error:
@@ -229,44 +234,44 @@ def _sessions(where: Places, end: str | None) -> int:
     return EXIT_OK
 
 
-def _state_file(where: Places, name: str) -> str:
-    """A file of the state directory; empty where there is no place: sessions then end with the server."""
+def _state_file(places: Places, name: str) -> str:
+    """Return the path of a file in the state directory; empty if there is none: then nothing outlives the server."""
     try:
-        _make_state_dir(where)
+        _make_state_dir(places)
     except GpumonError:
         return ""
-    return f"{where.state}/{name}"
+    return f"{places.state}/{name}"
 
 
-def _make_state_dir(where: Places) -> None:
-    if not where.state:
+def _make_state_dir(places: Places) -> None:
+    if not places.state:
         raise GpumonError("no directory for the token: pass --state-dir or --token-file")
     try:
-        os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
-        make_private_dir(where.state, where.uid)
+        os.makedirs(os.path.dirname(places.state) or "/", mode=0o700, exist_ok=True)
+        make_private_dir(places.state, places.uid)
     except OSError as error:
-        why = error.strerror or error
-        raise GpumonError(f"cannot keep the token in {where.state}: {why}; pass another --state-dir") from error
+        reason = error.strerror or error
+        raise GpumonError(f"cannot keep the token in {places.state}: {reason}; pass another --state-dir") from error
 
 
-def _people(where: Places, way: str) -> People:
-    """The policy for names, with a secret that is made once and kept in the state directory."""
+def _people(places: Places, way: str) -> People:
+    """Return the policy for names, with a secret that is generated once and kept in the state directory."""
     from gpumon.common.privacy import EVERYBODY, SHOWN, People
 
     if way in ("", SHOWN):
         return EVERYBODY
     from gpumon.common.net import token_from
 
-    _make_state_dir(where)
-    return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode())
+    _make_state_dir(places)
+    return People(way, token_from(f"{places.state}/{_SALT_FILE}", make=True).encode())
 
 
-def _hosts(arguments: argparse.Namespace) -> list[str]:
+def _allowed_hosts(arguments: argparse.Namespace) -> list[str]:
     own = [] if arguments.host in ("0.0.0.0", "::") else [arguments.host]
     return [*own, *arguments.allowed_host]
 
 
-def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
+def _token(places: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
     from gpumon.common.net import token_from
     from gpumon_web.serve import TOKEN_FILE
 
@@ -278,15 +283,15 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
         return None
     if arguments.token_file:
         return token_from(arguments.token_file, make=False)
-    _make_state_dir(where)
-    return token_from(f"{where.state}/{TOKEN_FILE}", make=True)
+    _make_state_dir(places)
+    return token_from(f"{places.state}/{TOKEN_FILE}", make=True)
 
 
 @contextmanager
 def _recording(
     live: Live, speed: float, people: People, colors: PersonColors
 ) -> Iterator[Recording | None]:  # fmt: skip
-    """The recording that this process plays, for viewers who take it elsewhere; None of anything else."""
+    """Yield the recording that this process plays, in which each viewer can seek; None for other sources."""
     from gpumon.recording.positions import Positions
     from gpumon_web.positions import Recording
 
@@ -301,26 +306,26 @@ def _recording(
 
 
 @contextmanager
-def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
-    """Return the live data to show and the ledgers to read: the daemon's, or those sampled in this process."""
-    live = follow(where)
+def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
+    """Yield the live data and the ledgers of the daemon; without a daemon, of a sampler in this process."""
+    live = follow(places)
     if arguments.source is None and live.has_writer():
         try:
-            yield live, lambda: ledger_paths(where)
+            yield live, lambda: ledger_paths(places)
         finally:
             live.close()
         return
     live.close()
-    # What a view sees by itself is gone with it: the real ledger belongs to daemons.
+    # Runs are kept only as long as this view: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-web-") as directory:
         own = f"{directory}/{LEDGER}"
-        with private_sampler(where, arguments, own) as sampled:
-            yield sampled, lambda: [own, *ledger_paths(where)]
+        with private_sampler(places, arguments, own) as sampled:
+            yield sampled, lambda: [own, *ledger_paths(places)]
 
 
 @contextmanager
 def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
-    """Yield what makes the app of the cluster of `--prometheus`; its one poller asks while somebody looks."""
+    """Yield the function that makes the app for the cluster of `--prometheus`, with one poller for all viewers."""
     engine, access = open_engine(arguments)
     from gpumon.cluster.cost import cost_queries
     from gpumon.cluster.poller import ClusterPoller

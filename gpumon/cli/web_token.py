@@ -1,4 +1,4 @@
-"""`gpumon web token`: named tokens for people and programs, which are ended one by one."""
+"""`gpumon web token`: named tokens for people and programs, each of which can be revoked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpumon.common.paths import Places
 from gpumon.model.units import moment
 from gpumon.reports.text_table import TextColumn, draw
 
-_NONE = "no tokens; 'gpumon web token add NAME' adds one"
+_NO_TOKENS = "no tokens; 'gpumon web token add NAME' adds one"
 _COLUMNS = (
     TextColumn("NAME", 100, right=False), TextColumn("CREATED", 80, right=False),
     TextColumn("LAST USED", 90, right=False), TextColumn("FROM", 70, right=False),
@@ -28,33 +28,33 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "token", help=text, description=f"{text[0].upper()}{text[1:]}.", formatter_class=formatter,
         argument_default=argparse.SUPPRESS,
     )  # fmt: skip
-    below = parser.add_subparsers(metavar="COMMAND", title="subcommands", required=True, dest="token_action")
+    subcommands = parser.add_subparsers(metavar="COMMAND", title="subcommands", required=True, dest="token_action")
     for name, help in (
         ("add", "add a token and print it once; only its hash is kept"),
         ("list", "list the tokens and when each was last used"),
         ("revoke", "revoke a token and end its sessions, also while gpumon web is running"),
     ):
-        one = below.add_parser(
+        subparser = subcommands.add_parser(
             name, help=help, description=f"{help[0].upper()}{help[1:]}.", formatter_class=formatter,
             argument_default=argparse.SUPPRESS,
         )  # fmt: skip
         if name != "list":
-            one.add_argument(
+            subparser.add_argument(
                 "token_name", metavar="NAME", help="name of the token, such as the program or person that uses it"
             )
-        add_places(one)
+        add_places(subparser)
 
 
-def run(where: Places, arguments: argparse.Namespace) -> int:
-    """Do what is asked for in the state directory, which is there. Raises GpumonError."""
+def run(places: Places, arguments: argparse.Namespace) -> int:
+    """Add, list or revoke tokens in the state directory, which exists. Raises GpumonError."""
     from gpumon_web.token_file import TOKENS, USES, add_token, read_tokens, read_uses, revoke_token
 
-    path, now = f"{where.state}/{TOKENS}", time.time()
+    path, now = f"{places.state}/{TOKENS}", time.time()
     if arguments.token_action == "add":
         token = add_token(path, arguments.token_name, now)
         print(token, flush=True)
         print(
-            f"gpumon: this is the token '{arguments.token_name}': it cannot be shown again. Programs send it as "
+            f"gpumon: this is the token '{arguments.token_name}'; it cannot be shown again. Programs send it as "
             "'Authorization: Bearer TOKEN', people enter it in the sign-in form",
             file=sys.stderr,
         )
@@ -62,11 +62,13 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
         revoke_token(path, arguments.token_name)
         print(f"revoked the token '{arguments.token_name}'")
     else:
-        uses = read_uses(f"{where.state}/{USES}")
+        uses = read_uses(f"{places.state}/{USES}")
         rows = []
-        for one in read_tokens(path):
-            use = uses.get(one.tag)
-            rows.append((one.name, moment(one.created), moment(use.time) if use else "never", use.peer if use else ""))
-        for line in draw(_COLUMNS, rows, output_width()) if rows else [_NONE]:
+        for named in read_tokens(path):
+            use = uses.get(named.tag)
+            rows.append(
+                (named.name, moment(named.created), moment(use.time) if use else "never", use.peer if use else "")
+            )
+        for line in draw(_COLUMNS, rows, output_width()) if rows else [_NO_TOKENS]:
             print(line)
     return EXIT_OK

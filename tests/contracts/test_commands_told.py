@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import COMMANDS
-from gpumon.cli.parser import parser_of
+from gpumon.cli.parser import command_parser
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpumon.1"
@@ -39,7 +39,7 @@ def parsers(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, a
 def test_the_manual_page_has_each_option_of_a_command(name: str) -> None:
     page = plain(PAGE.read_text(encoding="utf-8"))
     module = import_module(f"gpumon.cli.{name}")
-    top = parser_of(name, module.__doc__)
+    top = command_parser(name, module.__doc__)
     module.add_options(top)
     for path, parser in parsers(f"gpumon {name}", top):
         _, _, own = page.partition(f"\n.SH COMMAND '{path}'\n")

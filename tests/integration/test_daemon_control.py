@@ -15,7 +15,7 @@ import pytest
 
 import gpumon as package
 from gpumon.cli import daemon_lookup, daemon_stop
-from gpumon.cli.daemon import tell_of_another
+from gpumon.cli.daemon import warn_of_preferred
 from gpumon.cli.daemon_lookup import find_daemon
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places
@@ -124,7 +124,7 @@ def test_restart_without_a_daemon_starts_one_and_says_so(env: dict[str, str]) ->
 def test_options_of_a_daemon_that_starts_are_refused_with_a_subcommand(env: dict[str, str]) -> None:
     done = gpumon("daemon", "--interval", "2", "stop", env=env)
     assert done.returncode == 2
-    assert "takes --dir and --state-dir alone" in done.stderr
+    assert "takes only --dir and --state-dir" in done.stderr
 
 
 def test_a_daemon_that_was_killed_runs_no_more_though_its_ring_is_of_just_now(env: dict[str, str]) -> None:
@@ -155,7 +155,7 @@ def test_a_lock_that_is_held_and_names_a_process_of_another_start_signals_nobody
         (live_dir / "lock").write_text(f"{bystander.pid} {start_time(bystander.pid) - 1}")
         done = gpumon("daemon", "stop", env=env)
         assert done.returncode == 1
-        assert "cannot be seen from here" in done.stderr
+        assert "is not visible from here" in done.stderr
         assert (bystander.poll(), process.poll()) == (None, None)
         bystander.kill()
 
@@ -211,12 +211,12 @@ def test_a_daemon_that_no_view_reads_says_so_when_it_starts(
     where = Places(system=str(live_dir), shared_memory=str(tmp_path), uid=os.getuid())
     os.mkdir(where.private, 0o700)
     with daemon("--source", "sim:one", env=env) as process:
-        tell_of_another(where, where.private)
+        warn_of_preferred(where, where.private)
         said = f"gpumon: views read the daemon in {live_dir} (pid {process.pid}), not this one: "
         assert capsys.readouterr().err.startswith(said)
-        tell_of_another(where, str(live_dir))
-        tell_of_another(where._replace(explicit=where.private), where.private)
-    tell_of_another(where, where.private)
+        warn_of_preferred(where, str(live_dir))
+        warn_of_preferred(where._replace(explicit=where.private), where.private)
+    warn_of_preferred(where, where.private)
     assert capsys.readouterr().err == "", "it is the one that views read, or the other has stopped"
 
 
@@ -233,7 +233,9 @@ def test_a_command_whose_gpumon_run_samples_is_ended_by_no_stop_and_no_restart(
             for word in ("stop", "restart"):
                 done = gpumon("daemon", word, env=env)
                 assert done.returncode == 1
-                assert "is 'gpumon run', and ends with its command: to stop it would end that, too" in done.stderr
+                assert (
+                    "is 'gpumon run' and ends with its command: stopping it would end the command, too" in done.stderr
+                )
             refused = gpumon("daemon", "--detach", "--source", "sim:one", env=env)
             said = f"gpumon: 'gpumon run' (pid {process.pid}) samples for {live_dir} until its command ends: "
             assert (refused.returncode, refused.stderr.startswith(said)) == (1, True)

@@ -123,7 +123,7 @@ def test_a_suspended_daemon_is_the_fault_and_what_wakes_it_is_said(env: dict[str
 
 def test_a_daemon_that_plays_a_simulation_samples_no_machine(env: dict[str, str]) -> None:
     with daemon("--source", "sim", env=env):
-        assert "nobody samples this machine" in of(told(env, EXIT_OK), "its source")["text"]
+        assert "this machine is not sampled" in of(told(env, EXIT_OK), "its source")["text"]
 
 
 def test_trainings_that_may_write_nowhere_are_told_of(env: dict[str, str], tmp_path: Path) -> None:

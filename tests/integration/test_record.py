@@ -54,7 +54,7 @@ def test_a_daemon_is_recorded_until_ctrl_c(simulating: dict[str, str], tmp_path:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out.splitlines()[0] == f"recording into {path} until Ctrl-C ends it"
+    assert out.splitlines()[0] == f"recording into {path} until Ctrl-C"
     assert out.splitlines()[1].startswith("recorded ")
     assert err == ""
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -70,7 +70,7 @@ def test_a_recording_is_played_and_recorded_again_without_a_difference(env: dict
     sim = ("--source", "sim:one", "--interval", "0.1")
     done = gpumon("record", "-o", str(first), "--for", "1s", *sim, env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == f"recording into {first} for 1.0 s; Ctrl-C ends it sooner"
+    assert done.stdout.splitlines()[0] == f"recording into {first} for 1.0 s; Ctrl-C stops it earlier"
     done = gpumon("record", "-o", str(second), "--source", f"replay:{first}", "--speed", "10", env=env)
     assert done.returncode == 0, done.stderr
     (before, _), (after, problem) = read(first), read(second)
@@ -110,7 +110,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("-o", "a", "--last", "2h"), "--last records what a daemon holds, and no daemon is running"),
+        (("-o", "a", "--last", "2h"), "--last records the samples that a daemon holds, but no daemon is running"),
         (("-o", "a", "--for", "soon"), "'soon' is not a duration: write 90s, 10m or 2h"),
         (("-o", "a", "--for", "0s"), "'0s' is not a duration"),
         (("-o", "no/such/place", "--source", "sim:one"), "cannot write no/such/place: No such file or directory"),
@@ -133,7 +133,7 @@ def test_what_makes_no_sense_is_one_line(
 def test_a_portion_of_what_is_no_recording_is_refused_by_every_command(name: str, env: dict[str, str]) -> None:
     done = gpumon(name, "--from", "10m", env=env)
     assert done.returncode == 2
-    assert done.stderr == "gpumon: --from and --to are for a recording: name one with --source replay:FILE\n"
+    assert done.stderr == "gpumon: --from and --to are for a recording: pass one with --source replay:FILE\n"
 
 
 def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path: Path) -> None:

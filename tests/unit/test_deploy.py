@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gpumon.cli.export import PORTS
-from gpumon.cli.parser import parser_of
+from gpumon.cli.parser import command_parser
 from gpumon.common.paths import make_private_dir
 from tests.conftest import ROOT
 
@@ -62,7 +62,7 @@ def test_every_file_is_yaml(path: Path) -> None:
 @pytest.mark.parametrize("words", list(commands()))
 def test_gpumon_has_every_option_that_it_is_started_with(words: str) -> None:
     command, *options = shlex.split(words)
-    parser = parser_of(command, "")
+    parser = command_parser(command, "")
     import_module(f"gpumon.cli.{command}").add_options(parser)
     try:
         parser.parse_args(options)

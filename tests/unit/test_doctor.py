@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.doctor import lines
-from gpumon.cli.doctor_checks import file_checks, package_checks, read_gpus
+from gpumon.cli.doctor_checks import check_frame, file_checks, package_checks
 from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
 from gpumon.model.frame import Sample
@@ -190,7 +190,7 @@ def test_files_of_any_bytes_do_no_harm(machine: Machine) -> None:
 
 def of(*samples: Sample, origin: Origin | None = None) -> list[Check]:
     frame = frame_of(tick(samples=samples))
-    return list(read_gpus(frame, origin or Origin("nvml"), Driver("550.54.14", "CUDA 12.4"), "the daemon").checks)
+    return list(check_frame(frame, origin or Origin("nvml"), Driver("550.54.14", "CUDA 12.4"), "the daemon").checks)
 
 
 def test_gpus_that_all_answer_are_counted_by_model() -> None:
@@ -218,7 +218,7 @@ def test_no_gpu_that_answers_is_a_fault_with_its_reason() -> None:
 def test_a_sleeping_gpu_is_well() -> None:
     found = of(sample(0, Availability.ASLEEP))
     assert [(check.name, check.condition) for check in found] == [("GPUs", Condition.NOTE)]
-    assert "not asked" in found[0].text
+    assert "not queried" in found[0].text
 
 
 def test_what_the_driver_refuses_this_user_is_told_and_what_a_card_lacks_is_not() -> None:
@@ -229,8 +229,8 @@ def test_what_the_driver_refuses_this_user_is_told_and_what_a_card_lacks_is_not(
     found = of(sample(0)._replace(device=device(0, missing=missing)), origin=Origin("nvml", notice="container: …"))
     told = [(check.name, check.text) for check in found[1:]]
     assert told == [
-        ("processes", "the driver refuses this user the lists of processes"),
-        ("counters", "the driver refuses this user sm_activity"),
+        ("processes", "the driver denies this user the lists of processes"),
+        ("counters", "the driver denies this user sm_activity"),
         ("processes", "container: …"),
     ]
 

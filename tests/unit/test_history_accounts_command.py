@@ -174,7 +174,7 @@ def test_without_anything_it_says_so(path: Path, printed: Printed, by: str, caps
     assert main(["history", "accounts", "--by", by]) == 1
     assert "gpumon daemon" in capsys.readouterr().err
     keep(path, [tick(1)])
-    assert "no daemon watched" in printed("accounts", "--by", by)
+    assert "no daemon sampled" in printed("accounts", "--by", by)
 
 
 def test_days_weeks_and_months_are_those_of_the_calendar(filled: float, monkeypatch: pytest.MonkeyPatch) -> None:

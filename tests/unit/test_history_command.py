@@ -29,7 +29,7 @@ from tests.builders import device, sample, tick
 from tests.months import fill
 
 GPU = device().uuid
-WRITES = "the daemon writes within a minute of its start; after that, its log may say why"
+WRITES = "the daemon writes within a minute of its start; after that, see its log"
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
@@ -105,7 +105,7 @@ def test_a_file_without_any_cell_is_an_empty_export_with_the_reason(
     assert len(out.splitlines()) == 1
     assert err == "gpumon: no history in this window: a running daemon writes it every 5 minutes, and when it stops\n"
     assert main(["history", "accounts"]) == 0
-    assert "one that runs writes them within a minute" in capsys.readouterr().out
+    assert "a running daemon writes them within a minute" in capsys.readouterr().out
     assert main(["history", "events"]) == 0
     assert "a daemon writes them within a minute" in capsys.readouterr().out
 

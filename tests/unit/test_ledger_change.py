@@ -192,7 +192,7 @@ def test_deletion_is_confirmed(
     assert main(["runs", "delete", "net-1"]) == 2
     assert "--yes" in capsys.readouterr().err
     assert main(["runs", "delete", "net", "--yes"]) == 2
-    assert "2 runs are named 'net': give ids" in capsys.readouterr().err
+    assert "2 runs are named 'net': pass ids" in capsys.readouterr().err
     assert main(["runs", "delete", "net-1", "nobody", "--yes"]) == 1
     assert count(state, "run") == 3, "all or none of what was named"
     assert main(["runs", "delete", "net-1", "net-2", "--yes"]) == 0

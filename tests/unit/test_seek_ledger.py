@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.sampling import ledger_at, private_sampler
+from gpumon.cli.sampling import ledger_of_generation, private_sampler
 from gpumon.common.paths import places
 from gpumon.live import Live
 from gpumon.sources.replay.recording import PAST
@@ -75,7 +75,7 @@ def went(live: Live, seconds: float) -> tuple[float, float]:
 
 def kept(ledger: str, live: Live) -> list[Record]:
     """All runs of the ledger of the frames that are shown now."""
-    path = ledger_at(ledger, live.generation)
+    path = ledger_of_generation(ledger, live.generation)
     until(lambda: os.path.exists(path))
     time.sleep(0.5)  # its thread writes
     with Ledger(path) as found:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.gpu_state import Activity
-from gpumon.cli.sampling import Simulated, private_sampler
+from gpumon.cli.sampling import Simulation, private_sampler
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places
@@ -41,7 +41,7 @@ def test_a_view_sees_a_simulation_once_it_has_caught_up_and_until_then_says_that
 
 
 def test_the_simulation_in_the_place_of_a_machine_keeps_the_losses_of_its_past_epochs_until_it_ends() -> None:
-    simulated, deadline = Simulated(places()), time.monotonic() + PATIENCE
+    simulated, deadline = Simulation(places()), time.monotonic() + PATIENCE
     with pytest.raises(GpumonError):
         simulated.ledgers()
     for _ in range(2):

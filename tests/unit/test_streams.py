@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import COMMANDS, main
-from gpumon.cli.parser import parser_of
-from gpumon.cli.streams import of_words, shortened, terminal_size, write_output
+from gpumon.cli.parser import command_parser
+from gpumon.cli.streams import shortened, terminal_size, wrap_words, write_output
 from gpumon.common.errors import GpumonError
 
 
 def test_a_line_breaks_between_words_and_a_path_stays_whole() -> None:
     path = "/a/directory/with/a/name/that/no/terminal/has/room/for"
-    assert of_words(f"cannot read {path}: it is not there", 20) == f"cannot read\n{path}:\nit is not there"
-    assert of_words("one\n two  three", 40) == "one\n two  three"
+    assert wrap_words(f"cannot read {path}: it is not there", 20) == f"cannot read\n{path}:\nit is not there"
+    assert wrap_words("one\n two  three", 40) == "one\n two  three"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_terminal_that_does_not_tell_its_size_has_the_usual_one(
 def parsers(name: str) -> Iterator[argparse.ArgumentParser]:
     """The parser of a command, and those of all below it."""
     module = import_module(f"gpumon.cli.{name}")
-    parser = parser_of(name, module.__doc__)
+    parser = command_parser(name, module.__doc__)
     module.add_options(parser)
     waiting = [parser]
     while waiting:

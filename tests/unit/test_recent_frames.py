@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from gpumon.cli.sampling import FollowedFrames
+from gpumon.cli.sampling import RecentFrames
 from gpumon.diagnosis.live import LOOK_BACK
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame
@@ -34,7 +34,7 @@ class Ring:
 
 def test_a_picture_reads_only_the_frames_since_the_one_before() -> None:
     ring = Ring(900)
-    followed = FollowedFrames(cast("Live", ring))
+    followed = RecentFrames(cast("Live", ring))
     for new in (0, 1, 1, 10, 0):
         followed.until(ring.sampled(new))
     assert ring.read == [LOOK_BACK, 1, 1, 10]
@@ -42,7 +42,7 @@ def test_a_picture_reads_only_the_frames_since_the_one_before() -> None:
 
 def test_a_picture_knows_as_many_earlier_frames_as_status_in_their_order() -> None:
     ring = Ring(900)
-    followed = FollowedFrames(cast("Live", ring))
+    followed = RecentFrames(cast("Live", ring))
     for new in (0, 1, 7):
         newest = ring.sampled(new)
         assert followed.until(newest) == ring.frames[-LOOK_BACK:]
@@ -50,7 +50,7 @@ def test_a_picture_knows_as_many_earlier_frames_as_status_in_their_order() -> No
 
 def test_a_frame_that_came_after_the_newest_was_read_is_not_read_twice() -> None:
     ring = Ring(5)
-    followed = FollowedFrames(cast("Live", ring))
+    followed = RecentFrames(cast("Live", ring))
     newest = ring.frames[-1]
     ring.sampled(1)
     followed.until(newest)
@@ -60,7 +60,7 @@ def test_a_frame_that_came_after_the_newest_was_read_is_not_read_twice() -> None
 
 def test_nothing_is_known_of_a_ring_before_the_present_one() -> None:
     ring = Ring(50)
-    followed = FollowedFrames(cast("Live", ring))
+    followed = RecentFrames(cast("Live", ring))
     followed.until(ring.frames[-1])
     ring.frames = ring.frames[:3]
     assert followed.until(ring.frames[-1]) == ring.frames
@@ -71,7 +71,7 @@ def test_epochs_are_known_from_before_the_frames_that_are_read_and_from_each_new
     for number, second in enumerate((1, 100, 200, 890)):
         told = (boundary(number + 1, number),)
         ring.frames[second] = frame_of(tick(second, [sample(0)], (), [run()], told), second + 1)
-    followed = FollowedFrames(cast("Live", ring))
+    followed = RecentFrames(cast("Live", ring))
     followed.until(ring.frames[-1])
     assert [mark.epoch for mark in followed.epochs.marks([run().key])] == [0, 1, 2, 3]
     ring.frames.append(frame_of(tick(901, [sample(0)], (), [run()], (boundary(5, 4),)), 901))
