@@ -1,4 +1,4 @@
-"""Charges as text, JSON and CSV, the same for users, runs and epochs."""
+"""Charges as text, JSON and CSV, for users, runs and epochs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gpumon.reports.csv import Cell
 from gpumon.reports.text_table import TextColumn, text_column
 
 FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
-"""Cells of a CSV row; those of an amount that is not known are empty."""
+"""Columns of CSV; the cell of an unknown amount is empty."""
 
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
-    """Columns of what has a price."""
+    """Return the text columns of the amounts that have a price."""
     return tuple(text_column(column)._replace(right=True) for column in priced(prices))
 
 
 def priced(prices: Prices) -> Sequence[Column]:
-    """Return the columns of what has a price; their keys are the names of amounts of a charge."""
-    has = {
+    """Return the columns of the amounts that have a price; their keys are the names of amounts of a charge."""
+    has_price = {
         "held": bool(prices.gpu_hour), "idle_held": bool(prices.gpu_hour), "energy": prices.has_energy,
         "co2": is_known(prices.co2),
     }  # fmt: skip
-    return [column for column in COSTS if has[column.key]]
+    return [column for column in COSTS if has_price[column.key]]
 
 
 def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
@@ -37,26 +37,31 @@ def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
-    """An amount of a charge by its name: `12.30 EUR`, `about 12.30 EUR`, `≥ 4.1 kg` where more may have been used.
+    """Return an amount of a charge as text: `12.30 EUR`, `about 12.30 EUR`, or `≥ 4.1 kg` if it is incomplete.
 
-    `partly 3.00 EUR`: about so much, and more may have been used, so that it is no bound.
+    `partly 3.00 EUR` is an estimate for a part of the use, and so not a bound.
     """
     if not amount.is_meaningful:
         return units.MISSING
-    said = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
+    value = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
     if amount.about:
-        return f"{'about' if amount.complete else 'partly'} {said}"
-    return said if amount.complete else f"≥ {said}"
+        return f"{'about' if amount.complete else 'partly'} {value}"
+    return value if amount.complete else f"≥ {value}"
 
 
-def explained(found: Iterable[Charge]) -> str:
-    """A sentence on a word of `text` that needs one, where any of these has it; else empty."""
-    partly = any(one.about and not one.complete and one.is_meaningful for charge in found for one in charge)
-    return '"partly": about so much for a part of the use; the rest of it has no price that is known.' if partly else ""
+def explained(charges: Iterable[Charge]) -> str:
+    """Return a sentence that explains "partly" if any of these charges has it, else an empty string."""
+    amounts = (amount for charge in charges for amount in charge)
+    has_partly = any(amount.about and not amount.complete and amount.is_meaningful for amount in amounts)
+    return (
+        '"partly": about so much for a part of the use; the rest of it has no price that is known.'
+        if has_partly
+        else ""
+    )
 
 
 def sentence(charge: Charge, prices: Prices) -> str:
-    """A charge in a sentence; empty where nothing of it is known."""
+    """Return a charge in a sentence; empty if nothing is known about it."""
     parts = []
     if charge.held.is_meaningful:
         idle = (
@@ -71,13 +76,13 @@ def sentence(charge: Charge, prices: Prices) -> str:
 
 
 def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
-    """Return a charge as JSON: each amount with whether it is all, and whether it is an estimate; null is not known."""
-    return {"currency": prices.currency, **{name: _json(one) for name, one in charge._asdict().items()}}
+    """Return a charge as JSON: each amount with `complete` and `about` (an estimate); null is not known."""
+    return {"currency": prices.currency, **{name: _json(amount) for name, amount in charge._asdict().items()}}
 
 
 def csv_cells(charge: Charge, prices: Prices) -> Sequence[Cell]:
     """Return the cells of `FIELDS`."""
-    return (prices.currency, *(round(one.value, 6) if one.is_meaningful else None for one in charge))
+    return (prices.currency, *(round(amount.value, 6) if amount.is_meaningful else None for amount in charge))
 
 
 def _json(amount: Amount) -> dict[str, Any] | None:

@@ -1,12 +1,12 @@
-"""Words for people and for programs where nothing of the past is kept."""
+"""Messages for sources without history."""
 
 from __future__ import annotations
 
 NO_HISTORY = "no history is kept of this source"
-"""Why there is nothing of the past, for programs."""
+"""Reason for programs."""
 OF_HARDWARE = "'gpumon daemon' on a machine with GPUs keeps who held them and what happened, from its start on."
-"""Advice for who wants a past."""
+"""How to get a history."""
 NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its start."
-"""The same for people, of hardware."""
+"""Message for people, for the hardware of this machine."""
 NO_HARDWARE = f"N{NO_HISTORY[1:]}: it is no hardware of this machine. {OF_HARDWARE}"
-"""The same for people, of a simulation or a recording."""
+"""Message for people, for a simulation or a recording."""

@@ -30,43 +30,42 @@ FIELDS = (
     ),
     "pod_name",
 )  # fmt: skip
-"""Columns of CSV; an empty cell is not known."""
+"""Columns of CSV; an empty cell is unknown."""
 _POD = ("pod", "pod_name")
 NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
-_ROOM = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
-"""The widest and the narrowest that columns of text become."""
+_WIDTHS = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
+"""Maximum and minimum width of columns of text."""
 _SHOWN = ("gpu", "pid", "user", "name", "first", "last", "held", "memory_peak", *NAMES, "job", "pod")
-COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_ROOM.get(key, (0, 0))) for key in _SHOWN)
-_MEASURED = range(_SHOWN.index("memory_peak"), _SHOWN.index("job"))
-"""Places of the columns of measures."""
+COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_WIDTHS.get(key, (0, 0))) for key in _SHOWN)
+_MEASURE_INDEXES = range(_SHOWN.index("memory_peak"), _SHOWN.index("job"))
 _INCOMPLETE = "*"
-_WHOLE = 0.99
-"""The share of the time from which on a measure counts as known."""
+_COMPLETE = 0.99
+"""Share of the time from which on a measure counts as complete."""
 
 
-def lines(found: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
-    """Yield a table, the process that came first at the top; `left_out`: those that were not kept at once, at most."""
-    begin, end = found.span
+def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
+    """Yield a table, the first process at the top; `left_out`: the most processes at one time that were not kept."""
+    begin, end = window.span
     yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
-    if not found.processes:
+    if not window.processes:
         yield NOTHING
         return
-    numbers = {device.uuid: device.label for device in found.gpus if device.label}
-    rows = [_row(use, numbers) for use in found.processes]
+    numbers = {device.uuid: device.label for device in window.gpus if device.label}
+    rows = [_row(use, numbers) for use in window.processes]
     yield from draw(COLUMNS, rows, width)
     kept, _ = fitting(COLUMNS, rows, width)
-    # A name or a user may end so, too.
-    if any(row[column].endswith(_INCOMPLETE) for row in rows for column in kept if column in _MEASURED):
+    # Only measures: the name of a process or a user may end with the same character.
+    if any(row[index].endswith(_INCOMPLETE) for row in rows for index in kept if index in _MEASURE_INDEXES):
         yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"
     if left_out:
         yield f"and up to {units.counted(left_out, 'more process')} at once, which are not kept"
 
 
-def as_json(found: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
+def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
     """Return the processes as JSON: s since 1970, seconds and base units; null is not known."""
-    indexes = {device.uuid: device.index for device in found.gpus if device.index >= 0}
+    indexes = {device.uuid: device.index for device in window.gpus if device.index >= 0}
     return {
-        "schema": SCHEMA, "begin": found.span.begin, "end": found.span.end, "problem": found.problem or None,
+        "schema": SCHEMA, "begin": window.span.begin, "end": window.span.end, "problem": window.problem or None,
         "left_out": left_out,
         "processes": [
             {
@@ -76,19 +75,19 @@ def as_json(found: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
                 **{name: part or None for name, part in zip(_POD, pod_parts(use.process.pod), strict=True)},
                 "first": use.process.first, "last": use.process.last, "held": use.held,
                 **{
-                    name: {"mean": _known(of.mean), "peak": _known(of.peak), "seconds": of.seconds}
-                    for name, of in use.measures.items()
+                    name: {"mean": _known(measure.mean), "peak": _known(measure.peak), "seconds": measure.seconds}
+                    for name, measure in use.measures.items()
                 },
             }
-            for use in found.processes
+            for use in window.processes
         ],
     }  # fmt: skip
 
 
-def csv(found: ProcessWindow) -> Iterator[str]:
-    """Yield the processes as CSV, a line at a time, its heading first."""
+def csv(window: ProcessWindow) -> Iterator[str]:
+    """Yield the lines of CSV, the heading first."""
     yield csv_line(FIELDS)
-    for use in found.processes:
+    for use in window.processes:
         one, (pod, name) = use.process, pod_parts(use.process.pod)
         yield csv_line(
             (
@@ -116,12 +115,12 @@ def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
     )  # fmt: skip
 
 
-def _marked(text: str, use: ProcessUse, of: MeasureUse) -> str:
-    return f"{text}{_INCOMPLETE}" if is_known(of.mean) and of.seconds < _WHOLE * use.held else text
+def _marked(text: str, use: ProcessUse, measure: MeasureUse) -> str:
+    return f"{text}{_INCOMPLETE}" if is_known(measure.mean) and measure.seconds < _COMPLETE * use.held else text
 
 
-def _csv_cells(of: MeasureUse) -> tuple[Cell, ...]:
-    return _known(of.mean), _known(of.peak), round(of.seconds, 3)
+def _csv_cells(measure: MeasureUse) -> tuple[Cell, ...]:
+    return _known(measure.mean), _known(measure.peak), round(measure.seconds, 3)
 
 
 def _known(value: float) -> float | None:

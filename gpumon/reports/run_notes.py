@@ -1,4 +1,4 @@
-"""Sentences below one run that tell how to read its numbers."""
+"""Notes below a run: how to read its numbers, what it cost, and its problems."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from gpumon.storage.ledger.combine import total_of
 from gpumon.storage.ledger.records import MarkRow, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
-SEEN = 0.98
-"""A stretch of which samples saw less was not sampled in full."""
-_NOTED = 5
-"""Epochs or marks that a note names one by one."""
+FULLY_SAMPLED = 0.98
+"""Share of the time of an epoch from which on it counts as fully sampled."""
+_MAX_LISTED = 5
+"""Epochs that a note lists."""
 
 _SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
-"""Findings that a note, or the head, has in more words."""
+"""Findings that a note or the head describes in more detail."""
 
 
 def notes(
     record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None = None
 ) -> Iterator[str]:
-    """Yield what a reader must know to read the numbers right, and with `prices` what the run costs."""
-    yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
+    """Yield the notes below a run; with `prices` also its cost."""
+    yield utilization_note(total, is_running=record.run.state is RunState.RUNNING)
     yield from cpu_cost(record, total.seconds)
     if prices is not None and (cost := sentence(price_run(total, epochs, record.devices, prices), prices)):
         yield cost
     peaks = {sign("framework_peak", stretch) for stretch in (*epochs, total)}
     if AT_MOST in peaks:
         yield f"{AT_MOST} upper bound: the framework reached its peak earlier."
-    read = [one for one in (*epochs, total) if not is_known(one.live_peak.value)]
-    if any(is_known(one.value("run_allocated_peak")) for one in read):
+    without_peak = [stretch for stretch in (*epochs, total) if not is_known(stretch.live_peak.value)]
+    if any(is_known(stretch.value("run_allocated_peak")) for stretch in without_peak):
         yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
     elif AT_LEAST in peaks:
         yield f"{AT_LEAST} lower bound: what has not ended may reach more."
@@ -50,10 +50,10 @@ def notes(
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
         yield f"{OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
-    missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN or epoch.lacks_energy]
+    missed = [epoch for epoch in epochs if epoch.sampled_share < FULLY_SAMPLED or epoch.lacks_energy]
     if missed:
-        seen = _several([_missed(epoch) for epoch in missed])
-        yield f"Incompletely sampled: {seen}; no daemon was running, or it was late."
+        text = _join_some([_sampled_text(epoch) for epoch in missed])
+        yield f"Incompletely sampled: {text}; no daemon was running, or it was late."
     if lost:
         yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
     for mark in record.marks:
@@ -67,7 +67,7 @@ def notes(
 def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
     """Yield a sentence about CPU time and CPU energy of a run that took `seconds`, as far as they are known."""
     spent = total_of([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
-    energy = max((one for rank in record.ranks if is_known(one := rank.package_energy)), default=math.nan)
+    energy = max((joules for rank in record.ranks if is_known(joules := rank.package_energy)), default=math.nan)
     parts = []
     if is_known(spent):
         cores = f" ({units.figures(spent / seconds)} cores on average)" if seconds > 0 else ""
@@ -81,14 +81,14 @@ def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
     """Yield a sentence for each metric that was logged as NaN or infinite."""
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
-        odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
-        if odd:
-            since = f" and in {units.counted(len(odd) - 1, 'later epoch')}" if len(odd) > 1 else ""
-            yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{since}."
+        bad = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
+        if bad:
+            later = f" and in {units.counted(len(bad) - 1, 'later epoch')}" if len(bad) > 1 else ""
+            yield f"Diverged: {name} is {units.plain(bad[0].metrics[name])} in epoch {bad[0].epoch}{later}."
 
 
-def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
-    """Where utilization is from, in a sentence."""
+def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
+    """Return a sentence about the origin of the utilization."""
     origin = {
         "driver": "the driver's own samples, several per second",
         "ticks": "one sample per tick of the daemon",
@@ -98,27 +98,27 @@ def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
         return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."
     if total.value("sampled") > 0:
         return "The driver gave no utilization of this run's GPUs; of MIG instances it has none."
-    return f"No GPU of this run was sampled{' yet' if going_on else ''}."
+    return f"No GPU of this run was sampled{' yet' if is_running else ''}."
 
 
 def out_of_memory(record: Record, mark: MarkRow) -> str:
-    """An out-of-memory error in a sentence."""
+    """Return a sentence about an out-of-memory error."""
     number = next((rank.rank for rank in record.ranks if rank.key == mark.rank), 0)
-    where = f"rank {number}, " if record.run.world_size > 1 else ""
+    rank = f"rank {number}, " if record.run.world_size > 1 else ""
     epoch = f"epoch {mark.epoch}, " if mark.epoch >= 0 else ""
-    when = f"{where}{epoch}step {mark.step}, {units.moment(mark.time)}"
+    when = f"{rank}{epoch}step {mark.step}, {units.moment(mark.time)}"
     amounts = [
-        f"{what} {units.number(value, Unit.BYTES)}"
-        for what, value in (("requested", mark.asked), ("free", mark.free))
+        f"{name} {units.number(value, Unit.BYTES)}"
+        for name, value in (("requested", mark.asked), ("free", mark.free))
         if is_known(value)
     ]
     return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
 
 
-def _missed(epoch: EpochSummary) -> str:
+def _sampled_text(epoch: EpochSummary) -> str:
     return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} sampled)"
 
 
-def _several(parts: Sequence[str]) -> str:
-    more = len(parts) - _NOTED
-    return ", ".join(parts[:_NOTED]) + (f" and {more} more" if more > 0 else "")
+def _join_some(parts: Sequence[str]) -> str:
+    more = len(parts) - _MAX_LISTED
+    return ", ".join(parts[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Details for `gpumon status --verbose`: what slows GPUs, what they lack, how sampling keeps up, costs of calls."""
+"""Details for `gpumon status --verbose`: clock limits, missing metrics, sampling, processes, cost of driver calls."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gpumon.reports.text_table import draw, text_column
 
 
 def details(frame: Frame) -> Iterator[str]:
-    """Lines on clocks that are held down, on metrics that GPUs lack, and on the sampling."""
+    """Yield lines about limited clocks, missing metrics and sampling."""
     for sample in frame.samples:
         if names := clock_event_reasons(sample):
             ago = f" {units.duration(sample.age)} ago" if sample.state is Availability.STALE else ""
             yield f"GPU {sample.device.label}: clock event reasons{ago}: {', '.join(names)}"
-    yield from _lacking(frame)
+    yield from _missing_metrics(frame)
     parts = [f"one sample every {frame.interval:g} s"]
     if frame.sample_duration:
         parts.append(f"taken in {units.whole(1000 * frame.sample_duration)} ms")
@@ -30,29 +30,29 @@ def details(frame: Frame) -> Iterator[str]:
     yield f"sampling: {', '.join(parts)}"
 
 
-def _lacking(frame: Frame) -> Iterator[str]:
-    """A line for each reason for which metrics are missing, with the GPUs that lack them."""
-    places: dict[tuple[str, str], list[str]] = {}
+def _missing_metrics(frame: Frame) -> Iterator[str]:
+    """Yield a line for each reason why metrics are missing, with the GPUs."""
+    gpus: dict[tuple[str, str], list[str]] = {}
     for sample in frame.samples:
         by_reason: dict[str, list[str]] = {}
         for name, why in sorted(sample.device.missing.items()):
             by_reason.setdefault(why_missing(name, why), []).append(title_within(name))
         for reason, titles in by_reason.items():
-            places.setdefault((reason, ", ".join(titles)), []).append(sample.device.label)
-    for (reason, named), labels in places.items():
-        yield f"GPU {', '.join(labels)}: not available: {named}: {reason}"
+            gpus.setdefault((reason, ", ".join(titles)), []).append(sample.device.label)
+    for (reason, titles_text), labels in gpus.items():
+        yield f"GPU {', '.join(labels)}: not available: {titles_text}: {reason}"
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
-    """A line for each function of the driver: how often it was called, and how long that took."""
+    """Yield a line for each driver function: number of calls and their duration."""
     if calls:
         yield "driver calls since the daemon began, the dearest in all first:"
     width = max((len(call.function) for call in calls), default=0)
     for call in calls:
-        seldom = f"; slow, so only every {call.every:.1f} s for a GPU" if call.every else ""
+        limit = f"; slow, so only every {call.every:.1f} s for a GPU" if call.every else ""
         yield (
             f"  {call.function:{width}}  {units.counted(call.calls, 'call')}, {_time(call.mean)} on average, "
-            f"{_time(call.worst)} at worst{seldom}"
+            f"{_time(call.worst)} at worst{limit}"
         )
 
 
@@ -66,14 +66,14 @@ COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
 
 
 def process_lines(frame: Frame) -> Iterator[str]:
-    """A line for each process on a GPU, by GPU, the largest first; nothing where none is known."""
+    """Yield a line for each process, by GPU, the largest first; nothing if none is known."""
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
-    order = {uuid: place for place, uuid in enumerate(labels)}
-    # Within a GPU they come in the order of the frame, the largest first.
-    listed = sorted(frame.processes, key=lambda process: order.get(process.uuid, len(order)))
-    if listed:
+    order = {uuid: index for index, uuid in enumerate(labels)}
+    # Within a GPU, the frame has the largest first.
+    processes = sorted(frame.processes, key=lambda process: order.get(process.uuid, len(order)))
+    if processes:
         yield "processes, with the shares of time in which the engines of the GPU worked for them (–: no sample):"
-        for line in draw(COLUMNS, [_row(process, labels.get(process.uuid, "")) for process in listed]):
+        for line in draw(COLUMNS, [_row(process, labels.get(process.uuid, "")) for process in processes]):
             yield f"  {line}".rstrip()
 
 

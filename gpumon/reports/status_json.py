@@ -1,4 +1,4 @@
-"""One frame as the JSON document that `gpumon status --json` promises to other programs.
+"""A frame as the JSON document of `gpumon status --json`, and its users.
 
 Keys of a device are the metric names without their scope; units are base units; null means not
 available and is never zero. Keys may be added within a schema number, never changed or removed.
@@ -34,14 +34,14 @@ def document(
     live: bool = True, age: float = NAN, before: Sequence[Frame] = (),
     epochs: Epochs | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The whole of a frame; `daemon` as {"pid", "interval", "age"}, or None when none runs.
+    """Return the document of a frame; `daemon` is {"pid", "interval", "age"}, or None if none is running.
 
-    `live` is false where the values are the last known ones; `age` is for how many seconds they are.
+    `live` is false if the values are the last known ones, which are `age` seconds old.
     """
     runs = {run.key: run for run in frame.runs}
-    found = JudgedFrame(frame, before, live, epochs)
-    far = {run.key: found.progress(ranks) for ranks in found.runs for run in ranks.all}
-    told = {
+    judged = JudgedFrame(frame, before, live, epochs)
+    progress = {run.key: judged.progress(ranks) for ranks in judged.runs for run in ranks.all}
+    status = {
         "schema": SCHEMA,
         "time": round(frame.time, 6),
         "source": origin.source or None,
@@ -60,24 +60,24 @@ def document(
             "cuda": driver.version_of(NVIDIA.runtime) or None,
             "unanswered": _known(origin.unanswered) or None,
         },
-        "gpus": [_gpu(status, frame, runs, live) for status in found.gpus],
-        "runs": [_run(run, far[run.key]) for run in frame.runs],
-        "findings": [finding_json(finding) for finding in found.findings()],
+        "gpus": [_gpu(gpu, frame, runs, live) for gpu in judged.gpus],
+        "runs": [_run(run, progress[run.key]) for run in frame.runs],
+        "findings": [finding_json(finding) for finding in judged.findings()],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
-    return aged(told, age)
+    return aged(status, age)
 
 
-def aged(told: Mapping[str, Any], age: float) -> dict[str, Any]:
-    """Return a document that has no age yet with the seconds since its values were read, also of each stale GPU."""
-    gpus = told["gpus"]
+def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:
+    """Return a document with the age of its values in seconds, also for each stale GPU."""
+    gpus = status["gpus"]
     if math.isfinite(age):
-        gpus = [{**gpu, "age": _age_of(gpu, told["live"], age)} if gpu["state"] == "stale" else gpu for gpu in gpus]
-    return {**told, "age": _known(round(age, 3)), "gpus": gpus}
+        gpus = [{**gpu, "age": _gpu_age(gpu, status["live"], age)} if gpu["state"] == "stale" else gpu for gpu in gpus]
+    return {**status, "age": _known(round(age, 3)), "gpus": gpus}
 
 
-def _age_of(gpu: Mapping[str, Any], live: bool, age: float) -> float | int | None:
-    """Return the seconds of a stale GPU: where the frame is of now, those that it has, if it has any."""
+def _gpu_age(gpu: Mapping[str, Any], live: bool, age: float) -> float | int | None:
+    """Return the age of a stale GPU in seconds: its own in a live frame, else in addition to the age of the frame."""
     own = gpu["age"] or 0.0
     return _known(round(own if live and own > 0 else own + age, 3))
 
@@ -99,7 +99,7 @@ def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> d
         "age": _known(round(sample.age, 3)) if sample.state is Availability.STALE else None,
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
         "clock_event_reasons": _words(sample),
-        "memory_split": _split(sample),
+        "memory_split": _memory_split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},
         "processes": _processes(sample, frame, runs),
         "run": None
@@ -122,19 +122,20 @@ def _words(sample: Sample) -> list[str] | None:
 
 
 def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[str, Any]] | None:
-    """Those on the device; None where the list cannot be read, so that nobody takes it for empty."""
-    listed = [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid]
-    return None if not listed and PROCESSES in sample.device.missing else listed
+    """Return the processes on the device; None, rather than an empty list, if they cannot be read."""
+    processes = [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid]
+    return None if not processes and PROCESSES in sample.device.missing else processes
 
 
-def _split(sample: Sample) -> dict[str, float | int | None] | None:
-    divided = breakdown_of(sample)
-    if divided is None:
+def _memory_split(sample: Sample) -> dict[str, float | int | None] | None:
+    breakdown = breakdown_of(sample)
+    if breakdown is None:
         return None
-    found: dict[str, float | int | None] = {part: _known(value) for part, value in divided._asdict().items()}
-    undivided = titles([divided])["context"] == THIS_RUN
-    # Where its framework tells of nothing, a run's memory is known and its parts are not.
-    return {**found, "context": None if undivided else found["context"], "run": found["context"] if undivided else None}
+    parts: dict[str, float | int | None] = {part: _known(value) for part, value in breakdown._asdict().items()}
+    # If the framework reports nothing, the memory of a run is known, but not its parts.
+    is_undivided = titles([breakdown])["context"] == THIS_RUN
+    context = parts["context"]
+    return {**parts, "context": None if is_undivided else context, "run": context if is_undivided else None}
 
 
 def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
     }
 
 
-def _run(run: Run, far: Progress) -> dict[str, Any]:
+def _run(run: Run, progress: Progress) -> dict[str, Any]:
     return {
         "id": run.id,
         "name": run.name,
@@ -179,8 +180,8 @@ def _run(run: Run, far: Progress) -> dict[str, Any]:
         "first_epoch": _counted(run.first_epoch) if run.epoch >= 0 else None,
         "step": run.step,
         "phase": run.phase or None,
-        "progress": _known(round(far.done, 4)),
-        "time_left": _known(round(far.left, 1)),
+        "progress": _known(round(progress.done, 4)),
+        "time_left": _known(round(progress.left, 1)),
         "started": _known(run.started),
         "epoch_started": _known(run.epoch_started),
         "wait": _known(run.wait),
@@ -192,7 +193,7 @@ def _run(run: Run, far: Progress) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | int | None:
-    """null for what is missing or no number that JSON has; whole numbers without a dot."""
+    """Return a value for JSON: None if it is not finite, and whole numbers as int."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else value
@@ -203,17 +204,17 @@ def _counted(epoch: int) -> int | None:
 
 
 HELD = ("busy", "allocated", "held")
-"""States of a GPU that somebody holds."""
+"""States of a GPU with a user."""
 NOT_KNOWN = ("unknown", "stale", "lost", "unreadable", "asleep")
-"""States of one of which nobody knows who holds it now."""
+"""States of a GPU whose current users are not known."""
 
 
 def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users, those with the most GPUs first; a user whose name is not known is null, and last.
+    """Return the users, those with the most GPUs first; a user with an unknown name is null, and last.
 
-    A user holds a GPU while a process of theirs is on it, or a running run of theirs claims it.
+    A user holds a GPU while one of their processes is on it, or one of their runs claims it.
     """
-    found: dict[str | None, list[dict[str, Any]]] = {}
+    gpus_by_user: dict[str | None, list[dict[str, Any]]] = {}
     unknown = []
     for gpu in status["gpus"]:
         processes: Sequence[Mapping[str, Any]] = gpu["processes"] or ()
@@ -224,8 +225,8 @@ def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
         elif not users and gpu["gpu_state"] in HELD:
             users = [None]
         for user in dict.fromkeys(users):
-            found.setdefault(user, []).append(_of(gpu, user, processes, runs))
-    users_first = sorted(found.items(), key=lambda one: (one[0] is None, -len(one[1]), one[0] or ""))
+            gpus_by_user.setdefault(user, []).append(_usage_of(gpu, user, processes, runs))
+    ranking = sorted(gpus_by_user.items(), key=lambda item: (item[0] is None, -len(item[1]), item[0] or ""))
     return {
         "schema": SCHEMA, "time": status["time"], "live": status["live"], "age": status["age"],
         "users": [
@@ -233,16 +234,16 @@ def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
                 "user": user, "gpus": gpus, "memory_used": _sum(gpu["memory_used"] for gpu in gpus),
                 "runs": list(dict.fromkeys(run for gpu in gpus for run in gpu["runs"])),
             }
-            for user, gpus in users_first
+            for user, gpus in ranking
         ],
         "unknown_gpus": unknown,
     }  # fmt: skip
 
 
-def _of(
+def _usage_of(
     gpu: Mapping[str, Any], user: str | None, processes: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The part of a user in a GPU."""
+    """Return the use of a GPU by one user."""
     own = [process for process in processes if process["user"] == user]
     claims = [process["run"] for process in own if process["run"]] + [run["id"] for run in runs if run["user"] == user]
     return {
@@ -253,6 +254,6 @@ def _of(
 
 
 def _sum(values: Any) -> float | None:
-    """The sum; None where a part is not known."""
+    """Return the sum; None if a part is not known."""
     parts = list(values)
     return None if None in parts else sum(parts)

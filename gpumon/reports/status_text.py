@@ -1,4 +1,4 @@
-"""One frame as lines of plain text: what `gpumon status` prints."""
+"""A frame as lines of plain text, as printed by `gpumon status` and `gpumon top`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 _BAR = 10
-_NAMED = 3
-"""Programs named on a GPU's line."""
-_RANKS = 16
+_MAX_PROGRAMS = 3
+"""Programs named on the line of a GPU."""
+_MAX_RANKS = 16
 """Ranks of a run that have a line each."""
 BELOW = "     "
-"""Begins what belongs to the line above."""
+"""Indentation of a line that belongs to the line above."""
 DOT = "  ·  "
-"""Stands between facts."""
+"""Separator between facts."""
 MEMORY_UNIT = " GiB"
 _SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
-"""Findings that the lines of GPUs and runs have already."""
+"""Findings that the lines of GPUs and runs already show."""
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
@@ -46,7 +46,7 @@ _STATES = {
 
 
 class MemoryLine(NamedTuple):
-    """Parts of the memory of a GPU, with the unit at the end."""
+    """The parts of the memory of a GPU; the unit follows the last one."""
 
     parts: tuple[str, ...]
 
@@ -55,24 +55,24 @@ class MemoryLine(NamedTuple):
 
 
 class RunLine(NamedTuple):
-    """Facts of a run or a rank."""
+    """Facts about a run or a rank."""
 
     head: str
     parts: tuple[str, ...]
     kept: tuple[str, ...]
-    """Those that are shown however narrow the terminal is: which run it is, how far, and what is left."""
+    """Parts that are always shown, however narrow the terminal is: the run, its progress, and the time left."""
 
     def __str__(self) -> str:
         return self.head + DOT.join(self.parts)
 
 
 class GpuRow(NamedTuple):
-    """Cells of a GPU's line; of one that cannot be read only label, model and `reason`."""
+    """Cells of the line of a GPU; for a GPU that cannot be read only label, model and `reason`."""
 
     label: str
     model: str
     reason: str = ""
-    """State and reason of a GPU that cannot be read; else empty."""
+    """State and reason if the GPU cannot be read, else empty."""
     bar: str = ""
     utilization: str = ""
     memory: str = ""
@@ -94,50 +94,51 @@ def lines(
     width: int = 0,
     epochs: Epochs | None = None,
 ) -> Iterator[str]:
-    """The machine, a line for each GPU with who holds it, and the runs; `before`: earlier frames, as known.
+    """Yield the machine, a line for each GPU with its users, the runs and the findings; `before`: earlier frames.
 
-    `live` is false where the frame is the last one of a daemon that went silent, `age` seconds ago. Why no GPU can be
-    read (`origin.problem`) is for who asked to say. Lines are cut to `width` cells; 0 for as wide as they get.
+    `live` is false if the frame is the last one of a daemon that stopped responding, `age` seconds ago. The caller
+    reports why no GPU can be read (`origin.problem`). Lines are cut to `width` cells; 0 for no limit.
     """
-    told = _told(frame, origin, driver, hostname, note, before=before, live=live, age=age, epochs=epochs)
+    content = _content(frame, origin, driver, hostname, note, before=before, live=live, age=age, epochs=epochs)
     if width:
-        yield from fitted(list(told), width)
+        yield from fitted(list(content), width)
         return
     widest = max((len(_model(sample)) for sample in frame.samples), default=0)
-    for line in told:
+    for line in content:
         yield _plain(line, widest) if isinstance(line, GpuRow) else str(line)
 
 
-def _told(
+def _content(
     frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str, *,
     before: Sequence[Frame], live: bool, age: float, epochs: Epochs | None,
 ) -> Iterator[str | GpuRow | MemoryLine | RunLine]:  # fmt: skip
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
-    found = JudgedFrame(frame, before, live, epochs)
-    for status in found.gpus:
+    judged = JudgedFrame(frame, before, live, epochs)
+    for status in judged.gpus:
         run = runs.get(status.sample.run)
-        others = [ranks for ranks in status.runs if run is not None and all(one.key != run.key for one in ranks.all)]
+        others = [ranks for ranks in status.runs if run is not None and all(rank.key != run.key for rank in ranks.all)]
         who = _who(list(status.processes), run, others) or ("held by an unknown process" if status.is_unlisted else "")
-        # One that has not answered since the tick of the frame is as old as that.
+        # A GPU that has not answered since the tick of the frame has the age of the frame.
         word = status.word(0.0 if live and status.sample.age > 0 else age)
         yield _gpu(status.sample, frame.host, word, who)
         if run is not None and (parts := _parts(status.sample)):
             yield MemoryLine(parts)
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
-    if found.runs:
-        from gpumon.diagnosis.runs import notes  # for runs alone: this command is to be quick
-    for ranks in found.runs:
-        far = found.progress(ranks)  # what is left goes by a run of which nobody knows now whether it goes on
-        yield _run(ranks, frame, far if live else far._replace(left=math.nan))
-        for incident in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
+    if judged.runs:
+        from gpumon.diagnosis.runs import notes  # imported only if there are runs, to start fast
+    for ranks in judged.runs:
+        progress = judged.progress(ranks)
+        # Without a live daemon it is not known whether the run continues, and so not how long it will take.
+        yield _run(ranks, frame, progress if live else progress._replace(left=math.nan))
+        for incident in notes(ranks, judged.epochs.faults([run.key for run in ranks.all])):
             yield BELOW + incident.summary
         if ranks.is_distributed:
-            yield from (_rank(run, labels, frame) for run in ranks.all[:_RANKS])
-            if len(ranks.all) > _RANKS:
-                yield f"{BELOW}and {len(ranks.all) - _RANKS} more ranks"
-    for group in group_findings(found.findings()):
-        # The line of a GPU that cannot be read says no more than why: what to do about it is in the finding.
+            yield from (_rank(run, labels, frame) for run in ranks.all[:_MAX_RANKS])
+            if len(ranks.all) > _MAX_RANKS:
+                yield f"{BELOW}and {len(ranks.all) - _MAX_RANKS} more ranks"
+    for group in group_findings(judged.findings()):
+        # The line of a GPU that cannot be read has the reason; the finding has the action.
         finding = group.first
         if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or group.action):
             action = f". {group.action}" if group.action else ""
@@ -162,7 +163,7 @@ def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
     label, model = sample.device.label, _model(sample)
     if sample.state not in (Availability.OK, Availability.STALE):
         return GpuRow(label, model, f"{sample.state.title}: {sample.reason}")
-    # The last one known of a driver that hangs would pass for one of now, as in the terminal view.
+    # The last known utilization would look current while the driver hangs.
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     utilization = math.nan if sample.state is Availability.STALE else utilization
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
@@ -175,7 +176,7 @@ def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
 
 
 def _plain(row: GpuRow, width: int) -> str:
-    """The line in full; models are `width` wide."""
+    """Return the full line, with models padded to `width`."""
     head = f"{row.label:>3}  {row.model:<{width}}"
     if row.reason:
         return f"{head}  {row.reason}"
@@ -184,20 +185,21 @@ def _plain(row: GpuRow, width: int) -> str:
 
 
 def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> str:
-    """The run in force, the other `runs` on the GPU, and processes of others."""
+    """Return the current run, the other `runs` on the GPU, and processes of other users."""
     if run is not None:
-        keys = {one.key for ranks in runs for one in ranks.all}
+        keys = {rank.key for ranks in runs for rank in ranks.all}
         others = [process for process in held if process.user not in ("", run.user) and process.run not in keys]
-        told = [f"{one.user}: {one.name} {_epoch(one)}".rstrip() for one in (run, *(ranks.first for ranks in runs))]
-        return ", ".join(part for part in (*told, _who(others, None)) if part)
+        all_runs = (run, *(ranks.first for ranks in runs))
+        names = [f"{shown.user}: {shown.name} {_epoch(shown)}".rstrip() for shown in all_runs]
+        return ", ".join(part for part in (*names, _who(others, None)) if part)
     groups: dict[tuple[str, str], list[Process]] = {}
     for process in held:
         groups.setdefault((process.user or "unknown user", process.name or f"pid {process.pid}"), []).append(process)
-    named = [
-        f"{user}: {name}" + (f" ×{len(same)}" if len(same) > 1 else "") + _memory(same)
-        for (user, name), same in list(groups.items())[:_NAMED]
+    programs = [
+        f"{user}: {name}" + (f" ×{len(group)}" if len(group) > 1 else "") + _memory(group)
+        for (user, name), group in list(groups.items())[:_MAX_PROGRAMS]
     ]
-    return ", ".join(named) + (f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else "")
+    return ", ".join(programs) + (f" and {len(groups) - _MAX_PROGRAMS} more" if len(groups) > _MAX_PROGRAMS else "")
 
 
 def _memory(processes: list[Process]) -> str:
@@ -206,17 +208,17 @@ def _memory(processes: list[Process]) -> str:
 
 
 def _parts(sample: Sample) -> tuple[str, ...]:
-    """Memory breakdown of a GPU, known parts only."""
-    from gpumon.analysis.memory import breakdown_of, known_parts  # for runs alone: this command is to be quick
+    """Return the known parts of the memory of a GPU."""
+    from gpumon.analysis.memory import breakdown_of, known_parts  # imported only if there are runs, to start fast
 
-    divided = breakdown_of(sample)
-    if divided is None:
+    breakdown = breakdown_of(sample)
+    if breakdown is None:
         return ()
-    return tuple(f"{part.title} {units.gibibytes(value)}" for part, value in known_parts(divided))
+    return tuple(f"{part.title} {units.gibibytes(value)}" for part, value in known_parts(breakdown))
 
 
-def _run(ranks: Ranks, frame: Frame, far: Progress) -> RunLine:
-    from gpumon.analysis.progress import seconds_since_begin  # for runs alone: this command is to be quick
+def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
+    from gpumon.analysis.progress import seconds_since_begin  # imported only if there are runs, to start fast
 
     run, first = ranks.slowest, ranks.first
     kept = [f"{first.name} ({first.user})", _epoch(run)]
@@ -226,9 +228,9 @@ def _run(ranks: Ranks, frame: Frame, far: Progress) -> RunLine:
         parts.append(kept[-1])
     elif is_known(first.started):
         parts.append(f"for {units.duration(max(0.0, seconds_since_begin(first, frame.time, frame.monotonic_ns)))}")
-    if is_known(far.done):
-        left = f", {units.duration(far.left)} left" if is_known(far.left) else ""
-        kept.append(f"{units.percent(far.done)} done{left}")
+    if is_known(progress.done):
+        left = f", {units.duration(progress.left)} left" if is_known(progress.left) else ""
+        kept.append(f"{units.percent(progress.done)} done{left}")
         parts.append(kept[-1])
     memory = run_memory(ranks.all, frame.processes)
     if is_known(memory):
@@ -259,7 +261,7 @@ def _line(head: str, parts: Sequence[str], kept: Sequence[str]) -> RunLine:
 
 
 def _step(run: Run) -> str:
-    """Empty before the first: not every training counts its steps."""
+    """Return the step; empty before the first, since not every training counts steps."""
     return f"step {run.step_text}" if run.step_text else ""
 
 
@@ -276,7 +278,7 @@ def _model(sample: Sample) -> str:
 
 
 def bar(ratio: float, width: int = _BAR) -> str:
-    """A ratio as blocks: `█████▌····`; dots alone when it is not known."""
+    """Return a ratio as blocks, such as `█████▌····`; only dots if it is not known."""
     if not math.isfinite(ratio):
         return "·" * width
     eighths = round(max(0.0, min(1.0, ratio)) * width * 8)
@@ -287,29 +289,29 @@ def bar(ratio: float, width: int = _BAR) -> str:
 _GAP = "  "
 _ORDER = ("label", "model", "bar", "utilization", "memory", "degrees", "power", "word", "who")
 _ALWAYS = ("label", "utilization", "word")
-_KEEP = ("memory", "who", "model", "bar", "degrees", "power")
-"""Columns that may go, the last one first."""
+_OPTIONAL = ("memory", "who", "model", "bar", "degrees", "power")
+"""Columns that are left out on narrow terminals, the last one first."""
 _RIGHT = ("label", "utilization", "memory", "degrees", "power")
-_MOST = {"who": 24, "word": 28}
-"""Cells that a column claims at most; who has what is left, too."""
+_MAX_WIDTHS = {"who": 24, "word": 28}
+"""Maximum width of a column; `who` also gets the remaining width."""
 _MORE, _NARROW_DOT = " …", " · "
-_FIRST_AND_LAST = 3
-"""Parts of the title that stay: machine, label, sampler."""
-_LEAST = 20
-"""Cells below which nothing sensible fits: lines are cut there only by the terminal."""
+_TITLE_PARTS = 3
+"""Parts of the title that are always shown: machine, label, sampler."""
+_MIN_WIDTH = 20
+"""Narrower terminals cut the lines themselves."""
 
 
-def fitted(told: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> Iterator[str]:
-    """Return the lines, at most `width` cells wide; the first is the title."""
-    width = max(width, _LEAST)
-    widths = _widths([line for line in told if isinstance(line, GpuRow)], width)
-    for number, line in enumerate(told):
+def fitted(content: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> Iterator[str]:
+    """Yield the lines, at most `width` cells wide; the first is the title."""
+    width = max(width, _MIN_WIDTH)
+    widths = _widths([line for line in content if isinstance(line, GpuRow)], width)
+    for number, line in enumerate(content):
         if isinstance(line, GpuRow):
             yield _row(line, widths, width)
         elif text_width(str(line)) <= width:
             yield str(line)
         elif isinstance(line, RunLine):
-            yield from _of_run(line, width)
+            yield from _fit_run(line, width)
         elif isinstance(line, MemoryLine):
             yield _first_parts(str(line), width, MEMORY_UNIT)
         elif number == 0:
@@ -321,25 +323,25 @@ def fitted(told: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> I
 
 
 def _fit_title(line: str, width: int) -> Iterator[str]:
-    """Machine and label, and who samples, which may be that nobody does; time and what is between as there is room."""
+    """Yield machine, label and sampler, and the other parts as far as they fit."""
     parts = line.split(DOT)
-    while len(parts) > _FIRST_AND_LAST and text_width(DOT.join(parts)) > width:
-        del parts[-2 if len(parts) == _FIRST_AND_LAST + 1 else -3]
+    while len(parts) > _TITLE_PARTS and text_width(DOT.join(parts)) > width:
+        del parts[-2 if len(parts) == _TITLE_PARTS + 1 else -3]
     yield from _wrapped(DOT.join(parts), width)
 
 
 def _widths(rows: Sequence[GpuRow], width: int) -> dict[str, int]:
-    """Cells of the columns that are shown."""
-    wanted = {}
-    for name in _ORDER:  # of a GPU that cannot be read, most are empty
+    """Return the width of each column that fits."""
+    needed = {}
+    for name in _ORDER:  # for a GPU that cannot be read, most are empty
         widest = max((text_width(getattr(row, name).strip()) for row in rows), default=0)
         if widest:
-            wanted[name] = min(widest, _MOST.get(name, widest))
-    wanted["label"] = max(wanted.get("label", 0), 3)
-    shown = {name: wanted[name] for name in _ALWAYS if name in wanted}
-    for name in _KEEP:
-        if name in wanted and sum(shown.values()) + wanted[name] + len(_GAP) * len(shown) <= width:
-            shown[name] = wanted[name]
+            needed[name] = min(widest, _MAX_WIDTHS.get(name, widest))
+    needed["label"] = max(needed.get("label", 0), 3)
+    shown = {name: needed[name] for name in _ALWAYS if name in needed}
+    for name in _OPTIONAL:
+        if name in needed and sum(shown.values()) + needed[name] + len(_GAP) * len(shown) <= width:
+            shown[name] = needed[name]
     return shown
 
 
@@ -356,8 +358,8 @@ def _row(row: GpuRow, widths: dict[str, int], width: int) -> str:
                 cells.append(text)
                 continue
             text = cut(text, widths[name])
-            room = " " * (widths[name] - text_width(text))
-            cells.append(room + text if name in _RIGHT else text + room)
+            padding = " " * (widths[name] - text_width(text))
+            cells.append(padding + text if name in _RIGHT else text + padding)
     line = _GAP.join(cells)
     if "who" not in widths and row.who:
         line = f"{line.rstrip()}{_GAP}{row.who}" if text_width(line.rstrip()) + 8 <= width else line
@@ -365,7 +367,7 @@ def _row(row: GpuRow, widths: dict[str, int], width: int) -> str:
 
 
 def _first_parts(line: str, width: int, end: str = "") -> str:
-    """The facts that fit, from the first on; at least that one. `end` is their unit."""
+    """Return the first parts that fit, at least one. `end` is their unit."""
     parts = line.split(DOT)
     end = _MORE + end
     while len(parts) > 1 and text_width(DOT.join(parts)) + len(end) > width:
@@ -373,34 +375,34 @@ def _first_parts(line: str, width: int, end: str = "") -> str:
     return cut(DOT.join(parts) + end, width)
 
 
-def _of_run(line: RunLine, width: int) -> Iterator[str]:
-    """Kept facts on as many lines as they need; the other facts, from the first on, where all fit on one."""
+def _fit_run(line: RunLine, width: int) -> Iterator[str]:
+    """Yield the kept parts, on as many lines as needed, and the first other parts if all fit on one line."""
     shown = list(line.kept)
     for part in line.parts:
-        more = [one for one in line.parts if one in shown or one == part]
+        more = [other for other in line.parts if other in shown or other == part]
         if text_width(line.head + DOT.join(more)) + len(_MORE) <= width:
             shown = more
-    now = line.head + shown[0]
+    current = line.head + shown[0]
     for part in shown[1:]:
         is_last = part == shown[-1] and len(shown) < len(line.parts)
         dot = DOT if len(shown) > len(line.kept) else _NARROW_DOT
-        if text_width(now + dot + part) + len(_MORE) * is_last > width:
-            yield cut(now, width)
-            now = BELOW + part
+        if text_width(current + dot + part) + len(_MORE) * is_last > width:
+            yield cut(current, width)
+            current = BELOW + part
         else:
-            now += dot + part
-    yield cut(now + _MORE * (len(shown) < len(line.parts)), width)
+            current += dot + part
+    yield cut(current + _MORE * (len(shown) < len(line.parts)), width)
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
-    """A sentence on as many lines as it needs; what goes on is indented."""
+    """Yield a sentence wrapped at words; further lines are indented."""
     words = line.split()
-    now = line[: len(line) - len(line.lstrip())] + words[0]
+    current = line[: len(line) - len(line.lstrip())] + words[0]
     for word in words[1:]:
-        gap = _GAP if f"{now.strip()}{_GAP}{word}" in line else " "
-        if text_width(now) + len(gap) + text_width(word) > width:
-            yield cut(now, width)
-            now = BELOW + word
+        gap = _GAP if f"{current.strip()}{_GAP}{word}" in line else " "
+        if text_width(current) + len(gap) + text_width(word) > width:
+            yield cut(current, width)
+            current = BELOW + word
         else:
-            now += gap + word
-    yield cut(now, width)
+            current += gap + word
+    yield cut(current, width)

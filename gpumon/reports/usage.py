@@ -1,4 +1,4 @@
-"""Words for accounts of users, the same in the command, the browser and the terminal: cells of a row, and headlines."""
+"""Usage by user as text, JSON and CSV: cells and headlines, the same in the command, the browser and the terminal."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gpumon.storage.usage.query import KnownDevice
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, named_use
 
 MOSTLY_IDLE = 0.5
-"""The idle share of somebody's hours from which on it is said, of `NOTED` seconds or more."""
+"""Idle share of a user's hours from which on a note is shown, if it is `NOTED` seconds or more."""
 NOTED = 3600.0
 _ROUNDING = 0.5
-"""Seconds that are shown as none: less is not worth telling."""
+"""Shorter times (s) are not shown."""
 
 _Six = tuple[str, str, str, str, str, str]
 
 
 class Headlines(NamedTuple):
-    """Sums of a window, each with the words below it."""
+    """Sums of a window, each with the text below it."""
 
     held: str
     held_below: str
@@ -41,51 +41,51 @@ class Headlines(NamedTuple):
     unseen_below: str
 
 
-def sum_text(value: float, said: Callable[[float], str], known: float, of: float) -> str:
-    """A sum as `said`, marked where a part `of` the time is not known; at least nothing is not known, as of a cost."""
+def sum_text(value: float, to_text: Callable[[float], str], known: float, of: float) -> str:
+    """Return a sum as text, with `≥` if only `known` of `of` seconds are known; `–` instead of `≥ 0`."""
     if known >= WHOLE * of and known:
-        return said(value)
-    return f"≥ {said(value)}" if known and value else units.MISSING
+        return to_text(value)
+    return f"≥ {to_text(value)}" if known and value else units.MISSING
 
 
 def ratio_text(share: float) -> str:
-    """A share in percent."""
+    """Return a share in percent."""
     return units.number(share, Unit.RATIO)
 
 
 def energy_text(joules: float) -> str:
-    """An energy in a unit that suits it."""
+    """Return an energy in a suitable unit."""
     return units.number(joules, Unit.JOULES)
 
 
 def used_text(account: Account) -> str:
-    """The part of the time held that was used."""
+    """Return the used share of the held time."""
     if not account.judged:
         return units.MISSING
     return sum_text(account.busy / account.held, ratio_text, account.judged, account.held)
 
 
 def idle_text(account: Account) -> str:
-    """The time held in which nothing was computed."""
+    """Return the held time without work."""
     return sum_text(account.idle_held, units.hours, account.judged, account.held)
 
 
 def account_energy(account: Account) -> str:
-    """The energy of an account."""
+    """Return the energy of an account."""
     return sum_text(account.energy, energy_text, account.metered, account.held)
 
 
 def idle_note(account: Account) -> str:
-    """Words for somebody whose GPUs were idle for the most part; empty for others."""
+    """Return a note for a user whose GPUs were mostly idle; empty for others."""
     idle = account.idle_held / account.judged if account.judged > 0 else 0.0
     is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
     return f"idle {ratio_text(idle)} of these hours" if is_idle else ""
 
 
 def unjudged(account: Account) -> str:
-    """Hours held that are neither used nor idle, in words; empty where those two add up to what is shown as held.
+    """Return a note about held hours that are neither busy nor idle; empty if both add up to the held hours shown.
 
-    A GPU that does nothing is idle after a minute: before, it may be that its training only begins.
+    A GPU without work counts as idle after a minute: before, its training may be starting.
     """
     used = account.busy + account.idle_held
     if not account.judged or units.hours(account.held) == units.hours(used):
@@ -94,50 +94,54 @@ def unjudged(account: Account) -> str:
 
 
 def unknown_work(rest: Account) -> str:
-    """Work that is in nobody's account, in words; what known holders did of it is told apart."""
+    """Return a note about work of unknown users, and about work of known users whose shares are not known."""
     if rest.busy <= rest.held + _ROUNDING:
         return f"{units.hours(rest.busy)} of work" if rest.busy else ""
-    undivided = f"{units.hours(rest.busy - rest.held)} not divided"
-    return f"{units.hours(rest.held)} of work, {undivided}" if rest.held else f"{undivided} among users"
+    shared = f"{units.hours(rest.busy - rest.held)} not divided"
+    return f"{units.hours(rest.held)} of work, {shared}" if rest.held else f"{shared} among users"
 
 
 def device_name(device: KnownDevice) -> str:
-    """Name of a GPU as people call it; its UUID where its number is not known."""
+    """Return the label of a GPU; its UUID if its number is not known."""
     return gpu_label(device.uuid, device.number) if device.number >= 0 else device.uuid
 
 
 def seen(group: AccountGroup | None) -> AccountGroup | None:
-    """The sums, but those of a daemon that only just began: of what rounds to no time, nothing has a share."""
+    """Return the sums; None if they are missing or cover less time than is shown, as just after the daemon's start."""
     return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
 
 
 def why_nobody(group: AccountGroup | None, user: str = "") -> str:
-    """Words in the place of rows: of a window that has none, of everybody or of one user."""
+    """Return the text for a window without rows, of all users or of one."""
     if seen(group) is None:
         return NOT_YET if group else "Nothing is known of this window."
     return f"{user} held no GPU." if user else "Nobody held a GPU."
 
 
 def unreadable(problem: str) -> str:
-    """Words for a file that is there and cannot be read."""
+    """Return the text for a file that exists but cannot be read."""
     return f"The history cannot be read now: {problem}."
 
 
 def headlines(
     group: AccountGroup, before: AccountGroup | None, devices: Sequence[KnownDevice], window: UserWindow, user: str = ""
 ) -> Headlines:  # fmt: skip
-    """The headlines of a window, beside the one `before` it: of everybody, or of one user."""
-    unseen = (units.hours(group.unseen), _since(devices, window)) if group.unseen else ("none", "every GPU was watched")
+    """Return the headlines of a window, compared with the window `before` it, for all users or for one."""
+    unseen = (
+        (units.hours(group.unseen), _missing_reason(devices, window))
+        if group.unseen
+        else ("none", "every GPU was watched")
+    )
     if user:
         own, past = account_of(group, user), account_of(before, user)
-        return Headlines(*_of_user(own, past, window, group.use.held), *unseen)
-    return Headlines(*_of_all(group, before, window), *unseen)
+        return Headlines(*_user_headlines(own, past, window, group.use.held), *unseen)
+    return Headlines(*_all_headlines(group, before, window), *unseen)
 
 
-def _of_all(group: AccountGroup, before: AccountGroup | None, window: UserWindow) -> _Six:
+def _all_headlines(group: AccountGroup, before: AccountGroup | None, window: UserWindow) -> _Six:
     use = group.use
     earlier = before.use.held / before.use.observed if before and before.use.observed else None
-    idle = max(group.accounts, key=lambda one: one.idle_held, default=None)
+    idle = max(group.accounts, key=lambda account: account.idle_held, default=None)
     share_held = f"{ratio_text(use.held / use.observed)} of {units.hours(use.observed)} seen" if use.observed else ""
     named, most = named_use(group.hours), f"the most: {idle.user}, {units.hours(idle.idle_held)}" if idle else ""
     nameless = use.held - named.held
@@ -155,7 +159,7 @@ def _of_all(group: AccountGroup, before: AccountGroup | None, window: UserWindow
     )
 
 
-def _of_user(account: Account, before: Account, window: UserWindow, all_held: float) -> _Six:
+def _user_headlines(account: Account, before: Account, window: UserWindow, all_held: float) -> _Six:
     share_held = f"{ratio_text(account.held / all_held)} of what all held" if all_held else ""
     past = f"the {window.period} before: {units.hours(before.held)}" if before.held else ""
     judged, idle = account.judged, idle_text(account)
@@ -171,8 +175,8 @@ def _of_user(account: Account, before: Account, window: UserWindow, all_held: fl
     )
 
 
-def _since(devices: Sequence[KnownDevice], window: UserWindow) -> str:
-    """Why time was not seen: accounts may begin within the window."""
+def _missing_reason(devices: Sequence[KnownDevice], window: UserWindow) -> str:
+    """Return why time is missing, and the first kept hour if that is within the window."""
     first = min((device.first for device in devices), default=window.begin)
     why = "no daemon watched, or a GPU did not answer"
     day = window.day(first) if window.begin < first < window.end else None
@@ -184,26 +188,25 @@ FIELDS = (
     "begin_seconds", "begin_utc", "end_seconds", "device", "user", "kind", "held_seconds", "judged_seconds",
     "busy_seconds", "idle_held_seconds", "metered_seconds", "energy_joules",
 )  # fmt: skip
-"""A CSV row is of a `kind`: `user`, or `group` where users are added up, with its name below `user`; `unknown`, for
-holders or parts that are not known; `free`, for time in which nobody held it; `unseen`, for time of which nothing is
-known; `total`, for all that was seen. An empty cell is not known."""
+"""The `kind` of a CSV row is `user`, or `group` if users are summed by group, with the name in the column `user`;
+`unknown` for unknown users or shares; `free` for time without users; `unseen` for time that was not sampled; `total`
+for all time that was sampled. An empty cell is not known."""
 COLUMNS = (
     TextColumn("", 90, right=False, most=32),
     text_column(USER_BY_KEY["user"], most=24),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "busy", "idle_held", "energy")),
 )
 USER, GROUP = "user", "group"
-"""Holders of accounts."""
+"""What an account is for."""
 UNKNOWN_USER, NOT_DIVIDED, FREE, NOT_SEEN, TOTAL = "(unknown)", "(not divided)", "(free)", "(not seen)", "total seen"
-"""Names of rows that are of no user; `NOT_DIVIDED` is work of several known users whose shares are not known."""
-"""Seconds that are shown as none."""
+"""Names of rows without a user; `NOT_DIVIDED` is work of several known users whose shares are not known."""
 
 
 def lines(
     groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[KnownDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a table: each group's users, the time that nobody held or saw, and the total; with `prices` their cost."""
+    """Yield a table: the users of each group, free and missing time, and the total; with `prices` their cost."""
     if groups:
         yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}, by whole hours"
     rows: list[Sequence[str]] = []
@@ -212,8 +215,8 @@ def lines(
         cost = price_hours(group.hours, devices, prices) if prices else None
         for user, *cells in _rows(group):
             rows.append((next(labels, ""), user, *cells, *_cost_cells(user, cost, prices)))
-    named = (COLUMNS[0], COLUMNS[1]._replace(heading=holder.upper()), *COLUMNS[2:])
-    yield from draw((*named, *(charges.columns(prices) if prices else ())), rows, width)
+    columns = (COLUMNS[0], COLUMNS[1]._replace(heading=holder.upper()), *COLUMNS[2:])
+    yield from draw((*columns, *(charges.columns(prices) if prices else ())), rows, width)
 
 
 def _cost_cells(user: str, cost: HourlyCharges | None, prices: Prices | None) -> Sequence[str]:
@@ -225,7 +228,7 @@ def _cost_cells(user: str, cost: HourlyCharges | None, prices: Prices | None) ->
 
 
 def _charge(user: str, cost: HourlyCharges) -> Charge:
-    """The charge of a row of the table."""
+    """Return the charge of a row of the table."""
     if user == FREE:
         return cost.free
     if user == TOTAL:
@@ -238,24 +241,24 @@ def as_json(
     prices: Prices | None = None, holder: str = USER,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the groups as JSON: seconds and joules; null is not known. With `prices` each has its `cost`."""
-    found = [_group_json(group, holder) for group in groups]
+    rows = [_group_json(group, holder) for group in groups]
     if prices is not None:
-        for told, group in zip(found, groups, strict=True):
+        for row, group in zip(rows, groups, strict=True):
             cost = price_hours(group.hours, devices, prices)
-            for account in told["accounts"]:
+            for account in row["accounts"]:
                 account["cost"] = charges.as_json(_charge(account[holder], cost), prices)
             for key, name in (("unknown", UNKNOWN_USER), ("free", FREE), ("total", TOTAL)):
-                told[key]["cost"] = charges.as_json(_charge(name, cost), prices)
-    return {"schema": SCHEMA, "begin": begin, "end": end, "by": by, "groups": found}
+                row[key]["cost"] = charges.as_json(_charge(name, cost), prices)
+    return {"schema": SCHEMA, "begin": begin, "end": end, "by": by, "groups": rows}
 
 
 def csv(
     groups: Sequence[AccountGroup], devices: Sequence[KnownDevice] = (), prices: Prices | None = None,
     holder: str = USER, only: str = "",
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the groups as CSV, a line at a time, its heading first; with `prices` each row ends with its cost.
+    """Yield the lines of CSV, the heading first; with `prices` each row ends with its cost.
 
-    `only`: of this holder alone, and of time that was not seen.
+    `only` restricts the rows to one user or group, and to time that was not sampled.
     """
     yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:
@@ -263,13 +266,13 @@ def csv(
         for name, row in _csv_rows(group, holder):
             if only and name not in (only, NOT_SEEN):
                 continue
-            ends = charges.csv_cells(_charge(name, cost), prices) if cost and prices and name != NOT_SEEN else ()
-            yield csv_line((*row, *ends))
+            costs = charges.csv_cells(_charge(name, cost), prices) if cost and prices and name != NOT_SEEN else ()
+            yield csv_line((*row, *costs))
 
 
 def _csv_rows(group: AccountGroup, holder: str) -> Iterator[tuple[str, Sequence[Cell]]]:
-    """Rows, each with its name in the table."""
-    use, place = group.use, _place(group)
+    """Yield rows, each with its name in the table."""
+    use, place = group.use, _place_cells(group)
     for account in group.accounts:
         yield account.user, _line(place, account.user, holder, account.held, account.judged, *_known(account))
     rest = group.rest
@@ -284,10 +287,10 @@ def _csv_rows(group: AccountGroup, holder: str) -> Iterator[tuple[str, Sequence[
 
 
 def _line(place: Sequence[Cell], user: str, kind: str, *sums: Cell) -> Sequence[Cell]:
-    return (*place, user, kind, *(round(one, 3) if isinstance(one, float) else one for one in sums))
+    return (*place, user, kind, *(round(value, 3) if isinstance(value, float) else value for value in sums))
 
 
-def _place(group: AccountGroup) -> tuple[Cell, ...]:
+def _place_cells(group: AccountGroup) -> tuple[Cell, ...]:
     return group.begin, utc(group.begin), group.end, group.device.uuid if group.device else ""
 
 
