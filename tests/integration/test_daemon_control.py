@@ -167,7 +167,7 @@ def test_a_daemon_of_another_user_is_left_alone(
         found = find_daemon(Places(explicit=str(live_dir), uid=os.getuid()))
         monkeypatch.setattr(daemon_stop.os, "getuid", lambda: found.holder.uid + 1)
         with pytest.raises(GpumonError, match=r"belongs to .*: only that user can stop it"):
-            daemon_stop.end(found)
+            daemon_stop.stop_daemon(found)
         assert process.poll() is None
 
 
@@ -251,7 +251,7 @@ def test_a_stop_that_takes_longer_than_promised_says_so_once_and_waits(
     monkeypatch.setattr(daemon_stop, "_USUAL", 0.0)
     with daemon("--interval", "0.1", env=env) as process:
         found = until(lambda: find_daemon(Places(explicit=str(live_dir))))
-        daemon_stop.end(found)
+        daemon_stop.stop_daemon(found)
         assert process.wait(PATIENCE) == 0
     said = capsys.readouterr()
     assert said.err.count(f"pid {found.pid}") == 1
