@@ -10,11 +10,11 @@ from time import time as wall_clock
 
 from benchmarks.nodes.node import at, is_down
 from benchmarks.nodes.plan import SimulatedNode
-from gpumon.export.exposition import Renderer, compressed
+from gpumon.export.exposition import Renderer, compress
 from gpumon.export.family import counter
 from gpumon.export.native import native_families
 from gpumon.export.negotiation import PLAIN
-from gpumon.export.scrape import bounded
+from gpumon.export.scrape import limit_series
 from gpumon.export.snapshot import UserNames
 
 _JSON = "application/json"
@@ -39,12 +39,12 @@ class Nodes:
         now, node = self._now(), self._nodes[int(number) - 1]
         if is_down(node, now - self._began):
             return 503, {}, b"this node is down\n"
-        families, dropped = bounded(native_families(at(node, self._began, now), UserNames.NAME))
+        families, dropped = limit_series(native_families(at(node, self._began, now), UserNames.NAME))
         told = "Series that scrapes left out, for being too many."
         families.append(counter("gpumon_exporter_dropped_series_total", told, (), [((), float(dropped))]))
         body, content_type = self._renderers[int(number) - 1].render(families, headers.get("accept", PLAIN))
         if "gzip" in headers.get("accept-encoding", ""):
-            return 200, {"Content-Type": content_type, "Content-Encoding": "gzip"}, compressed(body)
+            return 200, {"Content-Type": content_type, "Content-Encoding": "gzip"}, compress(body)
         return 200, {"Content-Type": content_type}, body
 
     def targets(self, host: str) -> list[dict[str, object]]:

@@ -105,9 +105,9 @@ def _host_label(name: str | None) -> str | None:
     if name is not None and not (name.isascii() and name.isidentifier()):
         raise UsageError(f"--host-label must be a name of letters, digits and underscores, or none, not '{name}'")
     if name is not None:
-        from gpumon.export.dcgm import TAKEN_LABELS
+        from gpumon.export.dcgm import RESERVED_LABELS
 
-        if name in TAKEN_LABELS or name.startswith("__"):
+        if name in RESERVED_LABELS or name.startswith("__"):
             raise UsageError(f"--host-label: {name} is already a label: pass another name, such as hostname")
     return name
 
@@ -129,34 +129,34 @@ def _refuse_access(arguments: argparse.Namespace) -> None:
 
 
 def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
-    from gpumon.export.textfile import keep_textfile, write_textfile
+    from gpumon.export.textfile import maintain_textfile, write_textfile
 
     if once:
         write_textfile(exporter, file)
         return EXIT_OK
-    keep_textfile(exporter, file, _TerminationSignal(), say=_log)
+    maintain_textfile(exporter, file, _TerminationSignal(), log=_log)
     return EXIT_OK
 
 
 def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     from gpumon.common.net import SocketFile, listen, token_from
-    from gpumon.export.auth import Doors
-    from gpumon.export.server import PATH, ScrapeServer, own_names
+    from gpumon.export.auth import Authenticator
+    from gpumon.export.server import PATH, ScrapeServer, machine_names
 
     if arguments.socket_group and not arguments.socket:
         raise UsageError("--socket-group is for --socket: pass both, or omit it")
     address = _address(arguments)
     token = token_from(arguments.token_file, make=False, is_mounted=True) if arguments.token_file else ""
-    doors = Doors(arguments.web_config or "", token, _log)
+    auth = Authenticator(arguments.web_config or "", token, _log)
     stop = _TerminationSignal()  # before the socket file exists, so that it is removed in any case
     sock = listen(address, _OPTIONS)
     file = SocketFile(address.path)
-    names = own_names() if address.is_local and not address.path else None
-    server = ScrapeServer(exporter, sock, doors, names)
+    names = machine_names() if address.is_local and not address.path else None
+    server = ScrapeServer(exporter, sock, auth, names)
     Thread(target=server.run, name="gpumon-export", daemon=True).start()
-    if doors.are_open and not address.is_local:
+    if auth.is_open and not address.is_local:
         _log("anyone who reaches this address can read the metrics and user names: see --web-config and --token-file")
-    scheme = "https" if doors.had_tls else "http"
+    scheme = "https" if auth.uses_tls else "http"
     host = f"[{address.host}]" if ":" in address.host else address.host
     endpoint = address.path or f"{scheme}://{host}:{sock.getsockname()[1]}{PATH}"
     print(f"gpumon export: {endpoint} ({arguments.dialect})", flush=True)

@@ -134,8 +134,8 @@ class FreeGpus:
 
 def nodes(answers: Answers, now: float) -> list[Node]:
     """Return the nodes by name; `now` is the time of the queries."""
-    gpus, models = _gpus_and_models(answers)
     jobs = _newest_jobs(answers)
+    gpus, models = _gpus_and_models(answers, jobs)
     # A node with a new sample in one of its scrape jobs is not late, whatever its other jobs report.
     before = _values_by_node(answers.get("seen_before", ()))
     seen = before | _values_by_node(_late_samples(answers)) | {name: time for name, (time, _) in jobs.items()}
@@ -168,11 +168,12 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     return result
 
 
-def _gpus_and_models(answers: Answers) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
-    """Return GPUs by node and state, and models by node."""
+def _gpus_and_models(
+    answers: Answers, jobs: Mapping[str, tuple[float, str]]
+) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
+    """Return GPUs by node and state, and models by node; `jobs` are the scrape jobs of `_newest_jobs`."""
     gpus: dict[str, dict[str, int]] = {}
     models: dict[str, set[str]] = {}
-    jobs = _newest_jobs(answers)
     for row in answers.get("gpus", ()):
         if jobs[row.node][1] != row.labels.get("job", "") or not 0 <= row.value <= MAX_GPUS:
             continue

@@ -1,4 +1,4 @@
-"""Credentials of scrapers: the token, or a name with its password; none where neither is asked for."""
+"""Authentication of scrapers by client certificates, a token or passwords; their file may change at any time."""
 
 from __future__ import annotations
 
@@ -11,99 +11,97 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
-from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError, MissingPackage
 from gpumon.export.web_config import WebConfig, read_web_config
 
-_REMEMBERED = 64
-"""Passwords that were right: to check one by bcrypt takes as long as fifty scrapes."""
-_NOBODY = "$2b$10$AGShMgVbijdZKrx0Gw7IvuNuKDtN7ybmfR6Mw1VB3WIvWTswQX4Ym"
-"""For names that nobody has: an answer to one must take as long."""
-_WAITING, _WAITING_OF_ONE = 16, 2
-"""Checks of passwords that may wait for each other, and those of one address: its guesses keep no other one out."""
+_MAX_CACHED = 64
+"""Correct passwords that are remembered: a check by bcrypt takes as long as fifty scrapes."""
+_DUMMY_HASH = "$2b$10$AGShMgVbijdZKrx0Gw7IvuNuKDtN7ybmfR6Mw1VB3WIvWTswQX4Ym"
+"""Checked for unknown names, so that these take as long as known ones."""
+_MAX_WAITING, _MAX_WAITING_PER_ADDRESS = 16, 2
+"""Maximum waiting password checks, in all and for an address: guesses from one address do not block others."""
 
 
 class TooManyChecks(GpumonError):
-    """No check of a password can be waited for now: whether it is right is not known."""
+    """Too many password checks are waiting; whether the password is correct is not known."""
 
 
 class Credentials:
-    """Asks for a token or a password; where there are both, either will do. `users`: hashes of bcrypt by name.
-
-    `former`: those that were in force before. What was right by a hash that is still in force needs no other check.
-    """
+    """Checks a token or a password; if both are configured, either is accepted."""
 
     def __init__(
-        self, token: str = "", users: Mapping[str, str] | None = None, former: Credentials | None = None
+        self, token: str = "", users: Mapping[str, str] | None = None, previous: Credentials | None = None
     ) -> None:
+        """`users` are bcrypt hashes by name. Passwords that `previous` accepted by the same hash need no new check."""
         self._token = token.encode()
         self._users = dict(users or {})
-        self._check = _checker() if self._users else None
-        self._salt: bytes = former._salt if former else secrets.token_bytes(16)
-        self._right: dict[bytes, str] = former._right if former else {}
-        """The hash by which each was right."""
+        self._check = _password_checker() if self._users else None
+        self._salt: bytes = previous._salt if previous else secrets.token_bytes(16)
+        self._accepted: dict[bytes, str] = previous._accepted if previous else {}
+        """Hashes by which passwords were accepted, by a digest of name and password."""
         self._lock = Lock()
         self._waiting: Counter[str] = Counter()
-        """Checks by address."""
-        self._counting = Lock()
+        """Waiting checks by address."""
+        self._waiting_lock = Lock()
 
     @property
-    def are_asked(self) -> bool:
-        """Whether anything is asked for at all."""
+    def is_required(self) -> bool:
+        """Whether any credentials are configured."""
         return bool(self._token or self._users)
 
     @property
     def challenge(self) -> str:
-        """The header that says what is asked for."""
+        """The value of the header `WWW-Authenticate`."""
         return 'Basic realm="gpumon"' if self._users else "Bearer"
 
-    def lets_in(self, authorization: str, address: str = "") -> bool:
-        """Return whether this header is enough. Raises TooManyChecks."""
-        if not self.are_asked:
+    def accepts(self, authorization: str, address: str = "") -> bool:
+        """Return whether this header from a client's address is sufficient. Raises TooManyChecks."""
+        if not self.is_required:
             return True
-        kind, _, given = authorization.strip().partition(" ")
-        if kind.lower() == "bearer":
-            return bool(self._token) and hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token)
-        return kind.lower() == "basic" and bool(self._users) and self._knows(given.strip(), address)
+        scheme, _, value = authorization.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return bool(self._token) and hmac.compare_digest(value.strip().encode("utf-8", "replace"), self._token)
+        return scheme.lower() == "basic" and bool(self._users) and self._accepts_password(value.strip(), address)
 
-    def _knows(self, given: str, address: str) -> bool:
+    def _accepts_password(self, encoded: str, address: str) -> bool:
         try:
-            name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
+            name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             return False
         if not colon or self._check is None:
             return False
-        known = sha256(b"\0".join((self._salt, name.encode(), password.encode()))).digest()
+        digest = sha256(b"\0".join((self._salt, name.encode(), password.encode()))).digest()
         hashed = self._users.get(name)
-        if hashed is not None and self._right.get(known) == hashed:
+        if hashed is not None and self._accepted.get(digest) == hashed:
             return True
-        with self._waits(address), self._lock:  # one at a time: who guesses takes one core at most
-            right = self._check(password, hashed or _NOBODY) and hashed is not None
-        if right and hashed is not None:
-            if len(self._right) >= _REMEMBERED:
-                self._right.clear()
-            self._right[known] = hashed
-        return right
+        with self._queued(address), self._lock:  # one at a time: guesses use at most one core
+            is_correct = self._check(password, hashed or _DUMMY_HASH) and hashed is not None
+        if is_correct and hashed is not None:
+            if len(self._accepted) >= _MAX_CACHED:
+                self._accepted.clear()
+            self._accepted[digest] = hashed
+        return is_correct
 
     @contextmanager
-    def _waits(self, address: str) -> Iterator[None]:
-        """Take a place among the checks. Raises TooManyChecks where there is none."""
-        with self._counting:
-            if self._waiting.total() >= _WAITING or self._waiting[address] >= _WAITING_OF_ONE:
+    def _queued(self, address: str) -> Iterator[None]:
+        """Occupy a place in the queue of checks. Raises TooManyChecks if it is full."""
+        with self._waiting_lock:
+            if self._waiting.total() >= _MAX_WAITING or self._waiting[address] >= _MAX_WAITING_PER_ADDRESS:
                 raise TooManyChecks
             self._waiting[address] += 1
         try:
             yield
         finally:
-            with self._counting:
+            with self._waiting_lock:
                 self._waiting[address] -= 1
-                self._waiting += Counter()  # forgets addresses of which none waits
+                self._waiting += Counter()  # drops addresses without a waiting check
 
 
-def _checker() -> Callable[[str, str], bool]:
+def _password_checker() -> Callable[[str, str], bool]:
     try:
         import bcrypt
     except ImportError as error:
@@ -112,7 +110,7 @@ def _checker() -> Callable[[str, str], bool]:
     def check(password: str, hashed: str) -> bool:
         try:
             return bcrypt.checkpw(password.encode(), hashed.encode())
-        except ValueError:  # a hash that is none, or a password that is too long for any
+        except ValueError:  # an invalid hash, or a password that is too long
             return False
 
     return check
@@ -121,8 +119,9 @@ def _checker() -> Callable[[str, str], bool]:
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
-class Opened(NamedTuple):
-    """Config and credentials that are in force."""
+@dataclass(frozen=True, slots=True)
+class AuthState:
+    """Configuration and credentials in force."""
 
     config: WebConfig
     credentials: Credentials
@@ -134,92 +133,95 @@ _ENCRYPTION, _CERTIFICATES, _NAMES, _CREDENTIALS = (
 )  # fmt: skip
 
 
-class Doors:
-    """Lets scrapers in, or not. `file`: in the format of `web_config`, or empty; `say` is told what is wrong later."""
+class Authenticator:
+    """Decides who may scrape, by a token and a file in the format of `web_config` that is reread when it changes.
 
-    def __init__(self, file: str = "", token: str = "", say: Callable[[str], None] = lambda _: None) -> None:
-        """Raises GpumonError where the file is wrong already."""
-        self._file, self._token, self._say = file, token, say
+    While the file is invalid, and after it stops requiring something that it required before, no scrape is allowed.
+    """
+
+    def __init__(self, file: str = "", token: str = "", log: Callable[[str], None] = lambda _: None) -> None:
+        """`file` may be empty. `log` gets later problems of the file. Raises GpumonError if it is invalid now."""
+        self._file, self._token, self._log = file, token, log
         self._lock = Lock()
-        self._opened: Opened | None = None
+        self._state: AuthState | None = None
         self._stamp: _Stamp = ()
         self._problem = ""
         self._files: tuple[str, ...] = (file,) if file else ()
-        self._asked: frozenset[str] = frozenset()
-        """Proofs that were asked for when the file was right last."""
-        self.had_tls = False
-        """Whether connections are encrypted, or were when the file was right last."""
+        self._required: frozenset[str] = frozenset()
+        """What scrapers had to present when the file was last valid."""
+        self.uses_tls = False
+        """Whether connections are encrypted, or were when the file was last valid."""
         self._credentials: Credentials | None = None
-        self._opened = self._read()
+        self._state = self._read()
 
     @property
-    def are_open(self) -> bool:
-        """Whether anybody who can connect may scrape."""
-        found = self._opened
-        return found is not None and not {_CERTIFICATES, _CREDENTIALS} & _asked(found)
+    def is_open(self) -> bool:
+        """Whether anyone who can connect may scrape."""
+        state = self._state
+        return state is not None and not {_CERTIFICATES, _CREDENTIALS} & _requirements(state)
 
-    def now(self) -> Opened | None:
-        """Return what is in force; None while the file is wrong."""
+    def current(self) -> AuthState | None:
+        """Return the state in force; None while the file is invalid."""
         if not self._file:
-            return self._opened
+            return self._state
         with self._lock:
             if self._stamps() != self._stamp:
-                self._opened = None  # first: whatever ends the reading, what was in force before is over
+                self._state = None  # first: even if reading fails in any way, the previous state is over
                 try:
-                    self._opened, self._problem = self._read(), ""
+                    self._state, self._problem = self._read(), ""
                 except GpumonError as error:
                     if str(error) != self._problem:
                         self._problem = str(error)
-                        self._say(f"nobody may scrape: {error}")
-            return self._opened
+                        self._log(f"all scrapes are denied: {error}")
+            return self._state
 
-    def _read(self) -> Opened:
-        self._stamp = self._stamps()  # first: what changes meanwhile is read again
+    def _read(self) -> AuthState:
+        self._stamp = self._stamps()  # first: a change meanwhile causes another reading
         config = read_web_config(self._file) if self._file else WebConfig()
         if config.tls is not None:
-            self.had_tls = True
+            self.uses_tls = True
             files = (config.tls.cert_file, config.tls.key_file, config.tls.client_ca_file)
             self._files = (self._file, *filter(None, files))
             self._stamp = self._stamps()
         self._credentials = Credentials(self._token, config.users, self._credentials)
-        found = Opened(config, self._credentials, config.tls.context() if config.tls is not None else None)
-        asked = _asked(found)
-        if gone := sorted(self._asked - asked):
+        state = AuthState(config, self._credentials, config.tls.context() if config.tls is not None else None)
+        required = _requirements(state)
+        if removed := sorted(self._required - required):
             raise GpumonError(
-                f"{self._file} does not ask for {', '.join(gone)} any more: restart gpumon export if that is meant"
+                f"{self._file} no longer requires {', '.join(removed)}: restart gpumon export if that is intended"
             )
-        self._asked = asked
-        return found
+        self._required = required
+        return state
 
     def _stamps(self) -> _Stamp:
         return tuple(_stamp(file) for file in self._files)
 
 
-def _asked(opened: Opened) -> frozenset[str]:
-    """Proofs that scrapers must have: a certificate that is checked only where one is given counts for nothing."""
-    tls = opened.config.tls
+def _requirements(state: AuthState) -> frozenset[str]:
+    """Return what scrapers must present; certificates that are optional do not count."""
+    tls = state.config.tls
     checks = {
         _ENCRYPTION: tls is not None,
-        _CERTIFICATES: tls is not None and tls.clients is ssl.CERT_REQUIRED,
+        _CERTIFICATES: tls is not None and tls.verify_mode is ssl.CERT_REQUIRED,
         _NAMES: tls is not None and bool(tls.allowed_names),
-        _CREDENTIALS: opened.credentials.are_asked,
+        _CREDENTIALS: state.credentials.is_required,
     }
-    return frozenset(name for name, is_asked in checks.items() if is_asked)
+    return frozenset(name for name, is_required in checks.items() if is_required)
 
 
 def _stamp(file: str) -> tuple[int, int, int]:
-    """Marks that change with a file; zeros where there is none."""
+    """Return values that change with a file; zeros if it does not exist."""
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return 0, 0, 0
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def is_allowed(connection: ssl.SSLSocket, names: tuple[str, ...]) -> bool:
-    """Return whether the certificate of a client has one of these names."""
+def has_allowed_name(connection: ssl.SSLSocket, names: tuple[str, ...]) -> bool:
+    """Return whether a client's certificate has one of these names; True if there are no names."""
     if not names:
         return True
     certificate = connection.getpeercert() or {}
-    given = {value for entry in certificate.get("subjectAltName", ()) for value in entry[1:]}
-    return bool(given & set(names))
+    actual = {value for entry in certificate.get("subjectAltName", ()) for value in entry[1:]}
+    return bool(actual & set(names))

@@ -1,10 +1,10 @@
-"""The dialect of NVIDIA's dcgm-exporter up to 4.8, so that dashboards made for it work as they are.
+"""The dialect of NVIDIA's dcgm-exporter up to 4.8, so that dashboards made for it work unchanged.
 
-Names, units and labels are those of its `etc/default-counters.csv` and of rows that sites often add to it
-(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as it was before 4.9 made a ratio of it. A family
-without `_total` can be no counter in prometheus-client: it is told without a type, which every query takes.
+Names, units and labels are taken from its `etc/default-counters.csv` and from rows that sites often add to it
+(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as it was before 4.9 made it a ratio. In
+prometheus-client a family without `_total` cannot be a counter: it has no type, which works in every query.
 
-Left out is what gpumon does not read: licenses of vGPU, profiling of GPUs before Hopper, health checks.
+Not included, since gpumon does not read them: vGPU licenses, profiling of GPUs before Hopper, health checks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from gpumon.common.numbers import is_known
 from gpumon.export.family import Family, gauge, label_text
-from gpumon.export.snapshot import DialectRow, GpuFacts, Labels, Snapshot, UserNames, job_of, row_families
+from gpumon.export.snapshot import DialectRow, GpuFacts, Labels, Snapshot, UserNames, find_job, row_families
 from gpumon.model.process import pod_parts
 
 _MEBI = 2.0**-20
@@ -94,34 +94,34 @@ ROWS: tuple[DialectRow, ...] = (
                "Rate of data received over NVLink (in B/s).", is_whole=True),
 )  # fmt: skip
 HOST_LABEL = "Hostname"
-"""Until 4.8.2; later ones write it small."""
+"""Up to 4.8.2; later versions write it in lower case."""
 _GPU_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID")
 _OTHER_LABELS = ("DCGM_FI_DRIVER_VERSION", "hpc_job", "pod", "namespace")
-TAKEN_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS, "job", "instance"))
-"""Labels that say something else than the name of the host; Prometheus itself puts the last two on what it scrapes."""
+RESERVED_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS, "job", "instance"))
+"""Labels that cannot be used for the host name; Prometheus itself adds the last two to every series."""
 _PROFILE = re.compile(r"\b\d+(?:c\.\d+)?g\.\d+gb\S*")
 
 
 def dcgm_families(
     snapshot: Snapshot, host_label: str = HOST_LABEL, hostname: str = "", users: UserNames = UserNames.NAME
 ) -> list[Family]:
-    """Return the families of a node that is sampled; of another one none."""
+    """Return the families of a live node; none otherwise."""
     if not snapshot.live:
         return []
     names = (*_GPU_LABELS, *((host_label,) if host_label else ()), *_OTHER_LABELS)
     host = (label_text(hostname),) if host_label else ()
     driver = label_text(snapshot.driver.version)
 
-    def labels(one: GpuFacts) -> tuple[str, ...]:
-        return (*_identity(one), *host, driver, job_of(one).job, *_pod(one, users))
+    def labels(gpu: GpuFacts) -> tuple[str, ...]:
+        return (*_identity(gpu), *host, driver, find_job(gpu).job, *_pod(gpu, users))
 
-    found = [*row_families(ROWS, snapshot.gpus, names, labels), *_xids(snapshot, names, labels)]
-    return [family for family in found if family.series]
+    families = [*row_families(ROWS, snapshot.gpus, names, labels), *_xids(snapshot, names, labels)]
+    return [family for family in families if family.series]
 
 
-def _identity(one: GpuFacts) -> tuple[str, ...]:
-    """A GPU; of a MIG instance its GPU, with the profile and the number of the instance."""
-    device = one.sample.device
+def _identity(gpu: GpuFacts) -> tuple[str, ...]:
+    """Return the labels of a GPU; for a MIG instance, of its GPU, with profile and number of the instance."""
+    device = gpu.sample.device
     number = str(device.index) if device.index >= 0 else ""
     profile = _PROFILE.search(device.name) if device.is_instance else None
     return (
@@ -131,27 +131,27 @@ def _identity(one: GpuFacts) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _pod(one: GpuFacts, users: UserNames) -> tuple[str, str]:
-    """Name and namespace of the pod whose processes are on a GPU; empty where there are several, or none."""
-    found = {(pod_parts(process.pod)[1], process.user) for process in one.processes or ()}
-    pods = {pod for pod, _ in found if pod}
+def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:
+    """Return name and namespace of the pod whose processes are on a GPU; empty for none or several."""
+    pods_and_users = {(pod_parts(process.pod)[1], process.user) for process in gpu.processes or ()}
+    pods = {pod for pod, _ in pods_and_users if pod}
     if len(pods) != 1:
         return "", ""
     namespace, _, name = pods.pop().partition("/")
-    for _, user in sorted(found):
-        namespace, name = users.words(namespace, user), users.words(name, user)
+    for _, user in sorted(pods_and_users):
+        namespace, name = users.redact(namespace, user), users.redact(name, user)
     return name, namespace
 
 
 def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[Family]:
-    """Yield the last XID error of each GPU; 0 where there was none since the counters began, and somebody listens."""
+    """Yield the last XID error of each GPU; 0 if there was none since the counters began and XID errors are read."""
     if snapshot.totals is None:
         return
     last: dict[str, tuple[float, int]] = {}
     for (uuid, code), count in snapshot.totals.xids.items():
         if is_known(count.last):
             last[uuid] = max(last.get(uuid, (0.0, 0)), (count.last, code))
-    whole = [one for one in snapshot.gpus if one.answers and not one.sample.device.is_instance]
-    heard = [one for one in whole if one.uuid in last or XID not in one.sample.device.missing]
-    told = [(labels(one), float(last.get(one.uuid, (0.0, 0))[1])) for one in heard]
-    yield gauge("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", names, told)
+    gpus = [gpu for gpu in snapshot.gpus if gpu.answers and not gpu.sample.device.is_instance]
+    watched = [gpu for gpu in gpus if gpu.uuid in last or XID not in gpu.sample.device.missing]
+    series = [(labels(gpu), float(last.get(gpu.uuid, (0.0, 0))[1])) for gpu in watched]
+    yield gauge("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", names, series)

@@ -1,4 +1,4 @@
-"""A family of samples as an exporter tells it, before anything is rendered."""
+"""Families of samples before they are rendered, their names, and limits of label values."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gpumon.common.text import clean
 from gpumon.model.metrics import METRICS, Kind, Metric, Unit
 
 Series = tuple[tuple[str, ...], float]
-"""Values of the labels, in the family's order, and the value."""
+"""Label values, in the order of the family's labels, and the value."""
 
 
 class FamilyKind(Enum):
-    """Type of a family, as the text format has it."""
+    """Type of a family in the text format."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
     INFO = "info"
-    """A gauge that is always 1: its labels are what it tells."""
+    """A gauge that is always 1; its labels have the information."""
 
 
 class Family(NamedTuple):
-    """Samples of one name. The name is whole: a counter's has `_total` where its dialect has it."""
+    """Samples with the same name, which includes the `_total` of a counter if its dialect has that."""
 
     name: str
     help: str
@@ -33,58 +33,58 @@ class Family(NamedTuple):
 
 
 def gauge(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of gauges, without those that are missing."""
-    return Family(name, help, FamilyKind.GAUGE, tuple(labels), _known(series))
+    """Return a family of gauges without missing values."""
+    return Family(name, help, FamilyKind.GAUGE, tuple(labels), _drop_missing(series))
 
 
 def counter(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of counters, without those that are missing."""
-    return Family(name, help, FamilyKind.COUNTER, tuple(labels), _known(series))
+    """Return a family of counters without missing values."""
+    return Family(name, help, FamilyKind.COUNTER, tuple(labels), _drop_missing(series))
 
 
 def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str, ...]]) -> Family:
-    """Return a family that tells of things by its labels; each is told once."""
-    return Family(name, help, FamilyKind.INFO, tuple(labels), [(one, 1.0) for one in dict.fromkeys(series)])
+    """Return a family whose information is in its labels, without duplicates."""
+    return Family(name, help, FamilyKind.INFO, tuple(labels), [(values, 1.0) for values in dict.fromkeys(series)])
 
 
-def _known(series: Iterable[Series]) -> list[Series]:
-    """A missing value has no sample: a NaN in Prometheus is a value."""
-    # NaN is not itself; in place, because there are hundreds of series in each scrape.
-    return [one for one in series if one[1] == one[1]]
+def _drop_missing(series: Iterable[Series]) -> list[Series]:
+    """Return series without NaN, which Prometheus would take for a value."""
+    # NaN is not itself; in place, since a function call would be slow for the hundreds of series in each scrape.
+    return [sample for sample in series if sample[1] == sample[1]]
 
 
-MOST_LETTERS = 100
-MOST_BYTES = 190
-"""Of a value in UTF-8, which is what Prometheus counts: with one that is longer it refuses the whole scrape."""
+MAX_LETTERS = 100
+MAX_BYTES = 190
+"""Maximum size of a label value in UTF-8: Prometheus rejects the whole scrape if one is larger than its limit."""
 _MORE = "…"
 
 
-def label_text(text: str, letters: int = MOST_LETTERS) -> str:
-    """Return a text of other people as the value of a label.
+def label_text(text: str, letters: int = MAX_LETTERS) -> str:
+    """Return an untrusted text as a label value.
 
     >>> len(label_text("\\u6a21" * 70))
     63
     """
-    return within(clean(text, letters))
+    return truncate(clean(text, letters))
 
 
 def sentence(text: str) -> str:
-    """Return a text for people as the value of a label: whole words, of which the end says that some are left out.
+    """Return a sentence as a label value, cut between words and then marked with an ellipsis.
 
     >>> sentence("restart it " * 20)[-22:]
     'restart it restart it…'
     """
-    whole = clean(text, 2 * MOST_BYTES)
-    if (safe := within(whole)) == whole:
+    whole = clean(text, 2 * MAX_BYTES)
+    if (safe := truncate(whole)) == whole:
         return whole
-    return within(safe, MOST_BYTES - len(_MORE.encode())).rpartition(" ")[0] + _MORE
+    return truncate(safe, MAX_BYTES - len(_MORE.encode())).rpartition(" ")[0] + _MORE
 
 
-def within(text: str, most: int = MOST_BYTES) -> str:
-    """Return as many whole letters of a text as `most` bytes hold."""
-    if len(text) * 4 <= most or (text.isascii() and len(text) <= most):
+def truncate(text: str, max_bytes: int = MAX_BYTES) -> str:
+    """Return the whole letters of a text that fit into `max_bytes` of UTF-8."""
+    if len(text) * 4 <= max_bytes or (text.isascii() and len(text) <= max_bytes):
         return text
-    return text.encode(errors="replace")[:most].decode(errors="ignore")
+    return text.encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
 
 PREFIX = "gpumon_"
@@ -104,7 +104,7 @@ _SUFFIXES: Mapping[Unit, str] = {
 
 
 def exported_name(metric: Metric) -> str:
-    """Return the name of a metric: its own, its unit, and `_total` where it is a counter.
+    """Return the exported name of a metric: its own name, its unit, and `_total` for a counter.
 
     >>> from gpumon.model.metrics import BY_NAME
     >>> exported_name(BY_NAME["gpu.energy"])
@@ -115,4 +115,4 @@ def exported_name(metric: Metric) -> str:
 
 
 EXPORTED: Mapping[str, str] = {metric.name: exported_name(metric) for metric in METRICS}
-"""Names in Prometheus by names of the table."""
+"""Exported names by names in the metric table."""

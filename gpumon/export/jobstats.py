@@ -1,14 +1,14 @@
-"""The dialect of the exporter that Princeton's jobstats asks, so that `jobstats` and its dashboards work unchanged.
+"""The dialect of the exporter for Princeton's jobstats, so that `jobstats` and its dashboards work unchanged.
 
-Names, units and labels are those of https://github.com/plazonic/nvidia_gpu_prometheus_exporter: percentages of GPM are
-ratios there, whatever their names say. `jobstats` finds the GPUs of a job by `jobid`, and tells them by `minor_number`.
+Names, units and labels are taken from https://github.com/plazonic/nvidia_gpu_prometheus_exporter, where GPM metrics
+named `percent` are ratios. `jobstats` finds the GPUs of a job by `jobid` and distinguishes them by `minor_number`.
 """
 
 from __future__ import annotations
 
 from gpumon.common.numbers import NAN
 from gpumon.export.family import Family, gauge, label_text
-from gpumon.export.snapshot import DialectRow, GpuFacts, Snapshot, UserNames, has_no_job, job_of, row_families
+from gpumon.export.snapshot import DialectRow, GpuFacts, Snapshot, UserNames, find_job, has_no_job, row_families
 
 _PERCENT = 100.0
 LABELS = ("minor_number", "ordinal", "uuid", "name", "GPU_I_ID", "jobid", "userid")
@@ -41,35 +41,35 @@ ROWS: tuple[DialectRow, ...] = (
 
 
 def jobstats_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
-    """Return the families of a node that is sampled; of another one none."""
+    """Return the families of a live node; none otherwise."""
     if not snapshot.live:
         return []
 
-    def labels(one: GpuFacts) -> tuple[str, ...]:
-        return _labels(one, users)
+    def labels(gpu: GpuFacts) -> tuple[str, ...]:
+        return _labels(gpu, users)
 
-    answering = [one for one in snapshot.gpus if one.answers]
-    told = [(labels(one), job_of(one)) for one in answering]
-    found = [
+    answering = [gpu for gpu in snapshot.gpus if gpu.answers]
+    jobs = [(labels(gpu), find_job(gpu)) for gpu in answering]
+    families = [
         gauge("nvidia_gpu_num_devices", "Number of GPU devices.", (),
               [((), float(snapshot.devices))] if answering else ()),
         *row_families(ROWS, snapshot.gpus, LABELS, labels),
-        gauge("nvidia_gpu_jobId", "Number of the job that has the GPU; 0 where none has.", LABELS,
-              [(labels(one), _number(job_of(one).job, 0.0 if has_no_job(one) else NAN)) for one in answering]),
+        gauge("nvidia_gpu_jobId", "Number of the job that has the GPU; 0 for none.", LABELS,
+              [(labels(gpu), _number(find_job(gpu).job, 0.0 if has_no_job(gpu) else NAN)) for gpu in answering]),
         gauge("nvidia_gpu_jobUid", "Number of the user whose job has the GPU.", LABELS,
-              [(one, _number(job.uid, NAN)) for one, job in told if users is not UserNames.OFF]),
+              [(values, _number(job.uid, NAN)) for values, job in jobs if users is not UserNames.OFF]),
     ]  # fmt: skip
-    return [family for family in found if family.series]
+    return [family for family in families if family.series]
 
 
-def _labels(one: GpuFacts, users: UserNames) -> tuple[str, ...]:
-    device, job = one.sample.device, job_of(one)
-    uid = "" if users is UserNames.OFF else job.uid or (UserNames.UID.told(job.user) if job.user else "")
+def _labels(gpu: GpuFacts, users: UserNames) -> tuple[str, ...]:
+    device, job = gpu.sample.device, find_job(gpu)
+    uid = "" if users is UserNames.OFF else job.uid or (UserNames.UID.label(job.user) if job.user else "")
     return (
         str(device.minor) if device.minor >= 0 else "", str(device.index) if device.index >= 0 else "", device.uuid,
         label_text(device.name), str(device.instance) if device.is_instance else "", job.job, uid,
     )  # fmt: skip
 
 
-def _number(text: str, otherwise: float) -> float:
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 16 else otherwise
+def _number(text: str, default: float) -> float:
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 16 else default

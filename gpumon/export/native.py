@@ -1,4 +1,4 @@
-"""The native dialect: every name from the table of metrics, GPUs by `gpu` and `uuid` alone, all else by joins."""
+"""The native dialect: names from the metric table, and GPUs labeled by `gpu` and `uuid` only; the rest needs joins."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.numbers import NAN, is_known
 from gpumon.export.family import EXPORTED, Family, counter, gauge, info, label_text, sentence
-from gpumon.export.snapshot import GpuFacts, Snapshot, UserNames, job_of
-from gpumon.export.usage import use_families
+from gpumon.export.snapshot import GpuFacts, Snapshot, UserNames, find_job
+from gpumon.export.usage import usage_families
 from gpumon.model.device import countable_uuids
 from gpumon.model.frame import Run, RunState
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind, Metric
 from gpumon.model.process import pod_parts
 
-GIVEN, RUNS = "allocation", "process"
+BY_ALLOCATION, BY_PROCESS = "allocation", "process"
 
 
 def job_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield the job and the pods of each GPU; of several jobs on one, none, so that joins find one at most."""
-    found = [(one, job) for one in snapshot.gpus if (job := job_of(one)).job]
+    """Yield the job and the pods of each GPU; no job if there are several, so that joins match at most one."""
+    jobs = [(gpu, job) for gpu in snapshot.gpus if (job := find_job(gpu)).job]
     yield info(
         "gpumon_gpu_job_info",
-        "The Slurm job that has a GPU. by: allocation, where the scheduler gave it the GPU, or process, where its "
+        "The Slurm job that has a GPU. by: allocation if the scheduler allocated the GPU to it, process if its "
         "processes are on it.",
         ("gpu", "uuid", "slurm_job", "user", "by"),
-        [(one.gpu, one.uuid, job.job, users.told(job.user), GIVEN if job.is_given else RUNS) for one, job in found],
+        [
+            (gpu.gpu, gpu.uuid, job.job, users.label(job.user), BY_ALLOCATION if job.is_allocated else BY_PROCESS)
+            for gpu, job in jobs
+        ],
     )
     pods = [
-        (one.gpu, one.uuid, *(users.words(part, process.user) for part in pod_parts(process.pod)))
-        for one in snapshot.gpus
-        for process in one.processes or ()
+        (gpu.gpu, gpu.uuid, *(users.redact(part, process.user) for part in pod_parts(process.pod)))
+        for gpu in snapshot.gpus
+        for process in gpu.processes or ()
         if process.pod
     ]
     yield info("gpumon_gpu_pod_info", "The Kubernetes pods whose processes are on a GPU.",
@@ -42,43 +45,43 @@ def job_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
 
 _LABELS = ("uuid", "run")
 IDENTITY = ("uuid", "run", "name", "user", "slurm_job", "pod_uid", "pod_name")
-"""Not `job` and `pod`: a scrape has labels of these names."""
+"""Not `job` and `pod`, which are labels that a scrape adds."""
 
 
 def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield the run in force on each GPU; there is at most one, so that joins find one."""
-    found = [(one, run) for one in snapshot.gpus if (run := _in_force(one, snapshot)) is not None]
+    """Yield the current run of each GPU: at most one, so that joins match one."""
+    runs = [(gpu, run) for gpu in snapshot.gpus if (run := _current_run(gpu, snapshot)) is not None]
     yield info(
         "gpumon_run_info",
-        "The run on a GPU, with its user, and its Slurm job and Kubernetes pod where it is in one.",
+        "The run on a GPU, with its user, and its Slurm job and Kubernetes pod if it has one.",
         IDENTITY,
-        [_identity(one, run, users) for one, run in found],
+        [_identity(gpu, run, users) for gpu, run in runs],
     )
-    named = [((one.uuid, users.run_id(run.id, run.user)), run) for one, run in found]
+    labeled = [((gpu.uuid, users.run_id(run.id, run.user)), run) for gpu, run in runs]
     yield gauge("gpumon_run_epoch", "Epoch of the run, as its framework counts.", _LABELS,
-                [(labels, float(run.epoch) if run.epoch >= 0 else NAN) for labels, run in named])  # fmt: skip
-    yield gauge("gpumon_run_epochs", "Epochs that the run plans.", _LABELS,
-                [(labels, float(run.epochs) if run.epochs > 0 else NAN) for labels, run in named])  # fmt: skip
-    # A new run is no new series of these: it costs three on each GPU, and is one join away.
-    yield gauge("gpumon_run_step", "Step of the run on a GPU, as it was published last.", _LABELS[:1],
-                [((one.uuid,), float(run.step)) for one, run in found])  # fmt: skip
+                [(labels, float(run.epoch) if run.epoch >= 0 else NAN) for labels, run in labeled])  # fmt: skip
+    yield gauge("gpumon_run_epochs", "Planned epochs of the run.", _LABELS,
+                [(labels, float(run.epochs) if run.epochs > 0 else NAN) for labels, run in labeled])  # fmt: skip
+    # These have no label for the run, which would add new series on each GPU for every run: a join finds it.
+    yield gauge("gpumon_run_step", "Last published step of the run on a GPU.", _LABELS[:1],
+                [((gpu.uuid,), float(run.step)) for gpu, run in runs])  # fmt: skip
     yield gauge("gpumon_run_start_timestamp_seconds", "When the run on a GPU began, seconds since 1970.", _LABELS[:1],
-                [((one.uuid,), run.started) for one, run in found])  # fmt: skip
+                [((gpu.uuid,), run.started) for gpu, run in runs])  # fmt: skip
 
 
-def _in_force(one: GpuFacts, snapshot: Snapshot) -> Run | None:
-    run = snapshot.runs.get(one.sample.run) if one.sample.run else None
+def _current_run(gpu: GpuFacts, snapshot: Snapshot) -> Run | None:
+    run = snapshot.runs.get(gpu.sample.run) if gpu.sample.run else None
     if run is None:
-        run = next((ranks.first for ranks in one.runs), None)
+        run = next((ranks.first for ranks in gpu.runs), None)
     return run if run is not None and run.state is RunState.RUNNING else None
 
 
-def _identity(one: GpuFacts, run: Run, users: UserNames) -> tuple[str, ...]:
-    own = [process for process in one.processes or () if process.run == run.key]
+def _identity(gpu: GpuFacts, run: Run, users: UserNames) -> tuple[str, ...]:
+    own = [process for process in gpu.processes or () if process.run == run.key]
     job = next((process.job for process in own if process.job), "") or run.facts.job
     uid, pod = pod_parts(next((process.pod for process in own if process.pod), ""))
-    texts = (users.words(text, run.user) for text in (job, uid, pod))
-    return (one.uuid, users.run_id(run.id, run.user), users.words(run.name, run.user), users.told(run.user), *texts)
+    texts = (users.redact(text, run.user) for text in (job, uid, pod))
+    return (gpu.uuid, users.run_id(run.id, run.user), users.redact(run.name, run.user), users.label(run.user), *texts)
 
 
 GPU = ("gpu", "uuid")
@@ -90,93 +93,93 @@ _STATE = {
     GpuState.LOST: "lost",
 }
 _BY_DESIGN = (Availability.OF_WHOLE_GPU, Availability.IN_MIG_MODE)
-"""Metrics that every MIG instance lacks: told of 56 of them it would be most of a scrape, and no news."""
+"""Reasons why every MIG instance lacks a metric: for 56 instances, these would be most of a scrape and no news."""
 _PROCESSES = "gpumon_gpu_processes"
-ALL = "all"
-"""The metric that is not available where a GPU does not answer."""
+ALL_METRICS = "all"
+"""Label `metric` of a GPU that does not answer."""
 
 
 def native_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
     """Return all families of a node."""
-    found = [*node_families(snapshot), gpus_family(snapshot)]
+    families = [*node_families(snapshot), gpus_family(snapshot)]
     if snapshot.live:
-        found += device_families(snapshot)
-        found += host_families(snapshot)
-        found += use_families(snapshot, users)
-        found += run_families(snapshot, users)
-        found += job_families(snapshot, users)
-    return [family for family in found if family.series]
+        families += device_families(snapshot)
+        families += host_families(snapshot)
+        families += usage_families(snapshot, users)
+        families += run_families(snapshot, users)
+        families += job_families(snapshot, users)
+    return [family for family in families if family.series]
 
 
 def node_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield what is known even of a node that is silent."""
+    """Yield the families that are known even if no daemon samples."""
     yield gauge("gpumon_up", "Whether a daemon samples the GPUs now.", (), [((), float(snapshot.live))])
     yield gauge("gpumon_last_sample_timestamp_seconds", "Time of the newest sample, in seconds since 1970.", (),
                 [((), snapshot.newest)])  # fmt: skip
     if is_known(snapshot.newest):
-        yield gauge("gpumon_sample_interval_seconds", "Seconds between samples, as planned.", (),
+        yield gauge("gpumon_sample_interval_seconds", "Planned seconds between samples.", (),
                     [((), snapshot.interval)])  # fmt: skip
     if snapshot.origin.source:
         yield info(
             "gpumon_source_info",
-            "Where the numbers come from; `label` is there where that is no hardware of now: SIMULATED, REPLAY.",
+            "Source of the numbers; `label` is present unless that is real hardware now: SIMULATED, REPLAY.",
             ("source", "label"),
             [(label_text(snapshot.origin.source), label_text(snapshot.origin.label))],
         )
     if snapshot.problem:
-        yield info("gpumon_problem_info", "Why no GPU can be read, for people.", ("problem",),
+        yield info("gpumon_problem_info", "Why no GPU can be read, as a sentence.", ("problem",),
                    [(sentence(snapshot.problem),)])  # fmt: skip
     if snapshot.version:
-        yield info("gpumon_build_info", "Version of the gpumon that samples.", ("version",),
+        yield info("gpumon_build_info", "Version of the daemon's gpumon.", ("version",),
                    [(label_text(snapshot.version),)])  # fmt: skip
 
 
 def gpus_family(snapshot: Snapshot) -> Family:
-    """GPUs by state; those of a node that is silent are unknown, and of one that never sampled nobody knows of any."""
-    devices = countable_uuids([one.sample.device for one in snapshot.gpus])
-    counts = Counter(_state(one) for one in snapshot.gpus if one.uuid in devices)
+    """Return the number of GPUs by state: all unknown without a live daemon, no series before the first sample."""
+    devices = countable_uuids([gpu.sample.device for gpu in snapshot.gpus])
+    counts = Counter(_state(gpu) for gpu in snapshot.gpus if gpu.uuid in devices)
     if not snapshot.live:
         counts["unknown"] = snapshot.devices
     return gauge(
         "gpumon_gpus",
-        "GPUs by state. free: nobody holds it. busy: it works or has in the last minute, or was taken in it. "
-        "held_idle: it is held and does nothing. lost: the driver lost it. unknown: it does not answer, or it is not "
-        "known whether it works. "
-        "A MIG instance counts as a GPU, and one that MIG divides does not; one that is lost counts once.",
+        "GPUs by state. free: not held. busy: busy now or in the last minute, or held for less than that. "
+        "held_idle: held and idle. lost: lost by the driver. unknown: it does not answer, or it is unknown whether "
+        "it is busy. "
+        "A MIG instance counts as a GPU, a GPU divided by MIG does not; a lost GPU counts once.",
         ("state",),
         [((state,), float(counts[state])) for state in STATES] if is_known(snapshot.newest) else (),
     )
 
 
-def _state(one: GpuFacts) -> str:
-    if one.state is GpuState.ALLOCATED:
-        # Idle for longer than it is held; or else nobody has watched it for long enough, or can: a MIG instance.
-        return "busy" if one.idle >= PAUSE else "unknown"
-    return _STATE.get(one.state, "unknown")
+def _state(gpu: GpuFacts) -> str:
+    if gpu.state is GpuState.ALLOCATED:
+        # Idle for a minute, but held for less. Otherwise its idle time is not known, as for a MIG instance.
+        return "busy" if gpu.idle >= PAUSE else "unknown"
+    return _STATE.get(gpu.state, "unknown")
 
 
 def device_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield the metrics of GPUs, what they are, and which metrics they lack."""
+    """Yield metrics and descriptions of GPUs, and the metrics that they lack."""
     gpus = snapshot.gpus
-    answering = [((one.gpu, one.uuid), one.sample.values) for one in gpus if one.answers]
-    for place, metric in enumerate(GPU_METRICS):
-        yield _family(metric, GPU, [(labels, values[place]) for labels, values in answering])
+    answering = [((gpu.gpu, gpu.uuid), gpu.sample.values) for gpu in gpus if gpu.answers]
+    for index, metric in enumerate(GPU_METRICS):
+        yield _family(metric, GPU, [(labels, values[index]) for labels, values in answering])
     driver = label_text(snapshot.driver.version)
     yield info(
-        "gpumon_gpu_info", "Model, driver and place of a GPU; of a MIG instance, `parent` is the UUID of its GPU.",
+        "gpumon_gpu_info", "Model, driver and bus address of a GPU; `parent` is the UUID of the GPU of a MIG instance.",
         (*GPU, "model", "driver", "pci_bus_id", "parent"),
-        [(one.gpu, one.uuid, label_text(one.sample.device.name), driver,
-          label_text(one.sample.device.address), one.sample.device.parent)
-         for one in gpus],
+        [(gpu.gpu, gpu.uuid, label_text(gpu.sample.device.name), driver,
+          label_text(gpu.sample.device.address), gpu.sample.device.parent)
+         for gpu in gpus],
     )  # fmt: skip
-    listed = [one for one in gpus if one.processes is not None]
+    listed = [gpu for gpu in gpus if gpu.processes is not None]
     yield gauge(_PROCESSES, "Processes on a GPU.", GPU,
-                [((one.gpu, one.uuid), float(len(one.processes or ()))) for one in listed])  # fmt: skip
-    yield gauge("gpumon_gpu_idle_seconds", "Seconds for which a GPU has done nothing without a break.", GPU,
-                [((one.gpu, one.uuid), one.idle) for one in gpus])  # fmt: skip
+                [((gpu.gpu, gpu.uuid), float(len(gpu.processes or ()))) for gpu in listed])  # fmt: skip
+    yield gauge("gpumon_gpu_idle_seconds", "Seconds for which a GPU has been idle without a break.", GPU,
+                [((gpu.gpu, gpu.uuid), gpu.idle) for gpu in gpus])  # fmt: skip
     yield gauge(
         "gpumon_gpu_unavailable",
-        'Metrics that a GPU does not have now, and why; metric "all": it does not answer.',
+        'Metrics that a GPU lacks now, and why; metric "all": it does not answer.',
         (*GPU, "metric", "reason"),
         list(_unavailable(gpus)),
     )
@@ -190,25 +193,21 @@ def host_families(snapshot: Snapshot) -> Iterator[Family]:
 
 def _family(metric: Metric, labels: Sequence[str], series: Sequence[tuple[tuple[str, ...], float]]) -> Family:
     make = counter if metric.kind is Kind.COUNTER else gauge
-    return make(EXPORTED[metric.name], metric.help, labels, [one for one in series if -inf < one[1] < inf])
+    return make(EXPORTED[metric.name], metric.help, labels, [sample for sample in series if -inf < sample[1] < inf])
 
 
 def _unavailable(gpus: Sequence[GpuFacts]) -> Iterator[tuple[tuple[str, ...], float]]:
-    for one in gpus:  # first: of too many lines the first ones are kept
-        if not one.answers:
-            yield (one.gpu, one.uuid, ALL, _reason(one.sample.state)), 1.0
-    for one in gpus:
-        if not one.answers:
+    for gpu in gpus:  # first: if there are too many series, the last ones are dropped
+        if not gpu.answers:
+            yield (gpu.gpu, gpu.uuid, ALL_METRICS, gpu.sample.state.name.lower()), 1.0
+    for gpu in gpus:
+        if not gpu.answers:
             continue
-        values = one.sample.values
-        if one.processes is None:
-            yield (one.gpu, one.uuid, _PROCESSES, _reason(one.sample.device.missing[PROCESSES])), 1.0
-        for name, why in one.sample.device.missing.items():
-            place = GPU_INDEX.get(name)
-            is_usual = why in _BY_DESIGN and one.sample.device.is_instance
-            if place is not None and not is_usual and not -inf < values[place] < inf:
-                yield (one.gpu, one.uuid, EXPORTED[name], _reason(why)), 1.0
-
-
-def _reason(why: Availability) -> str:
-    return why.name.lower()
+        values = gpu.sample.values
+        if gpu.processes is None:
+            yield (gpu.gpu, gpu.uuid, _PROCESSES, gpu.sample.device.missing[PROCESSES].name.lower()), 1.0
+        for name, reason in gpu.sample.device.missing.items():
+            index = GPU_INDEX.get(name)
+            is_usual = reason in _BY_DESIGN and gpu.sample.device.is_instance
+            if index is not None and not is_usual and not -inf < values[index] < inf:
+                yield (gpu.gpu, gpu.uuid, EXPORTED[name], reason.name.lower()), 1.0

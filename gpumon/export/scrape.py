@@ -1,35 +1,37 @@
-"""An exporter: each scrape reads the ring once, and asks no driver."""
+"""The exporter and its dialects. Each scrape reads the ring once, and makes no driver call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import NamedTuple
 
 from gpumon.export.dcgm import HOST_LABEL, dcgm_families
-from gpumon.export.exposition import Renderer, compressed
+from gpumon.export.exposition import Renderer, compress
 from gpumon.export.family import Family, counter
 from gpumon.export.jobstats import jobstats_families
 from gpumon.export.native import native_families, node_families
-from gpumon.export.negotiation import PATIENCE, PLAIN, accepts_gzip
-from gpumon.export.snapshot import Readable, Snapshot, UserNames, take
+from gpumon.export.negotiation import MAX_WAIT, PLAIN, accepts_gzip
+from gpumon.export.snapshot import LiveData, Snapshot, UserNames, take_snapshot
 
 
-class DialectOptions(NamedTuple):
-    """Choices of whoever runs the exporter."""
+@dataclass(frozen=True, slots=True)
+class DialectOptions:
+    """Options of the exporter."""
 
     users: UserNames = UserNames.NAME
     host_label: str | None = None
-    """The label with the host's name, in dialects that have one; empty: none; None: the usual one."""
+    """Name of the label with the host name, in dialects that have one; empty for none, None for the default."""
     hostname: str = ""
 
 
-class Dialect(NamedTuple):
-    """A dialect."""
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A set of metric names and labels that an exporter can serve."""
 
     families: Callable[[Snapshot, DialectOptions], Sequence[Family]]
     plain: bool = False
-    """Whether it is told in the text format alone: it has counters without `_total`, which OpenMetrics forbids."""
+    """Whether it has no OpenMetrics form, since its counters lack the `_total` that OpenMetrics requires."""
 
 
 def _dcgm(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:
@@ -48,30 +50,31 @@ DIALECTS: Mapping[str, Dialect] = {
 }
 
 
-MOST_SERIES = 512
-"""Series of a family: more than GPUs, users and runs of any node come to."""
-MOST_OF_ALL = 4500
-"""Series of a scrape: a server with the settings that we ship takes a few more, and of too many none."""
+MAX_FAMILY_SERIES = 512
+"""Maximum series of a family: more than the GPUs, users and runs of any node need."""
+MAX_SERIES = 4500
+"""Maximum series of a scrape. The shipped server settings allow a few more; a server rejects a scrape with too many."""
 _LAST = "gpumon_gpu_unavailable"
-"""The family that gets what the others leave: it may be as long as all of them, and is missed least."""
+"""The family that gets the remaining series: it may be as long as all others, and matters least."""
 
 
-def bounded(families: Iterable[Family]) -> tuple[list[Family], int]:
-    """Return families with at most so many series each and in all, and how many series were left out."""
-    found = list(families)
-    room, dropped = MOST_OF_ALL, 0
-    for place in sorted(range(len(found)), key=lambda place: found[place].name == _LAST):
-        family = found[place]
-        most = room if family.name == _LAST else min(room, MOST_SERIES)
-        kept = family.series[:most]
+def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
+    """Return families within the limits of series per family and in all, and the number of dropped series."""
+    limited = list(families)
+    remaining, dropped = MAX_SERIES, 0
+    for index in sorted(range(len(limited)), key=lambda index: limited[index].name == _LAST):
+        family = limited[index]
+        limit = remaining if family.name == _LAST else min(remaining, MAX_FAMILY_SERIES)
+        kept = family.series[:limit]
         dropped += len(family.series) - len(kept)
-        room -= len(kept)
-        found[place] = family._replace(series=kept)
-    return [family for family in found if family.series], dropped
+        remaining -= len(kept)
+        limited[index] = family._replace(series=kept)
+    return [family for family in limited if family.series], dropped
 
 
-class Scraped(NamedTuple):
-    """An answer to a scrape."""
+@dataclass(frozen=True, slots=True)
+class ScrapeResult:
+    """The answer to a scrape."""
 
     body: bytes
     content_type: str
@@ -80,12 +83,12 @@ class Scraped(NamedTuple):
 
 
 class Exporter:
-    """Tells what a ring has, in a dialect."""
+    """Serves the data of a ring in a dialect."""
 
     def __init__(
-        self, live: Readable, dialect: str = "native", options: DialectOptions | None = None, lock: Lock | None = None
+        self, live: LiveData, dialect: str = "native", options: DialectOptions | None = None, lock: Lock | None = None
     ) -> None:
-        """`lock`: of `live`, where others read it, too."""
+        """`lock` protects `live` if others read it, too."""
         self._live = live
         self._dialect = DIALECTS[dialect]
         self._options = options or DialectOptions()
@@ -94,29 +97,29 @@ class Exporter:
         self._renderer = Renderer()
 
     def families(self) -> list[Family]:
-        """Return what there is to tell now."""
-        snapshot = take(self._live)
-        options = self._options._replace(hostname=self._options.hostname or self._live.hostname())
-        found, dropped = bounded(self._dialect.families(snapshot, options))
+        """Return the current families."""
+        snapshot = take_snapshot(self._live)
+        options = replace(self._options, hostname=self._options.hostname or self._live.hostname())
+        families, dropped = limit_series(self._dialect.families(snapshot, options))
         self._dropped += dropped
         if not self._dialect.plain:
-            told = "Series that scrapes left out, for being too many."
-            found.append(counter("gpumon_exporter_dropped_series_total", told, (), [((), float(self._dropped))]))
-        return found
+            help = "Series that were dropped from scrapes because there were too many."
+            families.append(counter("gpumon_exporter_dropped_series_total", help, (), [((), float(self._dropped))]))
+        return families
 
-    def scrape(self, accept: str = PLAIN, accept_encoding: str = "", patience: float = PATIENCE) -> Scraped:
-        """Answer a scrape with these headers. Raises TimeoutError after `patience` seconds: others are at it."""
-        if not self._lock.acquire(timeout=patience):
+    def scrape(self, accept: str = PLAIN, accept_encoding: str = "", max_wait: float = MAX_WAIT) -> ScrapeResult:
+        """Answer a scrape with these headers. Raises TimeoutError if others take longer than `max_wait` seconds."""
+        if not self._lock.acquire(timeout=max_wait):
             raise TimeoutError
         try:
             body, content_type = self._renderer.render(self.families(), PLAIN if self._dialect.plain else accept)
         finally:
             self._lock.release()
         if accepts_gzip(accept_encoding):
-            return Scraped(compressed(body), content_type, "gzip")
-        return Scraped(body, content_type, "")
+            return ScrapeResult(compress(body), content_type, "gzip")
+        return ScrapeResult(body, content_type, "")
 
     def is_ready(self) -> bool:
-        """Return whether there is a node to tell of: a daemon samples it, and can read its GPUs."""
+        """Return whether a daemon samples the node and can read its GPUs."""
         with self._lock:
             return self._live.state().live and not self._live.origin().problem

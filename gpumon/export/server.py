@@ -1,7 +1,8 @@
-"""The server of an exporter: HTTP/1.1, with or without TLS, for a few scrapers that keep their connections.
+"""HTTP/1.1 server of an exporter, with or without TLS, for a few scrapers that keep their connections.
 
-A thread for each connection. Of too many, the one that has been silent longest is closed: whoever opens connections
-and says nothing keeps nobody out. One that is being answered is not; of too many answers at once, one more is refused.
+Each connection has a thread. If there are too many connections, the one that has been silent longest is closed, so that
+a client which opens connections and sends nothing blocks no others; a connection is not closed while it is answered.
+Beyond the limit of simultaneous answers, requests are refused.
 """
 
 from __future__ import annotations
@@ -12,31 +13,33 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from gpumon.common.net import LOCAL
-from gpumon.export.auth import Doors, Opened, TooManyChecks, is_allowed
-from gpumon.export.negotiation import TIMEOUT, patience_of
+from gpumon.export.auth import Authenticator, AuthState, TooManyChecks, has_allowed_name
+from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
 from gpumon.export.scrape import Exporter
 
 PATH = "/metrics"
 HEALTHY, READY = "/-/healthy", "/-/ready"
-CONNECTIONS = 256
-ANSWERS = 64
-"""Requests that are answered at once."""
-_IDLE = 150.0
+MAX_CONNECTIONS = 256
+MAX_ANSWERS = 64
+"""Requests that are answered at a time."""
+_IDLE_TIMEOUT = 150.0
 """Seconds for which a connection may be silent between two scrapes."""
-_SLOW = 10.0
-"""Seconds that a client may take to say what it wants, and to take the answer."""
+_REQUEST_TIMEOUT = 10.0
+"""Seconds that a client may take to send a request, and to receive the answer."""
 _TEXT = "text/plain; charset=utf-8"
 
 
-class ScrapeAnswer(NamedTuple):
-    """An answer."""
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response to a request."""
 
     status: HTTPStatus
     body: bytes
@@ -45,24 +48,24 @@ class ScrapeAnswer(NamedTuple):
 
 
 class ScrapeServer:
-    """Serves an exporter on a socket that listens, until `close`.
-
-    `names`: those under which it may be asked, where anybody who connects is let in; then a page of another site, which
-    a browser of this machine shows, cannot read it under a name of its own. None: any name.
-    """
+    """Serves an exporter on a listening socket until `close`."""
 
     def __init__(
-        self, exporter: Exporter, opened: socket.socket, doors: Doors, names: frozenset[str] | None = None
+        self, exporter: Exporter, listener: socket.socket, auth: Authenticator, names: frozenset[str] | None = None
     ) -> None:
-        self.exporter, self.doors = exporter, doors
+        """`names` are the host names that requests may use if no credentials are required; None allows any.
+
+        They keep a page of another site, open in a browser of this machine, from reading the metrics by DNS rebinding.
+        """
+        self.exporter, self.auth = exporter, auth
         self.names = names
-        self._socket = opened
-        self._open: dict[socket.socket, float] = {}
-        """Connections, and when each was heard last."""
+        self._listener = listener
+        self._last_used: dict[socket.socket, float] = {}
+        """When each connection was last used."""
         self._encrypted: dict[socket.socket, socket.socket] = {}
-        """Sockets of TLS, by connection."""
+        """TLS sockets by connection."""
         self._answering: set[socket.socket] = set()
-        """Connections that wait for an answer now."""
+        """Connections with a request that is being answered."""
         self._lock = Lock()
         self._is_closed = False
 
@@ -70,177 +73,174 @@ class ScrapeServer:
         """Serve until `close`."""
         while True:
             try:
-                connection, _ = self._socket.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 if self._is_closed:
                     return
-                time.sleep(0.1)  # no descriptor is left, or the client has gone
+                time.sleep(0.1)  # out of file descriptors, or the client has gone
                 continue
-            self.heard(connection)
-            self._make_room()
+            self.touch(connection)
+            self._close_idle()
             Thread(target=self._serve, args=(connection,), name="gpumon-scrape", daemon=True).start()
 
     def close(self) -> None:
         """End `run` and all connections."""
         self._is_closed = True
-        for one in (self._socket, *self._connections()):
-            self._shut(one)
-        self._socket.close()
+        for connection in (self._listener, *self._connections()):
+            self._shut_down(connection)
+        self._listener.close()
 
-    def heard(self, connection: socket.socket) -> None:
-        """Note that a connection is in use."""
+    def touch(self, connection: socket.socket) -> None:
+        """Record that a connection is in use."""
         with self._lock:
-            self._open[connection] = time.monotonic()
+            self._last_used[connection] = time.monotonic()
 
     @contextmanager
     def answering(self, connection: socket.socket) -> Iterator[bool]:
-        """Keep a connection while it is answered. Yields whether there is room for one more answer."""
+        """Keep a connection open while it is answered. Yields False if there are too many answers already."""
         with self._lock:
-            has_room = len(self._answering) < ANSWERS
-            if has_room:
+            is_allowed = len(self._answering) < MAX_ANSWERS
+            if is_allowed:
                 self._answering.add(connection)
         try:
-            yield has_room
+            yield is_allowed
         finally:
             with self._lock:
                 self._answering.discard(connection)
 
     def _connections(self) -> list[socket.socket]:
+        """Return all connections, the one that has been silent longest first."""
         with self._lock:
-            return sorted(self._open, key=self._open.__getitem__)
+            return sorted(self._last_used, key=self._last_used.__getitem__)
 
-    def _make_room(self) -> None:
+    def _close_idle(self) -> None:
         with self._lock:
-            waiting = set(self._open) - self._answering
-            too_many = len(self._open) - CONNECTIONS
-        for one in [one for one in self._connections() if one in waiting][: max(0, too_many)]:
-            self._shut(one)
+            idle = set(self._last_used) - self._answering
+            surplus = len(self._last_used) - MAX_CONNECTIONS
+        for connection in [connection for connection in self._connections() if connection in idle][: max(0, surplus)]:
+            self._shut_down(connection)
 
-    def _shut(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # it is gone already
+    def _shut_down(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # already closed
             self._encrypted.get(connection, connection).shutdown(socket.SHUT_RDWR)
 
     def _serve(self, connection: socket.socket) -> None:
-        served = connection
+        stream = connection
         try:
-            connection.settimeout(_SLOW)
-            opened = self.doors.now()
-            if opened is not None and opened.context is not None:
-                served = opened.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-                self._encrypted[connection] = served
-                served.do_handshake()
-                if not is_allowed(served, opened.config.tls.allowed_names if opened.config.tls else ()):
+            connection.settimeout(_REQUEST_TIMEOUT)
+            state = self.auth.current()
+            if state is not None and state.context is not None:
+                stream = state.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                self._encrypted[connection] = stream
+                stream.do_handshake()
+                if not has_allowed_name(stream, state.config.tls.allowed_names if state.config.tls else ()):
                     return
-            elif opened is None and self.doors.had_tls:
-                return  # not in clear what is else encrypted
-            _Requests(served, self, connection, opened.context if opened else None)
+            elif state is None and self.auth.uses_tls:
+                return  # never answer in plain text what is usually encrypted
+            _Requests(stream, self, connection, state.context if state else None)
         except (OSError, ValueError):
-            return  # the client has gone, is too slow, or speaks something else
+            return  # the client has gone, is too slow, or speaks another protocol
         finally:
             with self._lock:
-                self._open.pop(connection, None)
+                self._last_used.pop(connection, None)
             self._encrypted.pop(connection, None)
-            served.close()
+            stream.close()
 
 
 class _Requests(BaseHTTPRequestHandler):
-    """The requests of one connection."""
+    """Handles the requests of one connection."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
 
     def __init__(
-        self, served: socket.socket, server: ScrapeServer, connection: socket.socket, context: ssl.SSLContext | None
+        self, stream: socket.socket, server: ScrapeServer, connection: socket.socket, context: ssl.SSLContext | None
     ) -> None:
-        """`context`: under which the connection was made."""
-        self._scrapes, self._connection, self._context = server, connection, context
-        super().__init__(served, ("", 0), server)  # type: ignore[arg-type]
+        """`context` is the TLS context of the connection."""
+        self._server, self._connection, self._context = server, connection, context
+        super().__init__(stream, ("", 0), server)  # type: ignore[arg-type]
 
     def handle_one_request(self) -> None:
-        self.connection.settimeout(_IDLE)
+        self.connection.settimeout(_IDLE_TIMEOUT)
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        self.connection.settimeout(_SLOW)
-        self._scrapes.heard(self._connection)
+        self.connection.settimeout(_REQUEST_TIMEOUT)
+        self._server.touch(self._connection)
         if not super().parse_request():
             return False
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # nobody reads a body, and it must not be taken for the next request
+            self.close_connection = True  # the body is not read, and must not be taken for the next request
         return True
 
     def do_GET(self) -> None:
-        with self._scrapes.answering(self._connection) as has_room:
-            self._tell(has_room)
+        with self._server.answering(self._connection) as is_allowed:
+            self._send(is_allowed)
             self.wfile.flush()
-            self._scrapes.heard(self._connection)
+            self._server.touch(self._connection)
 
-    def _tell(self, has_room: bool) -> None:
-        opened = self._scrapes.doors.now()
-        if opened is not None and opened.context is not self._context:
-            self.close_connection = True  # it has not shown what is asked for now: another one will
+    def _send(self, is_allowed: bool) -> None:
+        state = self._server.auth.current()
+        if state is not None and state.context is not self._context:
+            self.close_connection = True  # the TLS settings changed: the client has to connect again
             return
-        answer = self._answer(opened) if has_room else _BUSY
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
+        response = self._respond(state) if is_allowed else _BUSY
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-        for name, value in (*answer.headers, *(opened.config.headers.items() if opened else ())):
+        for name, value in (*response.headers, *(state.config.headers.items() if state else ())):
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.body)
+            self.wfile.write(response.body)
 
     do_HEAD = do_GET
 
-    def _answer(self, opened: Opened | None) -> ScrapeAnswer:
-        if opened is None:
-            return ScrapeAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"The configuration of this exporter is wrong.\n")
-        if not self._is_ours():
-            return ScrapeAnswer(
-                HTTPStatus.FORBIDDEN, b"Ask by a name of this machine, such as localhost, or by its address.\n"
-            )
+    def _respond(self, state: AuthState | None) -> Response:
+        if state is None:
+            return Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"The configuration of this exporter is wrong.\n")
+        if not self._has_own_host():
+            return Response(HTTPStatus.FORBIDDEN, b"Use a name of this machine, such as localhost, or its address.\n")
         path = urlsplit(self.path).path
         if path == HEALTHY:
-            return ScrapeAnswer(HTTPStatus.OK, b"healthy\n")
+            return Response(HTTPStatus.OK, b"healthy\n")
         if path == READY:
-            is_ready = self._scrapes.exporter.is_ready()
-            return ScrapeAnswer(HTTPStatus.OK, b"ready\n") if is_ready else _unready()
+            return Response(HTTPStatus.OK, b"ready\n") if self._server.exporter.is_ready() else _NOT_READY
         try:
-            is_let_in = opened.credentials.lets_in(self.headers.get("Authorization", ""), _address(self.connection))
+            is_accepted = state.credentials.accepts(self.headers.get("Authorization", ""), _address(self.connection))
         except TooManyChecks:
             return _BUSY
-        if not is_let_in:
-            asked = (("WWW-Authenticate", opened.credentials.challenge),)
-            return ScrapeAnswer(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", headers=asked)
+        if not is_accepted:
+            challenge = (("WWW-Authenticate", state.credentials.challenge),)
+            return Response(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", headers=challenge)
         if path == PATH:
-            return self._scraped()
+            return self._scrape()
         if path == "/":
-            return ScrapeAnswer(HTTPStatus.OK, f"gpumon export: {PATH}\n".encode())
-        return ScrapeAnswer(HTTPStatus.NOT_FOUND, f"Not found: {PATH} is here.\n".encode())
+            return Response(HTTPStatus.OK, f"gpumon export: {PATH}\n".encode())
+        return Response(HTTPStatus.NOT_FOUND, f"Not found: metrics are at {PATH}.\n".encode())
 
-    def _scraped(self) -> ScrapeAnswer:
-        told = self.headers
-        patience = patience_of(told.get(TIMEOUT, ""))
+    def _scrape(self) -> Response:
+        max_wait = parse_timeout(self.headers.get(TIMEOUT_HEADER, ""))
+        accept, encoding = (",".join(self.headers.get_all(name, [])) for name in ("Accept", "Accept-Encoding"))
         try:
-            found = self._scrapes.exporter.scrape(
-                ",".join(told.get_all("Accept", [])), ",".join(told.get_all("Accept-Encoding", [])), patience
-            )
+            result = self._server.exporter.scrape(accept, encoding, max_wait)
         except TimeoutError:
-            late = f"No answer within {patience:g} s: others are being answered.\n"
-            return ScrapeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, late.encode())
+            text = f"No answer within {max_wait:g} s: other scrapes are being answered.\n"
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         vary = ("Vary", "Accept, Accept-Encoding")
-        headers = (vary, ("Content-Encoding", found.encoding)) if found.encoding else (vary,)
-        return ScrapeAnswer(HTTPStatus.OK, found.body, found.content_type, headers)
+        headers = (vary, ("Content-Encoding", result.encoding)) if result.encoding else (vary,)
+        return Response(HTTPStatus.OK, result.body, result.content_type, headers)
 
-    def _is_ours(self) -> bool:
-        names = self._scrapes.names
-        if names is None or not self._scrapes.doors.are_open:
+    def _has_own_host(self) -> bool:
+        """Whether the request is for a name of this machine, if that matters."""
+        names = self._server.names
+        if names is None or not self._server.auth.is_open:
             return True
-        # Every browser says whom it asks; a client of HTTP/1.0 need not.
+        # Every browser sends Host; a client of HTTP/1.0 need not.
         host = self.headers.get("Host")
         return "Origin" not in self.headers and (host is None or _is_named(host, names))
 
@@ -248,30 +248,28 @@ class _Requests(BaseHTTPRequestHandler):
         return "gpumon"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: there are thousands of scrapes a day."""
+        """Log nothing: there are thousands of scrapes a day."""
 
 
-_BUSY = ScrapeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"Too many scrapes at once: try again later.\n")
+_BUSY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b"Too many scrapes at once: try again later.\n")
+_NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b"no daemon samples the GPUs now\n")
 
 
 def _address(connection: socket.socket) -> str:
-    """The address of a client; empty on a Unix socket."""
-    found = connection.getpeername()
-    return str(found[0]) if isinstance(found, tuple) else ""
+    """Return the address of a client; empty for a Unix socket."""
+    peer = connection.getpeername()
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
-def own_names() -> frozenset[str]:
-    """Return the names of this machine, beside its addresses."""
+def machine_names() -> frozenset[str]:
+    """Return the names of this machine, not its addresses."""
     return frozenset({*LOCAL, socket.gethostname().lower()})
 
 
 def _is_named(host: str, names: frozenset[str]) -> bool:
+    """Return whether a host is one of these names or an IP address."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         return name in names or bool(ipaddress.ip_address(name.partition("%")[0]))
     except ValueError:
         return False
-
-
-def _unready() -> ScrapeAnswer:
-    return ScrapeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"no daemon samples the GPUs now\n")

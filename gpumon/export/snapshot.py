@@ -1,10 +1,11 @@
-"""One look at the ring: all facts that a scrape tells, and nothing that it does not know."""
+"""A node's state for one scrape, read from the ring at once, and the tables of dialects that are built from it."""
 
 from __future__ import annotations
 
 import hashlib
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import floor, inf
 from typing import NamedTuple, Protocol
@@ -30,17 +31,17 @@ _HASH_LETTERS = 12
 
 
 class UserNames(StrEnum):
-    """A policy."""
+    """How users appear in labels."""
 
     NAME = "name"
     UID = "uid"
     HASH = "hash"
-    """Of the name: the same on every machine, so that sums over a cluster stay right. Not a secret: who guesses a name
-    can check it."""
+    """Hash of the name: the same on every machine, so that sums over a cluster stay right. It is no secret: anyone who
+    guesses a name can verify it."""
     OFF = "off"
 
-    def told(self, user: str, uid_of: Callable[[str], str] | None = None) -> str:
-        """Return how a user is called; empty for one who is not known."""
+    def label(self, user: str, uid_of: Callable[[str], str] | None = None) -> str:
+        """Return the label of a user; empty if the user is unknown."""
         if not user or self is UserNames.OFF:
             return ""
         if self is UserNames.UID:
@@ -49,19 +50,19 @@ class UserNames(StrEnum):
             return hashlib.sha256(user.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
         return label_text(user)
 
-    def words(self, text: str, user: str) -> str:
-        """Return what people wrote; hidden where it names `user` and users are not told by name."""
+    def redact(self, text: str, user: str) -> str:
+        """Return a text of a user as a label; hidden if it contains their name and the policy is not `NAME`."""
         return label_text(SOMEBODY if self is not UserNames.NAME and names_somebody(text, user) else text)
 
     def run_id(self, run_id: str, user: str) -> str:
-        """Return the id of a run; a hash of it where it names `user` and users are not told by name."""
+        """Return a run id as a label; hashed if it contains the name of `user` and the policy is not `NAME`."""
         if self is UserNames.NAME or not names_somebody(run_id, user):
             return label_text(run_id)
         return "run-" + hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
 
 
 def _uid_of(user: str) -> str:
-    """The number of a user; empty where this machine knows none. One without an account here is called by it."""
+    """Return the uid of a user; empty if unknown. A user without an account here is already named by the uid."""
     if user.isascii() and user.isdigit():
         return user
     try:
@@ -70,94 +71,92 @@ def _uid_of(user: str) -> str:
         return ""
 
 
-class Readable(Protocol):
-    """Live data, as far as an exporter reads them."""
+class LiveData(Protocol):
+    """The part of `Live` that an exporter reads."""
 
     def latest(self) -> Frame | None:
-        """The newest frame."""
+        """Return the newest frame."""
 
     def state(self) -> LiveState:
-        """The state of the data."""
+        """Return the state of the data."""
 
     def sums(self) -> Sums | None:
-        """Sums of the daemon's ticks."""
+        """Return the sums of the daemon's ticks."""
 
     def driver(self) -> Driver:
-        """The driver."""
+        """Return the driver."""
 
     def hostname(self) -> str:
-        """The name of the machine."""
+        """Return the name of the machine."""
 
     def version(self) -> str:
-        """Version of gpumon that samples."""
+        """Return the version of the daemon's gpumon."""
 
     def origin(self) -> Origin:
-        """Where the data come from."""
+        """Return the origin of the data."""
 
 
 class GpuFacts(NamedTuple):
-    """A GPU, or a MIG instance, as it is now."""
+    """The current state of a GPU or a MIG instance."""
 
     sample: Sample
     state: GpuState
     gpu: str
-    """Its number for people."""
+    """Its number for display."""
     uuid: str
     processes: tuple[Process, ...] | None
-    """None where the list cannot be read, or is not that of now."""
+    """None if the list cannot be read or is not current."""
     runs: tuple[Ranks, ...]
-    """The run in force first."""
+    """The current run first."""
     idle: float = NAN
-    """Seconds for which it has done nothing; NaN where it works, or nobody knows."""
+    """Seconds for which it has been idle; NaN if it is busy or that is unknown."""
     has_unknown_holder: bool = False
-    """Whether it is held, by whom nobody knows."""
+    """Whether it is held by an unknown user."""
 
     @property
     def answers(self) -> bool:
-        """Whether its values are those of now."""
+        """Whether its values are current."""
         return self.sample.state in ANSWERS
 
 
-class Snapshot(NamedTuple):
-    """A node now."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The current state of a node."""
 
     live: bool
-    """Whether this is what is; else only `newest`, `interval` and the number of devices are known."""
+    """Whether a daemon samples now; else only `newest`, `interval` and `devices` are known."""
     newest: float
-    """Seconds since 1970: the newest sample; NaN where there is none."""
+    """Time of the newest sample, s since 1970; NaN if there is none."""
     interval: float
-    version: str
-    """Of the gpumon that samples."""
-    driver: Driver
-    host: Sequence[float]
-    gpus: Sequence[GpuFacts]
-    runs: Mapping[str, Run]
+    version: str = ""
+    """Version of the daemon's gpumon."""
+    driver: Driver = field(default_factory=Driver)
+    host: Sequence[float] = ()
+    gpus: Sequence[GpuFacts] = ()
+    runs: Mapping[str, Run] = field(default_factory=dict)
     """By key."""
-    totals: Totals | None
-    """None where nobody sums up."""
-    devices: int
-    """GPUs that were there when somebody looked last, each MIG instance for its GPU."""
-    why: str = ""
-    """Why it is not live, for people."""
-    origin: Origin = Origin("")
-    """Where the numbers come from."""
+    totals: Totals | None = None
+    """None if no daemon sums up."""
+    devices: int = 0
+    """Number of GPUs in the newest frame, where MIG instances count in place of their GPU."""
+    reason: str = ""
+    """Why it is not live, for display."""
+    origin: Origin = field(default_factory=lambda: Origin(""))
     problem: str = ""
-    """Why no GPU can be read, for people; empty where one can."""
+    """Why no GPU can be read, for display; empty if one can."""
 
 
-def take(live: Readable) -> Snapshot:
+def take_snapshot(live: LiveData) -> Snapshot:
     """Read the ring once. Never raises."""
     frame, state, sums = live.latest(), live.state(), live.sums()
     if frame is None:
-        return Snapshot(False, NAN, state.interval, "", Driver(), (), (), {}, None, 0, state.text)
-    devices = len(countable_uuids([one.device for one in frame.samples]))
+        return Snapshot(False, NAN, state.interval, reason=state.text)
+    devices = len(countable_uuids([sample.device for sample in frame.samples]))
     if not state.live:
-        return Snapshot(
-            False, frame.time, state.interval, live.version(), Driver(), (), (), {}, None, devices, state.text
-        )
+        return Snapshot(False, frame.time, state.interval, live.version(), devices=devices, reason=state.text)
     totals, origin = totals_of(sums) if sums else None, live.origin()
     if totals and abs(frame.monotonic_ns - totals.monotonic_ns) > GAP * max(frame.interval, 0.1) * SECOND:
-        totals = None  # of a time that is over: nobody has summed up since
+        totals = None  # outdated: no daemon has summed up since
     return Snapshot(
         live=True,
         newest=frame.time,
@@ -177,114 +176,116 @@ def take(live: Readable) -> Snapshot:
 def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
     activity = Activity()
     activity.add(frame)
-    found = []
-    for one in gpu_statuses(frame, ranks_of(frame.runs), activity):
-        device = one.sample.device
-        watched = totals.devices.get(device.uuid) if totals else None
-        state, idle = one.state, NAN
-        if watched and totals and one.since is not None:
-            # One frame does not tell for how long; whoever saw all of them does.
-            late = max(0.0, (frame.monotonic_ns - totals.monotonic_ns) / SECOND)
-            idle = watched.now.idle + late
-            if state is GpuState.ALLOCATED and watched.state in (GpuState.HELD, GpuState.BUSY):
-                state = watched.state
-        found.append(
+    gpus = []
+    for status in gpu_statuses(frame, ranks_of(frame.runs), activity):
+        device = status.sample.device
+        sums = totals.devices.get(device.uuid) if totals else None
+        state, idle = status.state, NAN
+        if sums and totals and status.since is not None:
+            # A single frame does not show since when a GPU is idle; the daemon has seen all frames.
+            idle = sums.now.idle + max(0.0, (frame.monotonic_ns - totals.monotonic_ns) / SECOND)
+            if state is GpuState.ALLOCATED and sums.state in (GpuState.HELD, GpuState.BUSY):
+                state = sums.state
+        is_held_without_holder = bool(status.held) and not (status.processes or status.runs)
+        gpus.append(
             GpuFacts(
-                one.sample, state, device.label, device.uuid, _processes(one), one.runs, idle if idle < inf else NAN,
-                has_unknown_holder=bool(one.held) and not (one.processes or one.runs) and one.sample.state in ANSWERS,
+                status.sample, state, device.label, device.uuid, _processes(status), status.runs,
+                idle if idle < inf else NAN,
+                has_unknown_holder=is_held_without_holder and status.sample.state in ANSWERS,
             )
         )  # fmt: skip
-    return found
+    return gpus
 
 
-def _processes(one: GpuStatus) -> tuple[Process, ...] | None:
-    if one.sample.state not in ANSWERS:
-        return None  # a frame has what was listed last, and a scrape cannot say of when that is
-    return None if PROCESSES in one.sample.device.missing and not one.processes else one.processes
+def _processes(status: GpuStatus) -> tuple[Process, ...] | None:
+    if status.sample.state not in ANSWERS:
+        return None  # the frame has the last list, and a scrape cannot express how old that is
+    return None if PROCESSES in status.sample.device.missing and not status.processes else status.processes
 
 
-_MOST_TEXT = 64
+_MAX_LETTERS = 64
 
 
-class GpuJob(NamedTuple):
-    """A job of a scheduler."""
+@dataclass(frozen=True, slots=True)
+class GpuJob:
+    """The scheduler's job on a GPU."""
 
     job: str = ""
-    """Its number; empty where there is none."""
+    """Its number; empty for no job."""
     uid: str = ""
-    """Number of its user; empty where nobody says so."""
+    """The uid of its user; empty if unknown."""
     user: str = ""
-    """Name of its user, of whom its processes are; empty where it has none."""
-    is_given: bool = False
-    """Whether the scheduler gave it the GPU, whether it uses it or not; else its processes are on it."""
+    """Name of its user according to its processes; empty if it has none."""
+    is_allocated: bool = False
+    """Whether the scheduler allocated the GPU to it, used or not; else its processes are on the GPU."""
 
 
-def job_of(one: GpuFacts) -> GpuJob:
-    """Return the job of a GPU; none where processes of several are on it."""
-    job, uid = job_parts(one.sample.device.job)
-    users = {process.user for process in one.processes or () if process.job and process.job == job}
+def find_job(gpu: GpuFacts) -> GpuJob:
+    """Return the job of a GPU; no job if processes of several are on it."""
+    job, uid = job_parts(gpu.sample.device.job)
+    users = {process.user for process in gpu.processes or () if process.job and process.job == job}
     if job:
         return GpuJob(
-            label_text(job, _MOST_TEXT), label_text(uid, _MOST_TEXT), users.pop() if len(users) == 1 else "", True
+            label_text(job, _MAX_LETTERS), label_text(uid, _MAX_LETTERS), users.pop() if len(users) == 1 else "", True
         )
-    found = {(process.job, process.user) for process in one.processes or () if process.job}
-    if len(found) != 1:
+    jobs = {(process.job, process.user) for process in gpu.processes or () if process.job}
+    if len(jobs) != 1:
         return GpuJob()
-    job, user = found.pop()
-    return GpuJob(label_text(job, _MOST_TEXT), "", user)
+    job, user = jobs.pop()
+    return GpuJob(label_text(job, _MAX_LETTERS), "", user)
 
 
-def has_no_job(one: GpuFacts) -> bool:
-    """Return whether it is known that no job has a GPU: none was given it, and no process of one is on it."""
-    if one.sample.device.job or one.processes is None or one.has_unknown_holder:
+def has_no_job(gpu: GpuFacts) -> bool:
+    """Return whether a GPU is known to have no job: neither an allocation nor a process of a job."""
+    if gpu.sample.device.job or gpu.processes is None or gpu.has_unknown_holder:
         return False
-    return not any(process.job for process in one.processes)
+    return not any(process.job for process in gpu.processes)
 
 
 Labels = Callable[[GpuFacts], tuple[str, ...]]
 
 
 class DialectRow(NamedTuple):
-    """A family."""
+    """A family of a dialect, and how its values follow from the metric table."""
 
     name: str
     metric: str
-    """Of the table of metrics; several, joined by ` + `, are added up, and ` - ` takes away."""
+    """A name of the metric table, or several with ` + ` and ` - ` between them."""
     factor: float
-    """From the base unit to that of the dialect."""
+    """From the base unit to the dialect's unit."""
     help: str
     is_counter: bool = False
     is_whole: bool = False
-    """Whether the dialect has whole numbers alone: it rounds down, as NVIDIA's programs do."""
+    """Whether values are whole numbers, rounded down as NVIDIA's programs do."""
     optional: Sequence[str] = ()
-    """Metrics that count as 0 where a GPU does not have them."""
+    """Metrics that count as 0 if a GPU does not have them."""
 
 
 def row_families(
     rows: Sequence[DialectRow], gpus: Sequence[GpuFacts], names: Sequence[str], labels: Labels
 ) -> Iterator[Family]:
-    """Yield the families of `rows`; each GPU has the labels `names`. What a GPU does not have is absent."""
-    answering = [(one, labels(one)) for one in gpus if one.answers]
+    """Yield the families of `rows`, with the labels `names` for each GPU and without values that a GPU lacks."""
+    answering = [(gpu, labels(gpu)) for gpu in gpus if gpu.answers]
     for row in rows:
         make = counter if row.is_counter else gauge
-        terms = terms_of(row.metric)
-        yield make(row.name, row.help, names, [(values, _value(row, terms, one)) for one, values in answering])
+        terms = parse_terms(row.metric)
+        yield make(row.name, row.help, names, [(values, _value(row, terms, gpu)) for gpu, values in answering])
 
 
-def terms_of(metric: str) -> Mapping[str, float]:
-    """Return the metrics of a row, and the sign of each."""
+def parse_terms(metric: str) -> Mapping[str, float]:
+    """Return the metrics of a row, each with its sign."""
     words = f"+ {metric}".split()
     return {name: -1.0 if sign == "-" else 1.0 for sign, name in zip(words[::2], words[1::2], strict=True)}
 
 
-def _value(row: DialectRow, terms: Mapping[str, float], one: GpuFacts) -> float:
-    found = 0.0
+def _value(row: DialectRow, terms: Mapping[str, float], gpu: GpuFacts) -> float:
+    total = 0.0
     for metric, sign in terms.items():
-        value = one.sample.value(metric)
+        value = gpu.sample.value(metric)
         if not is_known(value) and metric in row.optional:
             continue
-        found += sign * value
-    if not -inf < found < inf:
+        total += sign * value
+    if not -inf < total < inf:
         return NAN
-    # A value that went through a product is a little beside the number that it stands for.
-    return float(floor(found * row.factor + 1e-6)) if row.is_whole else found * row.factor
+    # The product may be slightly below the exact number.
+    return float(floor(total * row.factor + 1e-6)) if row.is_whole else total * row.factor

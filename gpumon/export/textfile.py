@@ -1,6 +1,6 @@
-"""Metrics as a file for node_exporter's textfile collector, replaced as a whole: nobody reads half of it.
+"""Metrics as a file for node_exporter's textfile collector, which is replaced atomically.
 
-Whoever keeps a file holds a lock on it, so that a second exporter neither writes it in turn nor removes it at its end.
+The writer of a file holds a lock on it, so that a second exporter neither overwrites nor removes it.
 """
 
 from __future__ import annotations
@@ -14,90 +14,94 @@ from typing import Protocol
 from gpumon.common.errors import GpumonError
 from gpumon.export.scrape import Exporter
 
-EVERY = 15.0
+INTERVAL = 15.0
 """Seconds between two writes."""
 _MODE = 0o644
-"""Whatever the umask is: node_exporter is another user."""
+"""File mode, regardless of the umask: node_exporter runs as another user."""
 
 
 class StopEvent(Protocol):
-    """An event, such as that of `threading`."""
+    """An event, such as `threading.Event`."""
 
     def wait(self, timeout: float, /) -> bool:
-        """Return whether it has come, after so many seconds at most."""
+        """Wait for at most `timeout` seconds; return whether the event is set."""
 
 
 def write_textfile(exporter: Exporter, file: str) -> None:
-    """Write the file once. Raises GpumonError with why that cannot be."""
-    os.close(_written(exporter, file))
+    """Write the file once. Raises GpumonError."""
+    os.close(_replace(exporter, file))
 
 
-def keep_textfile(
-    exporter: Exporter, file: str, stop: StopEvent, every: float = EVERY, say: Callable[[str], None] = lambda _: None
-) -> None:
-    """Write the file until `stop`, then remove it: what nobody writes any more must not look like now.
+def maintain_textfile(
+    exporter: Exporter, file: str, stop: StopEvent, interval: float = INTERVAL,
+    log: Callable[[str], None] = lambda _: None,
+) -> None:  # fmt: skip
+    """Write the file at intervals until `stop`, then remove it, since its values would look current.
 
-    Raises GpumonError where it cannot be written at first. What fails later is told to `say`, once, and tried again;
-    meanwhile there is no file: to remove one takes no room on a full disk.
+    Raises GpumonError if the first write fails. Later failures are logged once, and the write is tried again; meanwhile
+    the file is removed, which is possible even on a full disk.
     """
-    held, problem = _written(exporter, file), ""
+    fd, problem = _replace(exporter, file), ""
     try:
-        while not stop.wait(every):
+        while not stop.wait(interval):
             try:
-                newer = _written(exporter, file, held)
+                new_fd = _replace(exporter, file, fd)
             except GpumonError as error:
                 if str(error) != problem:
-                    say(str(error))
+                    log(str(error))
                 problem = str(error)
-                _remove(file, held)
+                _remove(file, fd)
                 continue
-            os.close(held)
-            held = newer
+            os.close(fd)
+            fd = new_fd
             if problem:
-                say(f"writes {file} again")
+                log(f"writes {file} again")
             problem = ""
     finally:
-        _remove(file, held)
-        os.close(held)
+        _remove(file, fd)
+        os.close(fd)
 
 
-def _remove(file: str, held: int) -> None:
-    """Remove the file if it is still the one of which we hold the descriptor."""
+def _remove(file: str, fd: int) -> None:
+    """Remove the file if it is still the one of this descriptor."""
     with suppress(OSError):
-        if os.path.samestat(os.stat(file), os.fstat(held)):
+        if os.path.samestat(os.stat(file), os.fstat(fd)):
             os.unlink(file)
 
 
-def _written(exporter: Exporter, file: str, held: int = -1) -> int:
-    """Replace the file, of which we hold the descriptor `held`, or none; return the one of the new file, locked."""
-    # Not `*.prom`: node_exporter would read this one, too.
-    beside = f"{file}.{os.getpid()}"
+def _replace(exporter: Exporter, file: str, current: int = -1) -> int:
+    """Replace the file and return the locked descriptor of the new one.
+
+    `current` is our descriptor of the present file; -1 for none.
+    """
+    temporary = f"{file}.{os.getpid()}"  # not `*.prom`, which node_exporter would read
     try:
-        _refuse_another(file, held)
-        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+        _check_lock(file, current)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(fd, _MODE)
-            with open(fd, "wb", closefd=False) as opened:
-                opened.write(exporter.scrape().body)
-            os.replace(beside, file)
+            with open(fd, "wb", closefd=False) as stream:
+                stream.write(exporter.scrape().body)
+            os.replace(temporary, file)
         except BaseException:
             os.close(fd)
             with suppress(FileNotFoundError):
-                os.unlink(beside)
+                os.unlink(temporary)
             raise
     except OSError as error:
         raise GpumonError(f"cannot write {file}: {error.strerror or error}") from error
     return fd
 
 
-def _refuse_another(file: str, held: int) -> None:
+def _check_lock(file: str, current: int) -> None:
+    """Raise GpumonError if another exporter has locked the file."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # one that cannot be read is none of ours: they have mode 0644
+        return  # a file without read permission is not from an exporter: these have mode 0644
     try:
-        if held >= 0 and os.path.samestat(os.fstat(fd), os.fstat(held)):
+        if current >= 0 and os.path.samestat(os.fstat(fd), os.fstat(current)):
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,5 +110,5 @@ def _refuse_another(file: str, held: int) -> None:
         is_replaced = os.fstat(fd).st_nlink == 0
     finally:
         os.close(fd)
-    if is_replaced:  # between opening and locking: whoever did that holds the next one
-        _refuse_another(file, held)
+    if is_replaced:  # between opening and locking: the new file may be locked by another exporter
+        _check_lock(file, current)

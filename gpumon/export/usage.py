@@ -1,4 +1,4 @@
-"""Families of use: the daemon's own counters, by GPU and by user, and who holds what now."""
+"""Families of usage: the daemon's counters by GPU and by user, and the current holders of GPUs."""
 
 from __future__ import annotations
 
@@ -28,57 +28,56 @@ class _UserCounter(NamedTuple):
     value: Callable[[Account], float]
 
 
-_DEVICES: tuple[_DeviceCounter, ...] = (
+_DEVICE_COUNTERS: tuple[_DeviceCounter, ...] = (
     _DeviceCounter("gpumon_gpu_observed_seconds_total",
                    "Seconds in which the GPU was sampled and answered: the divisor of held.",
-                   lambda one: one.use.observed),
+                   lambda device: device.use.observed),
     _DeviceCounter("gpumon_gpu_judged_seconds_total",
                    "Seconds in which it was known whether the GPU was busy: the divisor of busy and of idle_held.",
-                   lambda one: one.use.judged or NAN),
+                   lambda device: device.use.judged or NAN),
     _DeviceCounter("gpumon_gpu_busy_seconds_total",
-                   "Seconds in which the GPU was busy; pauses of less than a minute of one that is held count.",
-                   lambda one: one.use.busy if one.use.judged else NAN),
+                   "Seconds in which the GPU was busy, including pauses of less than a minute while it is held.",
+                   lambda device: device.use.busy if device.use.judged else NAN),
     _DeviceCounter("gpumon_gpu_held_seconds_total", "Seconds in which a process or a run held the GPU.",
-                   lambda one: one.use.held),
-    _DeviceCounter("gpumon_gpu_idle_held_seconds_total", "Seconds in which the GPU was held and did nothing.",
-                   lambda one: one.use.idle_held if one.use.judged else NAN),
+                   lambda device: device.use.held),
+    _DeviceCounter("gpumon_gpu_idle_held_seconds_total", "Seconds in which the GPU was held and idle.",
+                   lambda device: device.use.idle_held if device.use.judged else NAN),
     _DeviceCounter("gpumon_gpu_utilization_seconds_total",
-                   "Utilization summed up over every sample: its growth by that of "
-                   "gpumon_gpu_utilization_observed_seconds_total is the exact mean, however seldom it is scraped.",
-                   lambda one: one.now.utilized if one.now.measured else NAN),
+                   "Integral of the utilization over every sample: its increase divided by the increase of "
+                   "gpumon_gpu_utilization_observed_seconds_total is the exact mean at any scrape interval.",
+                   lambda device: device.now.utilized if device.now.measured else NAN),
     _DeviceCounter("gpumon_gpu_utilization_observed_seconds_total", "Seconds in which the utilization was known.",
-                   lambda one: one.now.measured or NAN),
+                   lambda device: device.now.measured or NAN),
     _DeviceCounter("gpumon_gpu_accounted_energy_joules_total",
-                   "Energy of the GPU while it was sampled; users' shares are parts of this.",
-                   lambda one: one.use.energy if one.use.metered else NAN),
+                   "Energy of the GPU while it was sampled; users' energies are parts of it.",
+                   lambda device: device.use.energy if device.use.metered else NAN),
 )  # fmt: skip
 
-_USERS: tuple[_UserCounter, ...] = (
+_USER_COUNTERS: tuple[_UserCounter, ...] = (
     _UserCounter("gpumon_user_held_seconds_total",
-                 "Seconds in which the user held the GPU; each of several users holds it the whole time.",
-                 lambda one: one.held),
+                 "Seconds in which the user held the GPU; several users at once each hold it the whole time.",
+                 lambda account: account.held),
     _UserCounter("gpumon_user_judged_seconds_total",
-                 "Seconds of held for which it is known whether the GPU was busy for the user: busy has no others.",
-                 lambda one: one.judged or NAN),
+                 "Seconds of held for which it is known whether the GPU was busy for the user: the divisor of busy.",
+                 lambda account: account.judged or NAN),
     _UserCounter("gpumon_user_busy_seconds_total",
-                 "Seconds in which the GPU was busy for the user; of several by the kernel time of their processes.",
-                 lambda one: one.busy if one.judged else NAN),
-    _UserCounter("gpumon_user_idle_held_seconds_total", "Seconds in which the user held the GPU and it did nothing.",
-                 lambda one: one.idle_held if one.judged else NAN),
+                 "Seconds in which the GPU was busy for the user; for several users, split by kernel time.",
+                 lambda account: account.busy if account.judged else NAN),
+    _UserCounter("gpumon_user_idle_held_seconds_total", "Seconds in which the user held the GPU and it was idle.",
+                 lambda account: account.idle_held if account.judged else NAN),
     _UserCounter("gpumon_user_energy_joules_total",
-                 "Energy of the GPU while the user held it; of several by the kernel time of their processes, an "
-                 "estimate.",
-                 lambda one: one.energy if one.metered else NAN),
+                 "Energy of the GPU while the user held it; for several users, split by kernel time, an estimate.",
+                 lambda account: account.energy if account.metered else NAN),
 )  # fmt: skip
-UNTOLD = 120.0
-"""Seconds for which the counters of a user who is new on a GPU are told as 0. A server counts from the first sample of
-a series: so it misses nothing, though it scrapes once a minute and loses a scrape."""
+NEW_USER_SECONDS = 120.0
+"""Seconds for which the counters of a new user of a GPU stay 0. A server counts from the first sample of a series: with
+this it misses nothing, even if it scrapes once a minute and loses a scrape."""
 _GPU = ("gpu", "uuid")
 _USER = ("uuid", "user")
 
 
-def use_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield counters, and who holds what."""
+def usage_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
+    """Yield counters and current holders."""
     if snapshot.totals is not None:
         yield from _counters(snapshot.gpus, snapshot.totals)
         if users is not UserNames.OFF:
@@ -90,43 +89,43 @@ def use_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
 
 
 def _counters(gpus: Iterable[GpuFacts], totals: Totals) -> Iterator[Family]:
-    devices = [((one.gpu, one.uuid), totals.devices[one.uuid]) for one in gpus if one.uuid in totals.devices]
-    for name, help, value in _DEVICES:
-        yield counter(name, help, _GPU, [(labels, value(one)) for labels, one in devices])
-    number = {labels[1]: labels[0] for labels, _ in devices}
-    xids = [((number[uuid], uuid, str(code)), one) for (uuid, code), one in totals.xids.items() if uuid in number]
+    devices = [((gpu.gpu, gpu.uuid), totals.devices[gpu.uuid]) for gpu in gpus if gpu.uuid in totals.devices]
+    for name, help, value in _DEVICE_COUNTERS:
+        yield counter(name, help, _GPU, [(labels, value(sums)) for labels, sums in devices])
+    numbers = {labels[1]: labels[0] for labels, _ in devices}
+    xids = [((numbers[uuid], uuid, str(code)), count) for (uuid, code), count in totals.xids.items() if uuid in numbers]
     yield counter("gpumon_gpu_xid_errors_total", "XID errors that the driver reported, by code.", (*_GPU, "xid"),
-                  [(labels, one.errors) for labels, one in xids])  # fmt: skip
+                  [(labels, count.errors) for labels, count in xids])  # fmt: skip
     yield gauge("gpumon_gpu_xid_last_timestamp_seconds", "Time of the newest XID error of a code, seconds since 1970.",
-                (*_GPU, "xid"), [(labels, one.last) for labels, one in xids])  # fmt: skip
-    yield counter("gpumon_users_dropped_total", "Users on GPUs for whose counters there was no room.", (),
+                (*_GPU, "xid"), [(labels, count.last) for labels, count in xids])  # fmt: skip
+    yield counter("gpumon_users_dropped_total", "Users on GPUs without counters because there were too many users.", (),
                   [((), float(totals.dropped))])  # fmt: skip
 
 
 def _user_counters(totals: Totals, users: UserNames) -> Iterator[Family]:
-    labels = {key: (key[0], users.told(key[1])) for key in totals.users}
-    for name, help, value in _USERS:
+    labels = {key: (key[0], users.label(key[1])) for key in totals.users}
+    for name, help, value in _USER_COUNTERS:
         parts = {key: value(account) for key, account in totals.users.items()}
-        yield counter(name, help, _USER, _added(_from_0(parts, totals), labels))
+        yield counter(name, help, _USER, _sum_by_labels(_zero_new_users(parts, totals), labels))
     yield counter(
         "gpumon_user_held_share_seconds_total",
-        "Seconds in which the user held the GPU, divided evenly among those who held it at once: of all users they "
-        "add up to the time in which it was held.",
+        "Seconds in which the user held the GPU, divided evenly among simultaneous holders: the sum over all users is "
+        "the time in which it was held.",
         _USER,
-        _added(_from_0(totals.shares, totals), labels),
+        _sum_by_labels(_zero_new_users(totals.shares, totals), labels),
     )
 
 
-def _from_0(parts: Mapping[tuple[str, str], float], totals: Totals) -> Mapping[tuple[str, str], float]:
-    """Numbers of users; 0 of those who are new."""
-    new = {key for key, age in totals.ages.items() if 0.0 <= age < UNTOLD}
+def _zero_new_users(parts: Mapping[tuple[str, str], float], totals: Totals) -> Mapping[tuple[str, str], float]:
+    """Return counters by user, with 0 for new users."""
+    new = {key for key, age in totals.ages.items() if 0.0 <= age < NEW_USER_SECONDS}
     return {key: 0.0 if key in new and is_known(part) else part for key, part in parts.items()} if new else parts
 
 
-def _added(
+def _sum_by_labels(
     parts: Mapping[tuple[str, str], float], labels: Mapping[tuple[str, str], tuple[str, str]]
 ) -> Iterable[tuple[tuple[str, ...], float]]:
-    """Numbers by labels; those of users who are called the same are added up, and what is not known is left out."""
+    """Return known counters by labels; users with the same label are added up."""
     sums: dict[tuple[str, ...], float] = {}
     for key, part in parts.items():
         if is_known(part):
@@ -135,21 +134,20 @@ def _added(
 
 
 def _holders(gpus: Iterable[GpuFacts], users: UserNames) -> Iterator[Family]:
-    """Holders of each GPU now, and the memory of each."""
+    """Yield the current holders of each GPU, and their memory."""
     memory: dict[tuple[str, ...], float] = {}
-    for one in gpus:
-        for process in one.processes or ():
-            labels = one.gpu, one.uuid, users.told(process.user)
+    for gpu in gpus:
+        for process in gpu.processes or ():
+            labels = gpu.gpu, gpu.uuid, users.label(process.user)
             memory[labels] = memory.get(labels, 0.0) + process.memory_used
-        for ranks in one.runs:
-            memory.setdefault((one.gpu, one.uuid, users.told(ranks.first.user)), NAN)
-        if one.has_unknown_holder:
-            memory[one.gpu, one.uuid, ""] = NAN
+        for ranks in gpu.runs:
+            memory.setdefault((gpu.gpu, gpu.uuid, users.label(ranks.first.user)), NAN)
+        if gpu.has_unknown_holder:
+            memory[gpu.gpu, gpu.uuid, ""] = NAN
     labels = (*_GPU, "user")
     yield info(
         "gpumon_gpu_user_info",
-        "Users who hold a GPU now, by a process or a run; without a name where its memory is in "
-        "use and nobody knows by whom.",
+        "Users who hold a GPU now, by a process or a run; without a name if its memory is in use by an unknown user.",
         labels,
         memory,
     )
@@ -157,17 +155,16 @@ def _holders(gpus: Iterable[GpuFacts], users: UserNames) -> Iterator[Family]:
 
 
 def _idle_holders(gpus: Iterable[GpuFacts], totals: Totals, users: UserNames) -> Family:
-    """For how long each user holds a GPU that does nothing; of users who are called the same, the longest."""
-    idle = {one.uuid: one.gpu for one in gpus if is_known(one.idle)}
-    found: dict[tuple[str, ...], float] = {}
+    """Return how long each user has held an idle GPU; the longest of users with the same label."""
+    idle = {gpu.uuid: gpu.gpu for gpu in gpus if is_known(gpu.idle)}
+    longest: dict[tuple[str, ...], float] = {}
     for (uuid, user), seconds in totals.idle.items():
         if uuid in idle:
-            labels = idle[uuid], uuid, users.told(user)
-            found[labels] = max(found.get(labels, 0.0), seconds)
+            labels = idle[uuid], uuid, users.label(user)
+            longest[labels] = max(longest.get(labels, 0.0), seconds)
     return gauge(
         "gpumon_gpu_user_idle_seconds",
-        "Seconds for which a user has held a GPU that did nothing, without a break; time in which it was free is not "
-        "theirs.",
+        "Seconds for which a user has held an idle GPU without a break; time in which it was free does not count.",
         (*_GPU, "user"),
-        found.items(),
+        longest.items(),
     )

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from gpumon.common.net import Address, listen
-from gpumon.export.auth import Doors
-from gpumon.export.family import MOST_BYTES
-from gpumon.export.scrape import MOST_OF_ALL
+from gpumon.export.auth import Authenticator
+from gpumon.export.family import MAX_BYTES
+from gpumon.export.scrape import MAX_SERIES
 from gpumon.export.server import ScrapeServer
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
@@ -38,7 +38,7 @@ def test_a_node_of_long_names_and_many_series_is_taken_by_the_limits_that_are_sh
     node = Node(DEVICES)
     node.add(tick(second, rows, on_it, [training]) for second in (1, 2))
     with listen(Address()) as opened:
-        server = ScrapeServer(node.exporter(), opened, Doors())
+        server = ScrapeServer(node.exporter(), opened, Authenticator())
         thread = Thread(target=server.run)
         thread.start()
         targets = [f"127.0.0.1:{opened.getsockname()[1]}"]
@@ -60,9 +60,9 @@ def test_a_node_of_long_names_and_many_series_is_taken_by_the_limits_that_are_sh
                 except AssertionError as failed:
                     raise AssertionError(error()) from failed
                 until(lambda: error() == "")
-                assert MOST_OF_ALL * 0.7 < engine.one("max_over_time(scrape_samples_scraped[1h])") <= MOST_OF_ALL + 1
+                assert MAX_SERIES * 0.7 < engine.one("max_over_time(scrape_samples_scraped[1h])") <= MAX_SERIES + 1
                 assert LONG.startswith(labels["name"])
-                assert MOST_BYTES - 3 < len(labels["name"].encode()) <= MOST_BYTES
+                assert MAX_BYTES - 3 < len(labels["name"].encode()) <= MAX_BYTES
         finally:
             server.close()
             thread.join()

@@ -17,11 +17,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen
 from gpumon.export import server as server_module
-from gpumon.export.auth import Doors
-from gpumon.export.negotiation import OPENMETRICS, PLAIN, accepted_format, accepts_gzip
-from gpumon.export.scrape import Scraped
-from gpumon.export.server import ScrapeServer, patience_of
-from gpumon.export.textfile import keep_textfile, write_textfile
+from gpumon.export.auth import Authenticator
+from gpumon.export.negotiation import OPENMETRICS, PLAIN, accepts_gzip, choose_format
+from gpumon.export.scrape import ScrapeResult
+from gpumon.export.server import ScrapeServer, parse_timeout
+from gpumon.export.textfile import maintain_textfile, write_textfile
 from gpumon.model.origin import Origin
 from gpumon.ring.layout import STOPPED
 from tests.builders import process, sample, tick
@@ -59,7 +59,7 @@ def node() -> Iterator[Node]:
     ],
 )
 def test_the_format_is_the_one_that_is_asked_for(node: Node, accept: str, told: str) -> None:
-    assert accepted_format(accept) == told
+    assert choose_format(accept) == told
     found = node.exporter().scrape(accept)
     assert found.content_type.startswith(told)
     assert found.body.endswith(b"# EOF\n") is (told == OPENMETRICS)
@@ -113,7 +113,7 @@ def test_one_scrape_after_another_says_what_is_now(node: Node) -> None:
                              ("1e9", 10)]
 )  # fmt: skip
 def test_a_scraper_says_how_long_it_waits(timeout: str, seconds: float) -> None:
-    assert patience_of(timeout) == seconds
+    assert parse_timeout(timeout) == seconds
 
 
 class Served:
@@ -123,7 +123,7 @@ class Served:
         self.exporter = node.exporter()
         opened = listen(Address(port=0))
         self.port = opened.getsockname()[1]
-        self.server = ScrapeServer(self.exporter, opened, Doors())
+        self.server = ScrapeServer(self.exporter, opened, Authenticator())
         self._thread = Thread(target=self.server.run)
         self._thread.start()
 
@@ -162,7 +162,7 @@ def test_a_scrape_that_would_be_late_is_answered_in_time(served: Served) -> None
     with served.exporter._lock:  # others are at it
         answer = get(connection, X_Prometheus_Scrape_Timeout_Seconds="0.6")
         assert answer.status == 503
-        assert answer.read() == b"No answer within 0.1 s: others are being answered.\n"
+        assert answer.read() == b"No answer within 0.1 s: other scrapes are being answered.\n"
     assert get(connection).status == 200
     connection.close()
 
@@ -195,11 +195,11 @@ def test_a_node_whose_gpus_cannot_be_read_is_not_ready_and_says_why(served: Serv
 def test_who_opens_connections_and_says_nothing_keeps_nobody_out(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "CONNECTIONS", 4)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 4)
     silent = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(12)]
     connection = served.connect()
     assert get(connection).status == 200
-    until(lambda: len(served.server._open) <= 4)
+    until(lambda: len(served.server._last_used) <= 4)
     for one in (*silent, connection):
         one.close()
 
@@ -207,7 +207,7 @@ def test_who_opens_connections_and_says_nothing_keeps_nobody_out(
 def test_a_scrape_of_too_many_is_refused_and_those_before_it_are_answered(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "ANSWERS", 4)
+    monkeypatch.setattr(server_module, "MAX_ANSWERS", 4)
     connections = [served.connect() for _ in range(5)]
     with served.exporter._lock:  # they wait for each other
         for one in connections[:4]:
@@ -228,7 +228,7 @@ def test_a_scrape_of_too_many_is_refused_and_those_before_it_are_answered(
 def test_a_connection_that_is_being_answered_is_not_closed_for_others(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "CONNECTIONS", 4)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 4)
     first = served.connect()
     with served.exporter._lock:
         first.request("GET", "/metrics")
@@ -264,7 +264,7 @@ def test_a_text_file_is_replaced_as_a_whole_and_goes_with_whoever_writes_it(node
     file = tmp_path / "gpumon.prom"
     exporter = node.exporter()
     stop = Event()
-    writer = Thread(target=keep_textfile, args=(exporter, str(file), stop, 0.001))
+    writer = Thread(target=maintain_textfile, args=(exporter, str(file), stop, 0.001))
     writer.start()
     until(file.exists)
     read = [file.read_bytes() for _ in range(200)]
@@ -293,7 +293,7 @@ class Keeper:
         self.exporter = node.exporter()
         self._stop = Event()
         what = (self.exporter, str(file), self._stop, 0.001, self.said.append)
-        self._thread = Thread(target=keep_textfile, args=what)
+        self._thread = Thread(target=maintain_textfile, args=what)
         self._thread.start()
 
     def stop(self) -> None:
@@ -309,7 +309,7 @@ def test_a_write_that_fails_is_said_once_and_tried_again(
     until(file.exists)
     tries, scrape = [], keeper.exporter.scrape
 
-    def full(*_: object) -> Scraped:
+    def full(*_: object) -> ScrapeResult:
         tries.append(1)
         raise OSError(28, "No space left on device")
 
@@ -332,7 +332,7 @@ def test_a_second_exporter_does_not_write_the_file_of_the_first(node: Node, tmp_
     until(lambda: b"gpumon_up" in file.read_bytes())
     for _ in range(20):
         with pytest.raises(GpumonError, match="another gpumon export keeps"):
-            keep_textfile(node.exporter(), str(file), Event())
+            maintain_textfile(node.exporter(), str(file), Event())
         with pytest.raises(GpumonError, match="another gpumon export keeps"):
             write_textfile(node.exporter(), str(file))
     assert keeper.said == []
@@ -346,7 +346,7 @@ def test_a_text_file_that_another_program_has_put_there_is_not_removed(node: Nod
     stop = Event()
     other = tmp_path / "other"
     other.write_text("of another program\n")
-    writer = Thread(target=keep_textfile, args=(node.exporter(), str(file), stop, 60.0))
+    writer = Thread(target=maintain_textfile, args=(node.exporter(), str(file), stop, 60.0))
     writer.start()
     until(file.exists)
     os.replace(other, file)

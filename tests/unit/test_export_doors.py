@@ -20,8 +20,8 @@ import pytest
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen, token_from
 from gpumon.export import auth as doors_module
-from gpumon.export.auth import Credentials, Doors, TooManyChecks
-from gpumon.export.server import ScrapeServer, own_names
+from gpumon.export.auth import Authenticator, Credentials, TooManyChecks
+from gpumon.export.server import ScrapeServer, machine_names
 from gpumon.export.web_config import WebConfig, read_web_config
 from tests.builders import tick
 from tests.certificates import Authority
@@ -37,7 +37,7 @@ NONE: MappingProxyType[str, str] = MappingProxyType({})
 class Served:
     """A server of an exporter in a thread."""
 
-    def __init__(self, doors: Doors, names: frozenset[str] | None = None) -> None:
+    def __init__(self, doors: Authenticator, names: frozenset[str] | None = None) -> None:
         self.node = Node()
         self.node.add([tick(1)])
         opened = listen(Address(port=0))
@@ -76,7 +76,7 @@ Serve = Callable[..., Served]
 def serve() -> Iterator[Serve]:
     started = []
 
-    def start(doors: Doors, names: frozenset[str] | None = None) -> Served:
+    def start(doors: Authenticator, names: frozenset[str] | None = None) -> Served:
         started.append(Served(doors, names))
         return started[-1]
 
@@ -102,7 +102,7 @@ def client(authority: Authority, certificate: object = None) -> ssl.SSLContext:
 
 
 def test_without_a_file_anybody_who_connects_may_scrape(serve: Serve) -> None:
-    served = serve(Doors())
+    served = serve(Authenticator())
     assert served.ask()[0] == 200
     assert b"gpumon_up 1.0" in served.ask()[1]
     assert served.ask(path="/nothing")[0] == 404
@@ -111,7 +111,7 @@ def test_without_a_file_anybody_who_connects_may_scrape(serve: Serve) -> None:
 
 
 def test_a_password_lets_in_and_nothing_else(serve: Serve, tmp_path: Path) -> None:
-    served = serve(Doors(configured(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {PASSWORD}\n")))
+    served = serve(Authenticator(configured(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {PASSWORD}\n")))
     assert served.ask()[0] == 401
     for user, password in (("prom", "wrong"), ("nobody", "swordfish"), ("", ""), ("prom", "x" * 100)):
         assert served.ask(basic(user, password))[0] == 401, (user, password)
@@ -130,7 +130,7 @@ def test_a_password_lets_in_and_nothing_else(serve: Serve, tmp_path: Path) -> No
 
 
 def test_a_token_lets_in_and_nothing_else(serve: Serve) -> None:
-    served = serve(Doors(token=TOKEN))
+    served = serve(Authenticator(token=TOKEN))
     assert served.ask()[0] == 401
     assert served.ask({"Authorization": f"Bearer {TOKEN}x"})[0] == 401
     assert served.ask(basic("prom", TOKEN))[0] == 401
@@ -142,7 +142,7 @@ def test_tls_encrypts_and_speaks_to_nobody_in_clear(serve: Serve, tmp_path: Path
     authority = Authority(tmp_path)
     authority.sign("node")
     told = "tls_server_config:\n  cert_file: node.pem\n  key_file: node.key\n"
-    served = serve(Doors(configured(tmp_path / "web.yml", told)))
+    served = serve(Authenticator(configured(tmp_path / "web.yml", told)))
     assert served.ask(context=client(authority))[0] == 200
     with pytest.raises((OSError, http.client.HTTPException)):
         served.ask()
@@ -160,8 +160,8 @@ def test_client_certificates_are_checked_by_their_authority_and_name(serve: Serv
         "tls_server_config:\n  cert_file: node.pem\n  key_file: node.key\n  client_ca_file: authority.pem\n"
         "  client_auth_type: RequireAndVerifyClientCert\n  client_allowed_sans: [prometheus]\n"
     )
-    doors = Doors(configured(tmp_path / "web.yml", told))
-    assert not doors.are_open
+    doors = Authenticator(configured(tmp_path / "web.yml", told))
+    assert not doors.is_open
     served = serve(doors)
     assert served.ask(context=client(authority, authority.sign("prometheus")))[0] == 200
     for wrong in (None, other.sign("mallory"), authority.sign("grafana")):
@@ -173,7 +173,7 @@ def test_a_certificate_that_is_renewed_counts_at_once(serve: Serve, tmp_path: Pa
     first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
     first.sign("node")
     told = "tls_server_config:\n  cert_file: node.pem\n  key_file: node.key\n"
-    served = serve(Doors(configured(tmp_path / "web.yml", told)))
+    served = serve(Authenticator(configured(tmp_path / "web.yml", told)))
     assert served.ask(context=client(first))[0] == 200
     second.sign("node")
     assert served.ask(context=client(second))[0] == 200
@@ -185,13 +185,13 @@ def test_a_file_that_becomes_wrong_shuts_the_doors_until_it_is_right(serve: Serv
     said: list[str] = []
     file = tmp_path / "web.yml"
     right = f"basic_auth_users:\n  prom: {PASSWORD}\n"
-    served = serve(Doors(configured(file, right), say=said.append))
+    served = serve(Authenticator(configured(file, right), log=said.append))
     assert served.ask(basic("prom", "swordfish"))[0] == 200
     file.write_text("basic_auth_users:\n  prom: swordfish\n")
     assert served.ask(basic("prom", "swordfish"))[0] == 500
     assert served.ask(basic("prom", "swordfish"))[0] == 500
     assert len(said) == 1
-    assert "must be a hash of bcrypt" in said[0]
+    assert "must be a bcrypt hash" in said[0]
     assert "swordfish" not in said[0]
     file.write_text(right)
     assert served.ask(basic("prom", "swordfish"))[0] == 200
@@ -206,15 +206,15 @@ def test_what_ends_the_reading_of_a_file_leaves_nothing_of_before_in_force(
         raise TypeError
 
     file = tmp_path / "web.yml"
-    doors = Doors(configured(file, PASSWORDS))
+    doors = Authenticator(configured(file, PASSWORDS))
     file.write_text(PASSWORDS.replace("prom", "grafana"))
     with monkeypatch.context() as patched:
         patched.setattr(doors_module, "read_web_config", broken)
         with pytest.raises(TypeError):
-            doors.now()
-        assert doors.now() is None
+            doors.current()
+        assert doors.current() is None
     file.write_text(PASSWORDS)
-    assert doors.now() is not None
+    assert doors.current() is not None
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440])
@@ -272,45 +272,45 @@ HEADERS = "http_server_config: {headers: {X-Frame-Options: deny}}\n"
     ("before", "after", "why"),
     [
         (PASSWORDS, "", "is empty"),
-        (PASSWORDS, "basic_auth_users:\n", "there is nothing in basic_auth_users"),
-        (PASSWORDS, HEADERS, "does not ask for passwords any more"),
-        (TLS + PASSWORDS, PASSWORDS, "does not ask for TLS any more"),
-        (TLS + PASSWORDS, TLS, "does not ask for passwords any more"),
+        (PASSWORDS, "basic_auth_users:\n", "nothing in basic_auth_users"),
+        (PASSWORDS, HEADERS, "no longer requires passwords"),
+        (TLS + PASSWORDS, PASSWORDS, "no longer requires TLS"),
+        (TLS + PASSWORDS, TLS, "no longer requires passwords"),
         (TLS, "", "is empty"),
-        (CLIENTS, TLS, "does not ask for client certificates any more"),
+        (CLIENTS, TLS, "no longer requires client certificates"),
         (CLIENTS, CLIENTS.replace("RequireAndVerify", "NoClientCert #"), "requires client_auth_type"),
-        (CLIENTS, CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"), "client certificates any"),
-        (NAMED, CLIENTS, "does not ask for names in client certificates any more"),
+        (CLIENTS, CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"), "client certificates"),
+        (NAMED, CLIENTS, "no longer requires names in client certificates"),
     ],
 )
 def test_a_file_that_asks_for_less_lets_nobody_in(tmp_path: Path, before: str, after: str, why: str) -> None:
     Authority(tmp_path).sign("node")
     said: list[str] = []
     file = tmp_path / "web.yml"
-    doors = Doors(configured(file, before), say=said.append)
-    had_tls = doors.had_tls
-    assert doors.now() is not None
+    doors = Authenticator(configured(file, before), log=said.append)
+    had_tls = doors.uses_tls
+    assert doors.current() is not None
     file.write_text(after)
-    assert doors.now() is None
-    assert doors.now() is None
-    assert doors.had_tls is had_tls, "nobody is spoken to in clear who was not before"
+    assert doors.current() is None
+    assert doors.current() is None
+    assert doors.uses_tls is had_tls, "nobody is spoken to in clear who was not before"
     assert len(said) == 1
     assert why in said[0]
     file.write_text(before)
-    assert doors.now() is not None
+    assert doors.current() is not None
 
 
 def test_a_file_may_ask_for_more_and_for_other_passwords(tmp_path: Path) -> None:
     Authority(tmp_path).sign("node")
     file = tmp_path / "web.yml"
-    doors = Doors(configured(file, HEADERS))
-    assert doors.are_open
+    doors = Authenticator(configured(file, HEADERS))
+    assert doors.is_open
     for text in (PASSWORDS, PASSWORDS.replace("prom", "grafana") + HEADERS, PASSWORDS + TLS, PASSWORDS + NAMED):
         file.write_text(text)
-        assert doors.now() is not None
-        assert not doors.are_open
+        assert doors.current() is not None
+        assert not doors.is_open
     file.write_text(PASSWORDS)
-    assert doors.now() is None
+    assert doors.current() is None
 
 
 @pytest.mark.parametrize("after", [TLS, CLIENTS], ids=["tls", "client certificates"])
@@ -321,7 +321,7 @@ def test_a_connection_of_before_does_not_outlive_what_is_asked_for_now(
     authority = Authority(tmp_path)
     authority.sign("node")
     file = tmp_path / "web.yml"
-    served = serve(Doors(configured(file, before)))
+    served = serve(Authenticator(configured(file, before)))
     where = "127.0.0.1", served.port
     kept = (
         http.client.HTTPConnection(*where, timeout=30)
@@ -340,7 +340,7 @@ def test_a_connection_of_before_does_not_outlive_what_is_asked_for_now(
 
 
 def test_a_body_is_not_the_next_request(serve: Serve) -> None:
-    served = serve(Doors())
+    served = serve(Authenticator())
     for told in (b"Content-Length: 37", b"Transfer-Encoding: chunked"):
         with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
             connection.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n" + told + b"\r\n\r\n"
@@ -356,12 +356,12 @@ def test_a_body_is_not_the_next_request(serve: Serve) -> None:
 def test_a_server_whose_file_is_emptied_answers_nobody(serve: Serve, tmp_path: Path) -> None:
     Authority(tmp_path).sign("node")
     file = tmp_path / "web.yml"
-    served = serve(Doors(configured(file, TLS)))
+    served = serve(Authenticator(configured(file, TLS)))
     file.write_text("")
     with pytest.raises((OSError, http.client.HTTPException)):
         served.ask()
     file = tmp_path / "other.yml"
-    served = serve(Doors(configured(file, PASSWORDS)))
+    served = serve(Authenticator(configured(file, PASSWORDS)))
     file.write_text("")
     assert served.ask()[0] == 500
     assert served.ask(basic("prom", "swordfish"))[0] == 500
@@ -370,7 +370,7 @@ def test_a_server_whose_file_is_emptied_answers_nobody(serve: Serve, tmp_path: P
 def test_certificates_that_need_not_be_given_leave_the_doors_open(tmp_path: Path) -> None:
     Authority(tmp_path).sign("node")
     told = CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
-    assert Doors(configured(tmp_path / "web.yml", told)).are_open
+    assert Authenticator(configured(tmp_path / "web.yml", told)).is_open
 
 
 def status_of(served: Served, raw: bytes) -> int:
@@ -381,7 +381,7 @@ def status_of(served: Served, raw: bytes) -> int:
 
 
 def test_a_page_of_another_site_cannot_read_what_is_open_to_this_machine(serve: Serve) -> None:
-    served = serve(Doors(), own_names())
+    served = serve(Authenticator(), machine_names())
     for host in ("localhost", "127.0.0.1:9401", "[::1]:9401", "10.1.2.3"):
         assert served.ask({"Host": host})[0] == 200, host
     for host in ("evil.example", "localhost.evil.example", "", "[::1", "127.0.0.1.evil.example"):
@@ -390,7 +390,10 @@ def test_a_page_of_another_site_cannot_read_what_is_open_to_this_machine(serve: 
     assert status_of(served, b"GET /metrics HTTP/1.0\r\n\r\n") == 200, "no browser asks like this"
     assert status_of(served, b"GET /metrics HTTP/1.0\r\nOrigin: http://evil.example\r\n\r\n") == 403
     assert status_of(served, b"GET /metrics HTTP/1.0\r\nHost: evil.example\r\n\r\n") == 403
-    assert serve(Doors(token=TOKEN), own_names()).ask({"Host": "x", "Authorization": f"Bearer {TOKEN}"})[0] == 200
+    assert (
+        serve(Authenticator(token=TOKEN), machine_names()).ask({"Host": "x", "Authorization": f"Bearer {TOKEN}"})[0]
+        == 200
+    )
 
 
 GOOD = "tls_server_config: {cert_file: node.pem, key_file: node.key"
@@ -400,19 +403,19 @@ GOOD = "tls_server_config: {cert_file: node.pem, key_file: node.key"
     ("text", "why"),
     [
         ("[", "is not YAML"),
-        ("", "is empty: write into it who may scrape"),
+        ("", "is empty: configure who may scrape"),
         ("# nobody yet\n", "is empty"),
         ("{}", "is empty"),
-        ("basic_auth_users:\n", "there is nothing in basic_auth_users"),
-        ("basic_auth_users: {}\n", "there is nothing in basic_auth_users"),
-        ("tls_server_config:\n", "there is nothing in tls_server_config"),
+        ("basic_auth_users:\n", "nothing in basic_auth_users"),
+        ("basic_auth_users: {}\n", "nothing in basic_auth_users"),
+        ("tls_server_config:\n", "nothing in tls_server_config"),
         ("- a", "the file must be a mapping"),
-        ("tls: {}", "gpumon does not know 'tls': remove it"),
+        ("tls: {}", "unsupported key 'tls': remove it"),
         ("tls_server_config: 1", "tls_server_config must be a mapping"),
         ("tls_server_config: {cert_file: a}", "requires cert_file and key_file"),
         ("tls_server_config: {cert_file: [1], key_file: b}", "cert_file must be a path"),
         ("tls_server_config: {cert_file: no.pem, key_file: no.key}", "No such file"),
-        (GOOD + ", cipher_suites: [x]}", "does not know 'cipher_suites' of tls_server_config"),
+        (GOOD + ", cipher_suites: [x]}", "unsupported key 'cipher_suites' in tls_server_config"),
         (GOOD + ", client_auth_type: RequestClientCert}", "client_auth_type is one of"),
         (GOOD + ", client_auth_type: RequireAndVerifyClientCert}", "requires client_ca_file"),
         (GOOD + ", client_ca_file: node.pem}", "requires client_auth_type"),
@@ -424,24 +427,24 @@ GOOD = "tls_server_config: {cert_file: node.pem, key_file: node.key"
         (GOOD + ", client_auth_type: [RequireAndVerifyClientCert]}", "client_auth_type must be one word"),
         (GOOD + ", client_auth_type: {a: b}}", "client_auth_type must be one word"),
         ('tls_server_config: {cert_file: "a\\0b", key_file: node.key}', "cert_file must be a path"),
-        ("basic_auth_users: {prom: plain}", "must be a hash of bcrypt"),
-        ("basic_auth_users: {prom: $2b$10$short}", "must be a hash of bcrypt"),
-        (f"basic_auth_users: {{prom: {PASSWORD}x}}", "must be a hash of bcrypt"),
+        ("basic_auth_users: {prom: plain}", "must be a bcrypt hash"),
+        ("basic_auth_users: {prom: $2b$10$short}", "must be a bcrypt hash"),
+        (f"basic_auth_users: {{prom: {PASSWORD}x}}", "must be a bcrypt hash"),
         (f"basic_auth_users: {{prom: {PASSWORD.replace('$04$', '$31$')}}}", "the hash of 'prom' has cost 31"),
-        (f"basic_auth_users:\n  prom: {PASSWORD}\n  prom: {PASSWORD}", "'prom' is there twice"),
-        (GOOD + ", cert_file: other.pem}", "'cert_file' is there twice"),
+        (f"basic_auth_users:\n  prom: {PASSWORD}\n  prom: {PASSWORD}", "'prom' appears twice"),
+        (GOOD + ", cert_file: other.pem}", "'cert_file' appears twice"),
         (GOOD + ", min_version: TLS13, max_version: TLS12}", "min_version is above max_version"),
-        ("basic_auth_users: {prom: 5}", "must be a text of one line"),
+        ("basic_auth_users: {prom: 5}", "must be a string of one line"),
         ("basic_auth_users: [prom]", "must be a mapping"),
-        ('http_server_config: {headers: {X-Frame-Options: "a\\nb"}}', "must be a text of one line"),
-        ("http_server_config: {headers: {Set-Cookie: a}}", "does not know 'Set-Cookie' of headers"),
-        ("rate_limit: {burst: 1}", "does not know 'rate_limit'"),
+        ('http_server_config: {headers: {X-Frame-Options: "a\\nb"}}', "must be a string of one line"),
+        ("http_server_config: {headers: {Set-Cookie: a}}", "unsupported key 'Set-Cookie' in headers"),
+        ("rate_limit: {burst: 1}", "unsupported key 'rate_limit'"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path, text: str, why: str) -> None:
     Authority(tmp_path).sign("node")
     with pytest.raises(GpumonError) as raised:
-        Doors(configured(tmp_path / "web.yml", text))
+        Authenticator(configured(tmp_path / "web.yml", text))
     assert why in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -453,13 +456,13 @@ def test_a_fifo_in_the_place_of_a_certificate_is_not_waited_for(tmp_path: Path, 
     os.mkfifo(tmp_path / name)
     text = GOOD + ", client_ca_file: authority.pem, client_auth_type: RequireAndVerifyClientCert}"
     with pytest.raises(GpumonError, match="not a regular file"):
-        Doors(configured(tmp_path / "web.yml", text))
+        Authenticator(configured(tmp_path / "web.yml", text))
 
 
 def test_no_passphrase_of_a_key_is_asked_for_at_the_terminal(tmp_path: Path) -> None:
     Authority(tmp_path).sign("node").encrypt()
     with pytest.raises(GpumonError, match=r"node\.key is encrypted"):
-        Doors(configured(tmp_path / "web.yml", GOOD + "}"))
+        Authenticator(configured(tmp_path / "web.yml", GOOD + "}"))
 
 
 @pytest.mark.parametrize(
@@ -485,7 +488,7 @@ def test_what_of_the_format_is_not_known_is_refused_and_stands_in_the_guide(tmp_
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(GpumonError, match="No such file"):
-        Doors(str(tmp_path / "none.yml"))
+        Authenticator(str(tmp_path / "none.yml"))
 
 
 def test_the_headers_of_the_file_go_with_every_answer(tmp_path: Path) -> None:
@@ -496,34 +499,34 @@ def test_the_headers_of_the_file_go_with_every_answer(tmp_path: Path) -> None:
 def test_a_check_that_waits_for_too_many_others_is_refused() -> None:
     found = Credentials(users={"prom": PASSWORD})
     given = basic("prom", "swordfish")["Authorization"]
-    with found._waits("guesser"), found._waits("guesser"):
+    with found._queued("guesser"), found._queued("guesser"):
         with pytest.raises(TooManyChecks):
-            found.lets_in(given, "guesser")
-        assert found.lets_in(given, "prometheus"), "another address is none of theirs"
-        assert found.lets_in(given, "guesser"), "what was right before needs no check"
+            found.accepts(given, "guesser")
+        assert found.accepts(given, "prometheus"), "another address is none of theirs"
+        assert found.accepts(given, "guesser"), "what was right before needs no check"
     other = Credentials(users={"prom": PASSWORD})
     with ExitStack() as many:
         for number in range(16):
-            many.enter_context(other._waits(f"{number}"))
+            many.enter_context(other._queued(f"{number}"))
         with pytest.raises(TooManyChecks):
-            other.lets_in(given, "prometheus")
-    assert other.lets_in(given, "guesser")
+            other.accepts(given, "prometheus")
+    assert other.accepts(given, "guesser")
 
 
 def test_a_password_that_was_right_needs_no_check_while_its_hash_is_in_force(tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
-    doors = Doors(configured(file, PASSWORDS))
+    doors = Authenticator(configured(file, PASSWORDS))
     given = basic("prom", "swordfish")["Authorization"]
 
     def is_let_in() -> bool:
-        opened = doors.now()
+        opened = doors.current()
         assert opened is not None
-        with opened.credentials._waits(""), opened.credentials._waits(""):
-            return opened.credentials.lets_in(given)
+        with opened.credentials._queued(""), opened.credentials._queued(""):
+            return opened.credentials.accepts(given)
 
-    opened = doors.now()
+    opened = doors.current()
     assert opened is not None
-    assert opened.credentials.lets_in(given)
+    assert opened.credentials.accepts(given)
     file.write_text(PASSWORDS + HEADERS)
     assert is_let_in()
     file.write_text(PASSWORDS.replace(PASSWORD, bcrypt.hashpw(b"trout", bcrypt.gensalt(4)).decode()))

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from gpumon.export.usage import UNTOLD
+from gpumon.export.usage import NEW_USER_SECONDS
 from gpumon.model.frame import Sample
 from gpumon.model.process import Process
 from tests.builders import device, process, sample, tick
@@ -96,7 +96,7 @@ def test_lost_scrapes_a_killed_daemon_and_a_new_exporter_lose_what_nobody_sample
         if second % every == 3 and second not in (63, 78, 93):
             pages[second] = Page(exporter.scrape().body)
     found = ScrapeLog(every, pages)
-    begin, end = min(at for at in pages if at > UNTOLD + 1), max(pages)
+    begin, end = min(at for at in pages if at > NEW_USER_SECONDS + 1), max(pages)
     nobody = back - killed + 1
     for name in ("gpumon_gpu_observed_seconds_total", "gpumon_user_held_seconds_total"):
         assert found.growth(name, begin, end) == pytest.approx(end - begin - nobody)
@@ -130,7 +130,7 @@ def test_gpu_hours_of_two_users_add_up_to_the_held_time(node: Node, every: int) 
         if second % every == 3:
             pages[second] = Page(exporter.scrape().body)
     found = ScrapeLog(every, pages)
-    begin, end = min(at for at in pages if at > UNTOLD + 1), max(pages)
+    begin, end = min(at for at in pages if at > NEW_USER_SECONDS + 1), max(pages)
     held = found.growth("gpumon_gpu_held_seconds_total", begin, end)
     hours = {
         user: found.growth("gpumon_user_held_share_seconds_total", begin, end, user=user) for user in ("ann", "bob")
@@ -155,7 +155,7 @@ def test_hours_of_users_who_come_and_go_are_whole_for_who_counts_from_the_first_
     empty = sample(0, utilization=0.0, memory_used=0.0, memory_total=80 * GIB)
     names = {"gpumon_user_held_seconds_total": 0.0, "gpumon_user_energy_joules_total": 0.0}
     last: dict[tuple[str, str], float] = {}
-    for second in range(1, 900 + round(UNTOLD) + 60):
+    for second in range(1, 900 + round(NEW_USER_SECONDS) + 60):
         user = "short" if 600 <= second < 610 else f"user{second // 180}"  # one holds it while nobody looks
         node.add([tick(second, *(([gpu(second)], [process(user=user)]) if second < 900 else ([empty],)))])
         if second % every == 3:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gpumon.common.numbers import NAN
-from gpumon.export.family import MOST_BYTES, gauge, label_text, within
-from gpumon.export.scrape import DIALECTS, MOST_OF_ALL, MOST_SERIES, bounded
+from gpumon.export.family import MAX_BYTES, gauge, label_text, truncate
+from gpumon.export.scrape import DIALECTS, MAX_FAMILY_SERIES, MAX_SERIES, limit_series
 from gpumon.export.snapshot import UserNames
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
@@ -39,8 +39,8 @@ def shipped() -> Any:
 def test_limits_are_below_those_of_the_settings_that_are_shipped() -> None:
     (job,) = shipped()["scrape_configs"]
     monitor = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "servicemonitor.yml").read_text(encoding="utf-8"))
-    assert job["label_value_length_limit"] > MOST_BYTES
-    assert min(job["sample_limit"], monitor["spec"]["sampleLimit"]) > MOST_OF_ALL + 1, "and what counts the dropped"
+    assert job["label_value_length_limit"] > MAX_BYTES
+    assert min(job["sample_limit"], monitor["spec"]["sampleLimit"]) > MAX_SERIES + 1, "and what counts the dropped"
 
 
 @pytest.mark.parametrize("text", TALL)
@@ -54,16 +54,16 @@ def test_no_label_is_longer_than_a_server_takes(node: Node, dialect: str, text: 
              for n in (1, 2))  # fmt: skip
     page = scraped(node, dialect)
     texts = [told for name in page.samples for labels in page.labels(name) for told in labels.values()]
-    assert max(len(told.encode()) for told in texts) <= MOST_BYTES
+    assert max(len(told.encode()) for told in texts) <= MAX_BYTES
     assert any(len(told) > 40 for told in texts), "as much as there is room for"
 
 
 @pytest.mark.parametrize("text", TALL)
 def test_a_text_is_cut_between_letters(text: str) -> None:
-    for told in (label_text(text), within(text)):
-        assert len(told.encode()) <= MOST_BYTES
+    for told in (label_text(text), truncate(text)):
+        assert len(told.encode()) <= MAX_BYTES
         assert "\ufffd" not in told
-    assert label_text("模型-7") == within("模型-7") == "模型-7"
+    assert label_text("模型-7") == truncate("模型-7") == "模型-7"
 
 
 def instances() -> list[Sample]:
@@ -91,7 +91,7 @@ def test_gpus_that_mig_divides_tell_only_what_is_news(node: Node) -> None:
     node.add(tick(n, instances(), on_them) for n in (1, 2, 3))
     page = scraped(node)
     total = sum(len(series) for series in page.samples.values())
-    assert total < MOST_OF_ALL * 2 / 3
+    assert total < MAX_SERIES * 2 / 3
     assert page.value("gpumon_exporter_dropped_series_total") == 0
     told = [labels for labels in page.labels("gpumon_gpu_unavailable") if labels["uuid"].startswith("MIG-")]
     assert {labels["reason"] for labels in told} == {"not_supported"}
@@ -107,18 +107,24 @@ def test_a_node_on_which_everything_is_there_is_cut_below_the_limit(node: Node, 
     exporter = node.exporter(dialect, UserNames.NAME)
     page = scraped(node, dialect)
     total = sum(len(series) for series in page.samples.values())
-    assert total <= MOST_OF_ALL + 1
+    assert total <= MAX_SERIES + 1
     assert sum(len(family.series) for family in exporter.families()) == total
     assert page.value("gpumon_up") == 1
 
 
 def test_what_is_not_available_gives_way_to_all_else() -> None:
-    wide = gauge("gpumon_gpu_unavailable", "Many.", ("n",), [((str(n),), 1.0) for n in range(2 * MOST_OF_ALL)])
-    others = [gauge(f"gpumon_{name}", "Some.", ("n",), [((str(n),), 1.0) for n in range(MOST_SERIES)]) for name in "ab"]
-    found, dropped = bounded([others[0], wide, others[1]])
+    wide = gauge("gpumon_gpu_unavailable", "Many.", ("n",), [((str(n),), 1.0) for n in range(2 * MAX_SERIES)])
+    others = [
+        gauge(f"gpumon_{name}", "Some.", ("n",), [((str(n),), 1.0) for n in range(MAX_FAMILY_SERIES)]) for name in "ab"
+    ]
+    found, dropped = limit_series([others[0], wide, others[1]])
     assert [family.name for family in found] == ["gpumon_a", "gpumon_gpu_unavailable", "gpumon_b"]
-    assert [len(family.series) for family in found] == [MOST_SERIES, MOST_OF_ALL - 2 * MOST_SERIES, MOST_SERIES]
-    assert dropped == MOST_OF_ALL + 2 * MOST_SERIES
+    assert [len(family.series) for family in found] == [
+        MAX_FAMILY_SERIES,
+        MAX_SERIES - 2 * MAX_FAMILY_SERIES,
+        MAX_FAMILY_SERIES,
+    ]
+    assert dropped == MAX_SERIES + 2 * MAX_FAMILY_SERIES
 
 
 def test_a_gpu_that_is_lost_is_told_before_all_that_is_missing(node: Node) -> None:

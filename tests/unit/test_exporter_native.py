@@ -14,9 +14,9 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.export import scrape
-from gpumon.export.family import EXPORTED, MOST_BYTES, MOST_LETTERS, gauge
+from gpumon.export.family import EXPORTED, MAX_BYTES, MAX_LETTERS, gauge
 from gpumon.export.native import STATES
-from gpumon.export.scrape import MOST_SERIES, bounded
+from gpumon.export.scrape import MAX_FAMILY_SERIES, limit_series
 from gpumon.export.snapshot import UserNames
 from gpumon.model.device import Device
 from gpumon.model.frame import Run, RunState, Sample, XidEvent
@@ -270,7 +270,7 @@ def test_a_problem_is_told_in_whole_words_with_what_to_do(node: Node) -> None:
     node.add([tick(2, [], origin=Origin("nvml", problem="näher " * 100))])
     (told,) = scraped(node).labels("gpumon_problem_info")
     assert re.fullmatch("(näher ){20,}näher…", told["problem"])
-    assert len(told["problem"].encode()) <= MOST_BYTES
+    assert len(told["problem"].encode()) <= MAX_BYTES
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])
@@ -371,7 +371,7 @@ def test_hostile_texts_stay_texts_of_limited_length(node: Node) -> None:
     body.decode("utf-8", "strict")
     page = scraped(node)
     texts = [text for name in page.samples for labels in page.labels(name) for text in labels.values()]
-    assert max(map(len, texts)) <= MOST_LETTERS
+    assert max(map(len, texts)) <= MAX_LETTERS
     assert all(text.isprintable() for text in texts)
     assert len(page.labels("gpumon_run_info")) == 1
     assert 'a"b\\c' in page.labels("gpumon_run_info")[0]["name"], "what is harmless stays"
@@ -413,10 +413,10 @@ def test_users_whose_numbers_nobody_knows_are_told_as_one(node: Node) -> None:
 
 
 def test_a_family_without_end_is_cut_and_what_is_cut_is_counted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = gauge("gpumon_wide", "Many.", ("n",), [((str(n),), 1.0) for n in range(MOST_SERIES + 7)])
-    found, dropped = bounded([wide])
-    assert (len(found[0].series), dropped) == (MOST_SERIES, 7)
-    monkeypatch.setattr(scrape, "MOST_SERIES", 10)
+    wide = gauge("gpumon_wide", "Many.", ("n",), [((str(n),), 1.0) for n in range(MAX_FAMILY_SERIES + 7)])
+    found, dropped = limit_series([wide])
+    assert (len(found[0].series), dropped) == (MAX_FAMILY_SERIES, 7)
+    monkeypatch.setattr(scrape, "MAX_FAMILY_SERIES", 10)
     node.add([tick(1, [held(0)], [process(n, user=f"user{n}") for n in range(40)])])
     exporter = node.exporter()
     exporter.scrape()

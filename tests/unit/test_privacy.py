@@ -42,7 +42,7 @@ def test_nothing_is_hidden_where_names_are_shown() -> None:
 
 @pytest.mark.parametrize("users", [UserNames.UID, UserNames.HASH, UserNames.OFF])
 def test_the_exporter_hides_a_text_that_names_its_user(users: UserNames) -> None:
-    assert (users.words("bobs-pod", "bob"), users.words("pod-of-bob", "bob")) == ("bobs-pod", SOMEBODY)
+    assert (users.redact("bobs-pod", "bob"), users.redact("pod-of-bob", "bob")) == ("bobs-pod", SOMEBODY)
     assert users.run_id("net-1", "bob") == "net-1"
     assert users.run_id("bob-1", "bob") != users.run_id("bob-2", "bob")
     assert "bob" not in users.run_id("bob-1", "bob")

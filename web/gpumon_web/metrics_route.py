@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, cast
 from flask import Flask, Response, request
 
 from gpumon.common.errors import MissingPackage
-from gpumon.export.negotiation import TIMEOUT, patience_of
+from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
 from gpumon_web.feed import Feed
 from gpumon_web.plain_page import failure
 
 if TYPE_CHECKING:
     from gpumon.export.scrape import Exporter
-    from gpumon.export.snapshot import Readable
+    from gpumon.export.snapshot import LiveData
 
 METRICS = "/metrics"
 
@@ -27,14 +27,14 @@ def add_metrics(server: Flask, feed: Feed) -> None:
         from gpumon.export.scrape import Exporter
 
         # The feed of a server reads a `Live`; only that of a position in a recording does not.
-        return Exporter(cast("Readable", feed.live), lock=feed.lock)
+        return Exporter(cast("LiveData", feed.live), lock=feed.lock)
 
     def metrics() -> Response:
         try:
             found = exporter().scrape(
                 request.headers.get("Accept", ""),
                 request.headers.get("Accept-Encoding", ""),
-                patience_of(request.headers.get(TIMEOUT, "")),
+                parse_timeout(request.headers.get(TIMEOUT_HEADER, "")),
             )
         except MissingPackage as error:
             return failure(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
