@@ -206,8 +206,8 @@ def price_run(
 
 def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOfDay = local_hour) -> Charge:
     """Return what a run in the ledger costs; up to `now` (s since 1970) while it is running."""
-    epochs = aggregate.epochs(record)
-    return price_run(aggregate.whole(record, epochs, now), epochs, record.devices, prices, hour_of_day)
+    epochs = aggregate.epoch_summaries(record)
+    return price_run(aggregate.run_total(record, epochs, now), epochs, record.devices, prices, hour_of_day)
 
 
 def price_summary(

@@ -369,7 +369,7 @@ def read_ledger(path: Path, held: object, is_right: bool) -> None:
             with suppress(GpumonError):
                 ledger.record(listed.run.id)
                 ledger.traces(listed.run.id)
-                ledger.settled(listed.run.id)
+                ledger.settled_epochs(listed.run.id)
     with (
         suppress(GpumonError),
         gpumon.ledger(state_dir=str(path.parent), directory=str(path.parent / "live")) as past,

@@ -23,7 +23,7 @@ from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.live import follow
 from gpumon.model import units
 from gpumon.reports.run_export import FORMATS
-from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, find
+from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, resolve_run
 from gpumon.storage.ledger.records import Record, RunRow, RunSummary, RunTrace
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Rename a run."""
-    ledger, run = find(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)
     print(f"renamed {run.id}, which was '{run.name}'")
@@ -76,7 +76,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Add a note to a run."""
     from gpumon.tracking.secrets import masked_text  # only this command uses it
 
-    ledger, run = find(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:
         change.note(run, masked_text(" ".join(arguments.text)), time.time_ns())
     print(f"added a note to {run.id}")
@@ -84,11 +84,11 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Add or remove tags of a run."""
-    ledger, run = find(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, say)
     remove = getattr(arguments, "remove", False)
     with _changing(ledger) as change:
         change.tag(run, arguments.tags, remove=remove)
-        tags = ", ".join(ledger.listed(run).tags)
+        tags = ", ".join(ledger.summary(run).tags)
     print(f"tags of {run.id}: {tags}" if tags else f"{run.id} has no tags now")
 
 
@@ -118,7 +118,7 @@ def _changing(ledger: Ledger) -> LedgerChange:
 
 def _find_exact(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, RunRow]:
     """Return the run with this id, name or prefix. Raises UsageError if several have the name."""
-    ledger, run = find(ledgers, word, now)
+    ledger, run = resolve_run(ledgers, word, now)
     if run.id != word:
         ids = [candidate.id for _, candidate in ledgers.candidates(word) if candidate.name == word]
         if len(ids) > 1:
@@ -131,7 +131,7 @@ def _is_confirmed(matches: list[tuple[Ledger, RunRow]], now: float) -> bool:
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("deletion must be confirmed: pass --yes")
     for ledger, run in matches:
-        done = ledger.listed(run).done
+        done = ledger.summary(run).done
         epochs = "no epoch seen" if done is None else f"{units.count(done)} epochs ended"
         print(f"{run.id}: {run.name}, {units.age(run.started, now)}, {epochs}")
     runs = "this run" if len(matches) == 1 else f"these {len(matches)} runs"
@@ -302,7 +302,7 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     tail = getattr(arguments, "tail", None)
     if tail is not None and tail < 1:
         raise UsageError(f"--tail must be 1 or more, not {tail}")
-    ledger, run = find(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, say)
     record = ledger.record(run.id, phases=phases or arguments.json)
     if arguments.json:
         from gpumon.reports.run_json import whole
@@ -319,7 +319,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
     records = []
     for word in (arguments.run, *arguments.others):
-        ledger, run = find(ledgers, word, now, say)
+        ledger, run = resolve_run(ledgers, word, now, say)
         records.append(ledger.record(run.id, phases=False))
     comparison = compare.compare(records)
     if arguments.json:
@@ -355,7 +355,7 @@ _ACTIONS = {
 
 
 def _read_run(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
-    ledger, run = find(ledgers, word, now, say)
+    ledger, run = resolve_run(ledgers, word, now, say)
     return ledger, ledger.record(run.id), ledger.traces(run.id)
 
 

@@ -18,7 +18,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
-    """Return the findings about a run; `total` as returned by `aggregate.whole`."""
+    """Return the findings about a run; `total` as returned by `aggregate.run_total`."""
     return diagnose(RUN_RULES, [past_run(record, total, now)])
 
 

@@ -120,7 +120,7 @@ class EpochReader:
         for path in ledger_paths(self._where):
             try:
                 with Ledger(path) as ledger:
-                    if run_id := ledger.run_of(self._key):
+                    if run_id := ledger.run_of_rank(self._key):
                         self._read_run(ledger, run_id)
                         return
             except GpumonError as error:
@@ -177,11 +177,11 @@ class EpochReader:
 
     def _read_run(self, ledger: Ledger, run_id: str) -> None:
         # Asked first: what it calls settled does not change until the rows are read.
-        settled = ledger.settled(run_id)
+        settled = ledger.settled_epochs(run_id)
         record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MOST))
         # Of a rank that has ended nobody knows what is settled.
         goes_on = not any(is_known(rank.ended) for rank in record.ranks if rank.key == self._key)
-        for epoch in aggregate.epochs(record):
+        for epoch in aggregate.epoch_summaries(record):
             is_final = goes_on and settled.has(epoch.ordinal)
             has_ended = is_known(epoch.ended)
             is_good = self._is_last or self._is_whole(epoch, record)

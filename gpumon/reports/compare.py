@@ -108,7 +108,7 @@ def compare(
 
     `times`: when all of them were, where those are a sample.
     """
-    begun = begun or [aggregate.epochs(record) for record in records]
+    begun = begun or [aggregate.epoch_summaries(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
     counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
     wholes = [WholeRun(*one) for one in zip(records, begun, times or begun, strict=True)]

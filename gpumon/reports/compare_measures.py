@@ -16,7 +16,7 @@ from gpumon.reports.epoch_text import number
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.ledger import aggregate
-from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases
+from gpumon.storage.ledger.aggregate import between_epochs, is_worth_a_row, outside_phases
 from gpumon.storage.ledger.combine import total_of
 from gpumon.storage.ledger.records import EpochTimes, Record
 from gpumon.storage.ledger.summary import EpochSummary
@@ -181,8 +181,8 @@ class WholeRun:
         self, record: Record, epochs: Sequence[EpochSummary], times: Sequence[EpochSummary] | Sequence[EpochTimes]
     ) -> None:
         self.record = record
-        self.total = aggregate.whole(record, epochs, record.run.updated)
-        together = between(record, times)
+        self.total = aggregate.run_total(record, epochs, record.run.updated)
+        together = between_epochs(record, times)
         shown = together is not None and is_worth_a_row(together, outside_phases(record), self.total)
         self.between: EpochSummary | None = together if shown else None
 

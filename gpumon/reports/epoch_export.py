@@ -10,7 +10,7 @@ from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
 from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, utc
 from gpumon.reports.run_export import LOGGED, reached
 from gpumon.reports.run_json import known
-from gpumon.storage.ledger.aggregate import epochs, step_summaries, whole
+from gpumon.storage.ledger.aggregate import epoch_summaries, run_total, step_summaries
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.schema import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
@@ -53,9 +53,9 @@ FIELDS: tuple[EpochField, ...] = tuple(_fields())
 
 def lines(record: Record) -> Iterator[str]:
     """Yield the table as CSV, a line at a time, its heading first. For spreadsheets: with a byte order mark."""
-    found = epochs(record)
+    found = epoch_summaries(record)
     if not found:
-        found = [*step_summaries(record), whole(record, [], record.run.updated)]
+        found = [*step_summaries(record), run_total(record, [], record.run.updated)]
     names = list(dict.fromkeys(name for epoch in found for name in epoch.metrics))
     yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
     for epoch in found:

@@ -46,11 +46,11 @@ def page(
     prices: Prices | None = None,
 ) -> str:  # fmt: skip
     """The report as HTML; `history` may have finer points than the traces. Raises MissingPackage without Plotly."""
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, now)
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, now)
     devices = _drawn(record, traces)
     logged = run_series(record, traces, "")
-    spans = aggregate.spans(record)
+    spans = aggregate.phase_spans(record)
     figures = [
         figure(
             _series(record, traces, device, history),
@@ -188,7 +188,7 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
 def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     few = len(epochs) <= PHASES_UP_TO
     outside = run_tables.outside_rows(record, epochs, total, phases=few)
-    columns, rows = run_tables.epoch_table(epochs, aggregate.phases(record) if few else {}, total, outside)
+    columns, rows = run_tables.epoch_table(epochs, aggregate.phase_summaries(record) if few else {}, total, outside)
     by_steps = any(row.ordinal <= STEP_ROWS for _, row in outside)
     yield from _table("Epochs" if epochs else "Steps" if by_steps else "Whole run", columns, rows, last_is_total=True)
 

@@ -22,7 +22,7 @@ from gpumon.model.run import RUN_FACTS, facts_to_json
 from gpumon.reports import charges
 from gpumon.reports.run_tables import about_json
 from gpumon.storage.ledger import aggregate
-from gpumon.storage.ledger.aggregate import between, outside_phases, step_summaries
+from gpumon.storage.ledger.aggregate import between_epochs, outside_phases, step_summaries
 from gpumon.storage.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.storage.ledger.summary import EpochSummary
 
@@ -51,10 +51,10 @@ def listing(
 
 def whole(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
     """A run with its epochs and their phases, joined over ranks and devices, and its ranks; their cost by `prices`."""
-    phases = aggregate.phases(record)
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, now)
-    together = between(record, epochs)
+    phases = aggregate.phase_summaries(record)
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, now)
+    together = between_epochs(record, epochs)
     parts = [_phase(part) for part in outside_phases(record)]
     running = record.run.state is RunState.RUNNING
     devices = record.devices
@@ -93,8 +93,8 @@ def run_of(run: RunRow, now: float) -> dict[str, Any]:
     return {
         "id": run.id, "name": run.name, "user": run.user or None, "hostname": run.hostname or None,
         "framework": run.framework or None, "source": run.source, "label": run.label, "driver": run.driver or None,
-        "state": run.state.name.lower(), "watched": not run.unseen(now), "started": known(run.started),
-        "ended": known(run.ended), "updated": known(run.updated), "seconds": known(run.lasted(now)),
+        "state": run.state.name.lower(), "watched": not run.unseen_seconds(now), "started": known(run.started),
+        "ended": known(run.ended), "updated": known(run.updated), "seconds": known(run.duration(now)),
         "world_size": run.world_size, "epochs_planned": run.epochs or None, "base": run.base,
         "first_epoch": run.first_epoch, "epochs_before": run.epochs_before, "resumes": run.resumes or None,
     }  # fmt: skip
@@ -106,7 +106,7 @@ def epoch_of(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, A
 
 
 def total_of(total: EpochSummary) -> dict[str, Any]:
-    """A whole run, from `aggregate.whole`."""
+    """A whole run, from `aggregate.run_total`."""
     values = _values(total)
     return {
         **{key: value for key, value in values.items() if key not in _NOT_OF_RUN},

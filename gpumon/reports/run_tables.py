@@ -17,9 +17,9 @@ from gpumon.model.run import Parameter
 from gpumon.model.units import AT_LEAST
 from gpumon.reports import charges, epoch_text
 from gpumon.reports.text_table import TextColumn, distinct, draw, text_column
-from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases, step_summaries, steps_text
+from gpumon.storage.ledger.aggregate import between_epochs, is_worth_a_row, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import totals
-from gpumon.storage.ledger.records import NoteRow, Particulars, RankRow, Record, RunRow, RunSummary, UsageRow
+from gpumon.storage.ledger.records import NoteRow, RankRow, Record, RunMetadata, RunRow, RunSummary, UsageRow
 from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
@@ -31,7 +31,7 @@ _WIDE = 40
 _UNKNOWN = " (whether files were changed since is unknown)"
 
 
-def about_lines(about: Particulars) -> Iterator[str]:
+def about_lines(about: RunMetadata) -> Iterator[str]:
     """Yield the particulars in a few lines: tags, program, parameters, notes."""
     if about.tags:
         yield f"tags: {', '.join(about.tags)}"
@@ -67,7 +67,7 @@ def written(value: Parameter) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-def about_json(about: Particulars) -> dict[str, Any]:
+def about_json(about: RunMetadata) -> dict[str, Any]:
     """The particulars for programs."""
     notes = [
         {"time": note.time if is_known(note.time) else None, "text": note.text, "author": note.author or None}
@@ -79,7 +79,7 @@ def about_json(about: Particulars) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def config_table(about: Particulars) -> tuple[Sequence[TextColumn], list[tuple[str, str]]]:
+def config_table(about: RunMetadata) -> tuple[Sequence[TextColumn], list[tuple[str, str]]]:
     """The parameters as a table: its columns and rows."""
     columns = (TextColumn("NAME", 100, right=False), TextColumn("VALUE", 90, right=False))
     return columns, [(name, written(value)) for name, value in about.config.items()]
@@ -119,7 +119,7 @@ def lines(
 
 def state(run: RunRow, now: float) -> str:
     """Return the state of a run as one word."""
-    return "unseen" if run.unseen(now) else run.state.name.lower()
+    return "unseen" if run.unseen_seconds(now) else run.state.name.lower()
 
 
 def place(listed: RunSummary) -> str:
@@ -138,7 +138,7 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
     run = listed.run
     cells = {
         "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
-        "started": units.age(run.started, now), "seconds": units.span(run.lasted(now)), "state": state(run, now),
+        "started": units.age(run.started, now), "seconds": units.span(run.duration(now)), "state": state(run, now),
         "epoch": place(listed), "gpus": str(listed.gpus or units.MISSING),
         "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
         "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
@@ -218,7 +218,7 @@ def outside_rows(
 
     A run without epochs has no other rows than these phases, and rows of its steps where it marked them.
     """
-    parts, together = outside_phases(record), between(record, epochs)
+    parts, together = outside_phases(record), between_epochs(record, epochs)
     if not epochs and record.step_rows:
         rows = [(steps_text(row) + (OPEN if not is_known(row.ended) else ""), row) for row in step_summaries(record)]
         return [*rows, *(_titled(part) for part in parts if part.phase != OTHER)]

@@ -33,8 +33,8 @@ def lines(
 
     `tail`: of the epochs or rows of steps only so many, the last ones; totals and notes are of all.
     """
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, now)
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, now)
     yield from head(record, epochs, now)
     yield ""
     if not epochs and record.run.epochs:
@@ -45,7 +45,7 @@ def lines(
     made = sum(row.ordinal <= STEP_ROWS for _, row in outside)
     left_out = max(0, made - tail) if tail else 0
     outside = outside[left_out:]  # rows of steps come first
-    parts = aggregate.phases(record) if phases else {}
+    parts = aggregate.phase_summaries(record) if phases else {}
     costs = charges.columns(prices) if prices else ()
     columns, rows = epoch_table(shown, parts, total, outside, costs, _priced(record, epochs, total, prices))
     yield from draw(columns, rows, width)
@@ -98,9 +98,9 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     """Yield the facts of a run: state, start, duration, epochs, and the run that it resumes."""
     run = record.run
     yield state(run, now)
-    if run.unseen(now):
+    if run.unseen_seconds(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
-    yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
+    yield f"{units.moment(run.started)}, {units.span(run.duration(now))}"
     done = epochs_done(record, epochs)
     told = str(done) if are_epochs_known(record, epochs) else units.MISSING
     counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"

@@ -32,7 +32,7 @@ from gpumon.reports import (
     usage,
 )
 from gpumon.reports.csv import BYTE_ORDER_MARK
-from gpumon.storage.ledger.aggregate import epochs, whole
+from gpumon.storage.ledger.aggregate import epoch_summaries, run_total
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.schema import WHOLE_RUN
@@ -106,7 +106,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 
 def command(record: Record) -> Shown:
-    columns, (row, *_) = run_tables.epoch_table(epochs(record), {}, whole(record, epochs(record), NOW))
+    columns, (row, *_) = run_tables.epoch_table(
+        epoch_summaries(record), {}, run_total(record, epoch_summaries(record), NOW)
+    )
     found = dict(zip((column.heading for column in columns), row, strict=True))
     return {column.key: (column.heading, found[column.heading]) for column in EPOCHS if column.heading in found}
 
@@ -143,7 +145,7 @@ _BROWSER: Mapping[str, Callable[[float], str]] = {
 
 
 def browser(record: Record) -> Shown:
-    rows = epoch_cells.rows(record, epochs(record))
+    rows = epoch_cells.rows(record, epoch_summaries(record))
     cells = run_rows.epoch(rows[0], {"user": "", "state": "finished"}, run_rows.largest(rows))
     by_title = {column.title: column for column in run_rows.EPOCHS}
     found = {}
@@ -171,7 +173,7 @@ VIEWS: Mapping[str, tuple[View, Callable[[Record], Shown]]] = {
 def test_a_column_of_epochs_is_the_same_in_every_view(record: Record, name: str) -> None:
     view, read = VIEWS[name]
     found = read(record)
-    (epoch,) = epochs(record)
+    (epoch,) = epoch_summaries(record)
     largest = epoch_text.largest(EPOCHS, [epoch])
     assert {*found} == {column.key for column in shown(EPOCHS, view)}, "each that it shows, and no other"
     for column in shown(EPOCHS, view):
@@ -187,12 +189,12 @@ def plain(text: str) -> str:
 
 
 def test_every_column_of_epochs_has_a_value(record: Record) -> None:
-    (epoch,) = epochs(record)
+    (epoch,) = epoch_summaries(record)
     assert [column.key for column in EPOCHS if not is_known(epoch_text.number(column.key, epoch))] == []
 
 
 def test_files_have_each_column_of_epochs_by_its_key_and_unit(record: Record) -> None:
-    (epoch,) = epochs(record)
+    (epoch,) = epoch_summaries(record)
     (row,) = csv.DictReader(io.StringIO("".join(epoch_export.lines(record)).lstrip(BYTE_ORDER_MARK)))
     assert {column.file_name for column in shown(EPOCHS, View.CSV)} <= row.keys()
     for column in shown(EPOCHS, View.CSV):
@@ -202,7 +204,7 @@ def test_files_have_each_column_of_epochs_by_its_key_and_unit(record: Record) ->
 
 
 def test_json_and_its_schema_have_each_column_of_epochs(record: Record) -> None:
-    (epoch,) = epochs(record)
+    (epoch,) = epoch_summaries(record)
     (made,) = run_json.whole(record, NOW)["epochs"]
     schema = run_json.RUN_SCHEMAS["run_epoch"]["properties"]
     for column in shown(EPOCHS, View.JSON):

@@ -107,8 +107,8 @@ def by_runs(directory: Path) -> dict[str, Charge]:
     with Ledger(str(book.path)) as ledger:
         for one in ledger.candidates():
             record = ledger.record(one.id)
-            epochs = aggregate.epochs(record)
-            total = aggregate.whole(record, epochs, END)
+            epochs = aggregate.epoch_summaries(record)
+            total = aggregate.run_total(record, epochs, END)
             charge = price_run(total, epochs, record.devices, PRICES, local_hour)
             found[record.run.user] = found[record.run.user].plus(charge)
     return found

@@ -80,7 +80,7 @@ def test_kills_leave_no_epoch_with_a_wrong_energy(stub: Stub, live_dir: Path, ki
             process.kill()
     with Ledger(str(live_dir / "state" / LEDGER)) as ledger:
         record = ledger.record(run["id"])
-    epochs = {epoch.epoch: epoch for epoch in aggregate.epochs(record)}
+    epochs = {epoch.epoch: epoch for epoch in aggregate.epoch_summaries(record)}
     times = json.loads(output)
     assert len(epochs) >= len(times) - 1
     seen, wrong = Counter[str](), []

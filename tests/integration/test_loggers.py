@@ -49,7 +49,7 @@ class Logged:
     def in_ledger(self) -> dict[int, Values]:
         """By epoch, as the ledger has them once the run is settled."""
         with Ledger(str(self.directory / "state" / LEDGER)) as ledger:
-            return {epoch.epoch: values_of(epoch) for epoch in aggregate.epochs(ledger.record(self.run))}
+            return {epoch.epoch: values_of(epoch) for epoch in aggregate.epoch_summaries(ledger.record(self.run))}
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +298,7 @@ def test_the_first_rank_writes_for_all_of_them(watched: Path, stub: Stub) -> Non
     assert [row["epoch"] for row in rows] == ["0", "1"]
     with Ledger(str(watched / "state" / LEDGER)) as ledger:
         record = ledger.record(rows[0]["run"])
-        expected = [epoch.value("energy") for epoch in aggregate.epochs(record)]
+        expected = [epoch.value("energy") for epoch in aggregate.epoch_summaries(record)]
     assert len(record.ranks) == len(record.devices) == 2
     assert [float(row["gpu/energy_joules"]) for row in rows] == expected
 

@@ -39,13 +39,13 @@ def book(tmp_path: Path) -> Book:
 def looked_into(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of runs that were looked into one by one."""
     found: list[str] = []
-    listed = Ledger.listed
+    listed = Ledger.summary
 
     def noted(ledger: Ledger, run: RunRow) -> RunSummary:
         found.append(run.id)
         return listed(ledger, run)
 
-    monkeypatch.setattr(Ledger, "listed", noted)
+    monkeypatch.setattr(Ledger, "summary", noted)
     return found
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from gpumon.reports import compare
 from gpumon.reports.compare_measures import config_differences, config_lines
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.records import Particulars, Record
+from gpumon.storage.ledger.records import Record, RunMetadata
 from tests.runs import BEGAN, HOSTILE, Book, training
 
 
-def records(tmp_path: Path, *told: Particulars) -> list[Record]:
+def records(tmp_path: Path, *told: RunMetadata) -> list[Record]:
     with Book(tmp_path) as book:
         for i in range(len(told)):
             training(book, f"net-{i}", 6, began=BEGAN + 1000 * i)
@@ -26,8 +26,8 @@ def text(found: list[Record]) -> str:
 
 
 def test_a_comparison_begins_with_the_parameters_that_differ(tmp_path: Path) -> None:
-    one = Particulars({"lr": 0.1, "batch": 32, "amp": True, "own": 1}, {"commit": "a" * 40, "torch": "2.9"})
-    two = Particulars({"lr": 0.01, "batch": 32.0, "amp": 1}, {"commit": "b" * 40, "torch": "2.9"})
+    one = RunMetadata({"lr": 0.1, "batch": 32, "amp": True, "own": 1}, {"commit": "a" * 40, "torch": "2.9"})
+    two = RunMetadata({"lr": 0.01, "batch": 32.0, "amp": 1}, {"commit": "b" * 40, "torch": "2.9"})
     found = records(tmp_path, one, two)
     said = text(found)
     table = said[said.index("CONFIG") : said.index("\nTime")].splitlines()
@@ -43,20 +43,20 @@ def test_a_comparison_begins_with_the_parameters_that_differ(tmp_path: Path) -> 
 
 
 def test_a_run_that_told_nothing_differs_in_nothing(tmp_path: Path) -> None:
-    told = Particulars({"lr": 0.1}, {"commit": "a" * 40})
-    found = config_differences(records(tmp_path, told, Particulars(), Particulars({"lr": 0.1})))
+    told = RunMetadata({"lr": 0.1}, {"commit": "a" * 40})
+    found = config_differences(records(tmp_path, told, RunMetadata(), RunMetadata({"lr": 0.1})))
     assert (list(found.differences), found.same, list(found.without)) == ([], 1, [1])
     assert "No parameters are known of B: run.config(…) records them." in list(config_lines(found, "ABC", 0))
 
 
 def test_where_no_run_told_anything_nothing_is_said(tmp_path: Path) -> None:
-    found = records(tmp_path, Particulars(), Particulars())
+    found = records(tmp_path, RunMetadata(), RunMetadata())
     assert list(config_lines(config_differences(found), "AB", 0)) == []
 
 
 def test_runs_of_one_commit_with_uncommitted_changes_may_differ(tmp_path: Path) -> None:
-    def of(dirty: Any) -> Particulars:
-        return Particulars({}, {"commit": "a" * 40, **({} if dirty is None else {"dirty": dirty})})
+    def of(dirty: Any) -> RunMetadata:
+        return RunMetadata({}, {"commit": "a" * 40, **({} if dirty is None else {"dirty": dirty})})
 
     assert "uncommitted changes" in text(records(tmp_path / "a", of(True), of(False)))
     assert "uncommitted changes" not in text(records(tmp_path / "b", of(False), of(None)))

@@ -77,14 +77,14 @@ def test_tags_come_and_go(book: Book, mine: LedgerChange) -> None:
     mine.tag(run, ["good", "baseline"])
     mine.tag(run, ["good"], remove=True)
     with Ledger(str(book.path)) as ledger:
-        assert ledger.listed(run).tags == ("baseline",)
+        assert ledger.summary(run).tags == ("baseline",)
     with pytest.raises(UsageError, match="its tags are baseline"):
         mine.tag(run, ["good"], remove=True)
     with pytest.raises(UsageError, match="at most"):
         mine.tag(run, [f"t{i}" for i in range(40)])
     mine.tag(run, ["good"])
     with Ledger(str(book.path)) as ledger:
-        assert ledger.listed(run).tags == ("baseline", "good")
+        assert ledger.summary(run).tags == ("baseline", "good")
 
 
 def test_a_deleted_run_leaves_nothing_and_the_others_everything(book: Book, mine: LedgerChange) -> None:
@@ -142,7 +142,7 @@ def test_a_ledger_of_another_version_stays_as_it_is(tmp_path: Path, version: int
 
 
 def test_a_ledger_that_another_program_holds_is_said_to_be_locked(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change, "BUSY", 0.0)
+    monkeypatch.setattr(change, "BUSY_TIMEOUT", 0.0)
     run = row(book, "mine-1")
     with LedgerChange(str(book.path), ME) as made:
         book.db.execute("BEGIN IMMEDIATE")

@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places
 from gpumon.model.frame import Mark, RunState
-from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, find
+from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, resolve_run
 from gpumon.storage.ledger.schema import WHOLE_RUN
 from gpumon.storage.ledger.tables import VERSION
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
@@ -232,7 +232,7 @@ def test_strangers_text_is_made_harmless_and_still_found(book: Book) -> None:
     book.run(HOSTILE, name=HOSTILE, user=HOSTILE, hostname=HOSTILE, framework=HOSTILE, label=HOSTILE)
     with Ledgers([str(book.path)]) as ledgers:
         (listed,) = ledgers.runs()
-        ledger, run = find(ledgers, "<script>", NOW)
+        ledger, run = resolve_run(ledgers, "<script>", NOW)
         assert ledger.record(run.id).run.id == run.id == listed.run.id
     assert all(text.isprintable() for text in (run.id, run.name, run.user, run.hostname, run.framework, run.label))
 
@@ -245,7 +245,7 @@ def test_two_ledgers_are_read_as_one_and_the_first_holds(tmp_path: Path) -> None
     with Ledgers([str(own.path), str(machine.path)]) as ledgers:
         assert [(listed.run.id, listed.done) for listed in ledgers.runs()] == [("vit-2", 2), ("resnet50-1", 1)]
         assert [listed.run.id for listed in ledgers.runs(limit=1)] == ["vit-2"]
-        assert find(ledgers, "vit", NOW)[0].path == str(machine.path)
+        assert resolve_run(ledgers, "vit", NOW)[0].path == str(machine.path)
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_a_run_that_is_over_is_that_of_the_ledger_that_watched_it(later: int, do
     training(own, "resnet50-1", 1, began=BEGAN, updated=wrote + later * SECOND)
     with Ledgers([str(own.path), str(machine.path)]) as ledgers:
         assert [listed.done for listed in ledgers.runs()] == [done]
-        assert find(ledgers, "resnet50", NOW)[0].path == str((own, machine)[done - 1].path)
+        assert resolve_run(ledgers, "resnet50", NOW)[0].path == str((own, machine)[done - 1].path)
     own.db.execute("UPDATE run SET state = 0, ended = NULL")
     with Ledgers([str(own.path), str(machine.path)]) as ledgers:
-        assert find(ledgers, "resnet50", NOW)[0].path == str(own.path), "it goes on there"
+        assert resolve_run(ledgers, "resnet50", NOW)[0].path == str(own.path), "it goes on there"
 
 
 def test_a_ledger_in_a_directory_that_may_only_be_read_opens_without_its_writer() -> None:
@@ -317,14 +317,14 @@ def test_a_run_is_found_by_what_no_other_has(book: Book, wanted: str, found: str
     training(book, "x-9", 1, began=BEGAN + 2, name="only one")
     training(book, "vit-3", 1, began=BEGAN + 3)
     with Ledgers([str(book.path)]) as ledgers:
-        assert find(ledgers, wanted, NOW)[1].id == found
+        assert resolve_run(ledgers, wanted, NOW)[1].id == found
 
 
 def test_what_may_be_several_runs_lists_them_newest_first(book: Book) -> None:
     for i in range(8):
         training(book, f"resnet50-{i}", i + 1, began=BEGAN + i)
     with Ledgers([str(book.path)]) as ledgers, pytest.raises(GpumonError) as raised:
-        find(ledgers, "resnet5", NOW)
+        resolve_run(ledgers, "resnet5", NOW)
     text = str(raised.value)
     assert "It matches 8 runs" in text
     assert text.index("resnet50-7 (resnet50, 1 h ago, 8 epochs)") < text.index("resnet50-6")
@@ -337,9 +337,9 @@ def test_a_name_that_several_runs_have_means_the_newest_and_says_so(book: Book) 
         training(book, f"resnet50-{i}", 1, began=BEGAN + i, name="train")
     said: list[str] = []
     with Ledgers([str(book.path)]) as ledgers:
-        assert find(ledgers, "train", NOW, said.append)[1].id == "resnet50-2"
+        assert resolve_run(ledgers, "train", NOW, said.append)[1].id == "resnet50-2"
         assert said == ["3 runs are named 'train'; this is the newest, resnet50-2"]
-        assert find(ledgers, "resnet50-1", NOW, said.append)[1].id == "resnet50-1"
+        assert resolve_run(ledgers, "resnet50-1", NOW, said.append)[1].id == "resnet50-1"
     assert len(said) == 1
 
 
@@ -349,7 +349,7 @@ def test_an_unknown_run_lists_the_newest(book: Book) -> None:
         Ledgers([str(book.path)]) as ledgers,
         pytest.raises(GpumonError, match=r"no such run: 'bert'.*resnet50-1a"),
     ):
-        find(ledgers, "bert", NOW)
+        resolve_run(ledgers, "bert", NOW)
 
 
 @pytest.mark.parametrize("word", ["last", "-1"])
@@ -357,8 +357,8 @@ def test_last_is_the_newest_run_whatever_runs_are_called(book: Book, word: str) 
     training(book, "last-1", 1, name=word)
     training(book, "vit-3", 1, began=BEGAN + 3)
     with Ledgers([str(book.path)]) as ledgers:
-        assert find(ledgers, word, NOW)[1].id == "vit-3"
-        assert find(ledgers, "last-1", NOW)[1].id == "last-1"
+        assert resolve_run(ledgers, word, NOW)[1].id == "vit-3"
+        assert resolve_run(ledgers, "last-1", NOW)[1].id == "last-1"
 
 
 def test_the_reader_loads_nothing_heavy() -> None:

@@ -28,7 +28,7 @@ from gpumon.loggers.wandb import WandbLogger
 from gpumon.model.metrics import Unit
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.records import SettledEpochs, settled_epochs
+from gpumon.storage.ledger.records import SettledEpochs
 from gpumon.tracking import warn
 from tests.runs import GIB, Book, measured
 
@@ -48,7 +48,7 @@ def one_epoch(directory: Path, usage: Mapping[str, Any], **epoch: Any) -> dict[s
         book.epoch(key, 0, **epoch)
         book.usage(key, 0, book.device(key), **usage)
         with Ledger(str(book.path)) as ledger:
-            (found,) = aggregate.epochs(ledger.record(run))
+            (found,) = aggregate.epoch_summaries(ledger.record(run))
     return values_of(found)
 
 
@@ -100,7 +100,7 @@ def progress(begun: int, *unsettled: int) -> str:
     ],
 )
 def test_an_epoch_is_settled_when_every_rank_says_so(states: list[str | None], expected: SettledEpochs) -> None:
-    assert settled_epochs(states) == expected
+    assert SettledEpochs.from_progress(states) == expected
     assert not expected.has(4) or not states
 
 

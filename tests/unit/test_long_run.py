@@ -56,16 +56,16 @@ def read(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LongRun, Recor
     with Ledger(str(book.path)) as ledger:
         found, record = ledger.long_run("net-1", EPOCHS - 1, 4), ledger.record("net-1")
     assert found is not None
-    return found, record, aggregate.epochs(record)
+    return found, record, aggregate.epoch_summaries(record)
 
 
 def test_sums_are_those_of_all_rows(read: tuple[LongRun, Record, list[EpochSummary]]) -> None:
     found, record, epochs = read
-    truth = aggregate.sums_of(epochs)
+    truth = aggregate.sum_epochs(epochs)
     assert found.sums[:2] + found.sums[3:] == pytest.approx(truth[:2] + truth[3:], nan_ok=True)
     if len(record.ranks) > 1:
         assert found.sums.overlap == pytest.approx(truth.overlap)
-    totals = [aggregate.whole(record, one, BEGAN + 700) for one in (found.sums, epochs)]
+    totals = [aggregate.run_total(record, one, BEGAN + 700) for one in (found.sums, epochs)]
     assert totals[0].steps == totals[1].steps
     assert [totals[0].trained, totals[0].wait_of] == pytest.approx([totals[1].trained, totals[1].wait_of], nan_ok=True)
 
@@ -95,14 +95,14 @@ def test_each_epoch_that_needs_a_look_is_among_those_that_may(read: tuple[LongRu
     assert found.suspects == sorted(found.suspects)
     assert any(one.wait_share >= INPUT_BOUND for one in epochs)
     odd = [one.ordinal for one in epochs if any(not is_known(value) for value in one.metrics.values())]
-    assert found.first_odd == min(odd) or len({rank.key for rank in read[1].ranks}) > 1
+    assert found.first_nonfinite == min(odd) or len({rank.key for rank in read[1].ranks}) > 1
 
 
 def test_phases_are_counted_and_the_newest_epochs_with_some_are_named(
     read: tuple[LongRun, Record, list[EpochSummary]],
 ) -> None:
     found, record, _ = read
-    assert found.phases == len(aggregate.spans(record))
+    assert found.phases == len(aggregate.phase_spans(record))
     assert found.with_phases == [57, 54, 51, 48]
 
 
@@ -136,7 +136,7 @@ def test_times_of_epochs_are_in_pieces_that_add_up(tmp_path: Path, monkeypatch: 
     with Book(tmp_path) as book:
         irregular(book, 1, 4)
     with Ledger(str(book.path)) as ledger:
-        found, epochs = ledger.epoch_times("net-1"), aggregate.epochs(ledger.record("net-1"))
+        found, epochs = ledger.epoch_times("net-1"), aggregate.epoch_summaries(ledger.record("net-1"))
     unfinished = [one for one in epochs if not is_known(one.ended)]
     assert len(found) <= 15 + len(unfinished)
     assert sum(one.times for one in found) == len(epochs)

@@ -147,9 +147,9 @@ def test_where_a_value_is_unknown_no_number_stands(template: Path, unknown: set[
         (table, name, "{}" if name == "metrics" else None)
         for table in ("rank", "epoch", "phase", "usage") for name in unknown & set(columns(table))
     ])  # fmt: skip
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, NOW)
-    found, rows = run_tables.epoch_table(epochs, aggregate.phases(record), total)
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, NOW)
+    found, rows = run_tables.epoch_table(epochs, aggregate.phase_summaries(record), total)
     by_heading = {column.heading: [row[i] for row in rows] for i, column in enumerate(found)}
     for heading, parts in HEADINGS.items():
         cells = set(by_heading.get(heading, [""]))

@@ -49,9 +49,9 @@ def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
     record, traces = read(book, run_id)
     course = run_series(record, traces, uuid_of(0))
     logged = run_series(record, traces, "")
-    spans = aggregate.spans(record)
+    spans = aggregate.phase_spans(record)
     return figure(
-        course, logged, record.devices[0], aggregate.epochs(record), record.marks, spans, over=record.run.ended
+        course, logged, record.devices[0], aggregate.epoch_summaries(record), record.marks, spans, over=record.run.ended
     )
 
 
@@ -337,7 +337,7 @@ def test_a_loss_that_is_no_number_is_marked_and_no_part_of_the_line(book: Book) 
         book.epoch(rank, at, metrics=f'{{"loss": {loss}}}')
     record, traces = read(book)
     course = run_series(record, traces, "-")
-    found = figure(course, course, None, aggregate.epochs(record), record.marks)
+    found = figure(course, course, None, aggregate.epoch_summaries(record), record.marks)
     line, marks = (one for one in found["data"] if one.get("mode") in ("lines+markers", "markers"))
     assert line["y"] == [0.5, None, None, 0.4]
     assert marks["text"] == ["NaN", "NaN"]

@@ -59,7 +59,7 @@ def two_ranks(book: Book, same_device: bool = False) -> Record:
 
 
 def test_an_epoch_of_several_ranks_begins_with_the_first_and_ends_with_the_last(book: Book) -> None:
-    (epoch,) = aggregate.epochs(two_ranks(book))
+    (epoch,) = aggregate.epoch_summaries(two_ranks(book))
     assert (epoch.begun, epoch.ended, epoch.seconds) == (BEGAN, BEGAN + 11, 11.0)
     assert (epoch.steps, epoch.wait, epoch.ranks) == (101, 1.5, 2)
     assert epoch.metrics == {"loss": 0.5, "only 0": 0, "only 1": 1}, "rank 0 is believed"
@@ -69,7 +69,7 @@ def test_a_wait_that_nobody_measured_is_no_share_of_the_time(book: Book) -> None
     key = book.rank(book.run())
     book.epoch(key, 0, wait=None)
     book.epoch(key, 1, wait=0.5)
-    shares = [epoch.wait_share for epoch in aggregate.epochs(record_of(book))]
+    shares = [epoch.wait_share for epoch in aggregate.epoch_summaries(record_of(book))]
     assert math.isnan(shares[0])
     assert shares[1] == 0.05
 
@@ -79,13 +79,13 @@ def test_an_epoch_that_has_not_ended_is_as_long_as_its_ranks_are_known_to_be_in_
     for number in range(2):
         key = book.rank("resnet50-1a2b", number)
         book.epoch(key, 0, begun=(BEGAN + number) * 10**9, ended=None, seconds=4.0 + number)
-    (epoch,) = aggregate.epochs(record_of(book))
+    (epoch,) = aggregate.epoch_summaries(record_of(book))
     assert (epoch.begun, epoch.seconds) == (BEGAN, 6.0)
     assert math.isnan(epoch.ended)
 
 
 def test_devices_are_joined_by_what_each_number_means(book: Book) -> None:
-    (epoch,) = aggregate.epochs(two_ranks(book))
+    (epoch,) = aggregate.epoch_summaries(two_ranks(book))
     assert epoch.value("energy") == 10_000
     assert epoch.value("power_mean") == 1000
     assert epoch.value("utilization_mean") == pytest.approx(0.7)
@@ -97,7 +97,7 @@ def test_devices_are_joined_by_what_each_number_means(book: Book) -> None:
 
 
 def test_a_device_that_two_ranks_share_counts_once(book: Book) -> None:
-    (epoch,) = aggregate.epochs(two_ranks(book, same_device=True))
+    (epoch,) = aggregate.epoch_summaries(two_ranks(book, same_device=True))
     assert epoch.value("energy") == 5000
     assert epoch.value("utilization_mean") == pytest.approx(0.7)
 
@@ -109,7 +109,7 @@ def test_part_of_a_sum_is_not_the_sum(book: Book) -> None:
         uuid = book.device(key, rank)
         book.epoch(key, 0)
         book.usage(key, 0, uuid, **measured(energy=None if rank else 100.0))
-    (epoch,) = aggregate.epochs(record_of(book))
+    (epoch,) = aggregate.epoch_summaries(record_of(book))
     assert math.isnan(epoch.value("energy"))
 
 
@@ -119,7 +119,7 @@ def test_utilization_is_unknown_where_one_device_did_not_answer(book: Book, name
     book.epoch(key, 0)
     for index in range(2):
         book.usage(key, 0, book.device(key, index), **measured(**({name: None} if index else {})))
-    (epoch,) = aggregate.epochs(record_of(book))
+    (epoch,) = aggregate.epoch_summaries(record_of(book))
     assert math.isnan(epoch.value(name))
 
 
@@ -133,8 +133,8 @@ def test_ranks_that_share_a_device_and_begin_apart_used_what_its_counter_passed_
             own = measured(energy=ended - begun, energy_least=ended - begun)
             book.usage(key, ordinal, uuid, **own, energy_from=begun, energy_to=ended)
     record = record_of(book)
-    (epoch,) = aggregate.epochs(record)
-    whole = aggregate.whole(record, [epoch], NOW)
+    (epoch,) = aggregate.epoch_summaries(record)
+    whole = aggregate.run_total(record, [epoch], NOW)
     assert [one.value("energy") for one in (epoch, whole)] == [5800.0, 5800.0]
 
 
@@ -142,7 +142,7 @@ def test_an_epoch_that_one_rank_has_not_ended_goes_on(book: Book) -> None:
     book.run(world_size=2)
     for rank in range(2):
         book.epoch(book.rank("resnet50-1a2b", rank), 0, **({"ended": None} if rank else {}))
-    (epoch,) = aggregate.epochs(record_of(book))
+    (epoch,) = aggregate.epoch_summaries(record_of(book))
     assert math.isnan(epoch.ended)
 
 
@@ -168,8 +168,8 @@ def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: B
     assert "SAMPLE" not in text
     book.db.execute("UPDATE rank SET batch = 32")
     book.db.commit()
-    epochs = aggregate.epochs(record_of(book))
-    total = aggregate.whole(record_of(book), epochs, NOW)
+    epochs = aggregate.epoch_summaries(record_of(book))
+    total = aggregate.run_total(record_of(book), epochs, NOW)
     columns, rows = run_tables.epoch_table(epochs, {}, total)
     found = dict(zip([column.heading for column in columns], rows[-1], strict=True))
     assert float(found["SAMPLES/S"]) == pytest.approx(32 * total.steps_per_second, rel=0.01)
@@ -200,7 +200,7 @@ def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> Non
         (listed,) = ledger.runs()
     assert run_tables.state(listed.run, listed.run.updated + 5) == "running"
     assert run_tables.state(listed.run, listed.run.updated + 3600) == "unseen"
-    assert listed.run.lasted(NOW) == pytest.approx(listed.run.updated - listed.run.started)
+    assert listed.run.duration(NOW) == pytest.approx(listed.run.updated - listed.run.started)
     assert "not seen by a daemon since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
 
 
@@ -357,9 +357,9 @@ def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> Non
         book.phase(key, ordinal, "train", 8.0, steps=10)
         book.phase(key, ordinal, "validate", 2.0, steps=0)  # a callback counts no batches of validation
     record = record_of(book)
-    train, validate = aggregate.phases(record)[0]
+    train, validate = aggregate.phase_summaries(record)[0]
     assert (train.steps, validate.steps) == (10, None)
-    assert aggregate.whole(record, aggregate.epochs(record), NOW).steps == 20
+    assert aggregate.run_total(record, aggregate.epoch_summaries(record), NOW).steps == 20
     rows = [row for row in run_text.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]
     assert all(row.split()[3] == units.MISSING for row in rows)
     assert len(rows) == 2
@@ -371,8 +371,8 @@ def test_a_training_that_counts_no_steps_has_no_number_of_them(book: Book) -> No
     key = book.rank(book.run())
     book.epoch(key, 0, steps=0)
     record = record_of(book)
-    (epoch,) = aggregate.epochs(record)
-    assert (epoch.steps, aggregate.whole(record, [epoch], NOW).steps) == (None, None)
+    (epoch,) = aggregate.epoch_summaries(record)
+    assert (epoch.steps, aggregate.run_total(record, [epoch], NOW).steps) == (None, None)
     said = run_json.whole(record, NOW)
     assert (said["total"]["steps"], said["epochs"][0]["steps"], said["ranks"][0]["steps"]) == (None, None, None)
 
@@ -381,7 +381,7 @@ def test_an_epoch_without_a_step_has_none_where_others_have_some(book: Book) -> 
     key = book.rank(book.run(), steps=10)
     book.epoch(key, 0, steps=10)
     book.epoch(key, 1, steps=0)  # its loader was empty
-    assert [epoch.steps for epoch in aggregate.epochs(record_of(book))] == [10, 0]
+    assert [epoch.steps for epoch in aggregate.epoch_summaries(record_of(book))] == [10, 0]
 
 
 def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Book) -> None:
@@ -389,10 +389,10 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
     book.epoch(key, 0, steps=10)
     book.epoch(key, 1, steps=0, ended=None, seconds=0.0, wait=0.0)
     record = record_of(book)
-    epochs = aggregate.epochs(record)
+    epochs = aggregate.epoch_summaries(record)
     assert epochs[1].steps is None
     assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
-    assert aggregate.whole(record, epochs, NOW).steps == 10, "by the own count of the training"
+    assert aggregate.run_total(record, epochs, NOW).steps == 10, "by the own count of the training"
     assert "… epoch has not ended, or whose end was overwritten." in list(run_text.lines(record, NOW, 0))
 
 

@@ -51,9 +51,9 @@ def record_of(book: Book, run_id: str = "resnet50-1a2b") -> Record:
 
 def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
     """The table of `runs show`, by heading."""
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, NOW)
-    columns, rows = run_tables.epoch_table(epochs, aggregate.phases(record) if phases else {}, total)
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, NOW)
+    columns, rows = run_tables.epoch_table(epochs, aggregate.phase_summaries(record) if phases else {}, total)
     return [dict(zip([column.heading for column in columns], row, strict=True)) for row in rows]
 
 
@@ -123,8 +123,8 @@ def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(bo
     rows = peaks(book, (5 * GIB, 1), (5 * GIB, 0), (None, None))
     assert [row["ALLOC MAX"] for row in rows] == ["5.0 GiB", "≤5.0 GiB", "≥1.0 GiB", "≥5.0 GiB"], "the run goes on"
     record = record_of(book)
-    epochs = aggregate.epochs(record)
-    said = " ".join(run_notes.notes(record, epochs, aggregate.whole(record, epochs, NOW)))
+    epochs = aggregate.epoch_summaries(record)
+    said = " ".join(run_notes.notes(record, epochs, aggregate.run_total(record, epochs, NOW)))
     assert "≤ upper bound: the framework reached its peak earlier" in said
     assert "≥ lower bound: read between steps" in said
     _, ranks = run_tables.rank_table(record)
@@ -195,7 +195,7 @@ def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) 
         ("inf", "1.5"),
     ]
     assert "Diverged: loss is nan in epoch 1 and in 1 later epoch." in run_notes.notes(
-        record, aggregate.epochs(record), aggregate.whole(record, aggregate.epochs(record), NOW)
+        record, aggregate.epoch_summaries(record), aggregate.run_total(record, aggregate.epoch_summaries(record), NOW)
     )
 
 
@@ -243,9 +243,9 @@ def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
         book.epoch(key, 0, begun=begun, ended=begun + round(seconds * SECOND), seconds=seconds)
         book.usage(key, 0, book.device(key, rank), **measured(seconds))
     record = record_of(book)
-    (epoch,) = aggregate.epochs(record)
+    (epoch,) = aggregate.epoch_summaries(record)
     assert (epoch.seconds, epoch.sampled_share) == (pytest.approx(3.2), 1.0)
-    said = " ".join(run_notes.notes(record, [epoch], aggregate.whole(record, [epoch], NOW)))
+    said = " ".join(run_notes.notes(record, [epoch], aggregate.run_total(record, [epoch], NOW)))
     assert "Incompletely sampled" not in said
     assert not any("sampled" in doubt for doubt in compare.compare([record, record]).doubts)
 
@@ -256,7 +256,7 @@ def test_a_rank_that_was_not_sampled_is_named_though_the_others_were(book: Book)
         key = book.rank("resnet50-1a2b", rank)
         book.epoch(key, 0)
         book.usage(key, 0, book.device(key, rank), **measured(10.0, sampled=sampled))
-    (epoch,) = aggregate.epochs(record_of(book))
+    (epoch,) = aggregate.epoch_summaries(record_of(book))
     assert epoch.sampled_share == pytest.approx(0.4)
 
 
@@ -269,7 +269,7 @@ def test_phases_keep_the_order_of_the_first_epoch(book: Book, placed: bool) -> N
         parts = (("train", train, None), ("validate", validate, f"[[{train}, {validate}]]"))
         for place, (phase, seconds, spans) in enumerate(parts):
             book.phase(key, ordinal, phase, seconds, spans=spans, place=place if placed else None)
-    found = aggregate.phases(record_of(book))
+    found = aggregate.phase_summaries(record_of(book))
     assert [[phase.phase for phase in phases] for phases in found.values()] == [["train", "validate"]] * 3
 
 
@@ -291,7 +291,7 @@ def test_the_time_of_a_run_is_not_that_of_a_wall_clock_that_was_set(book: Book) 
     book.run("old-3", started=began, ended=began + 7 * SECOND, state=RunState.FINISHED)
     with Ledger(str(book.path)) as ledger:
         runs = {listed.run.id: listed for listed in ledger.runs()}
-    assert [runs[id].run.lasted(NOW) for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
+    assert [runs[id].run.duration(NOW) for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
     text = "\n".join(run_tables.lines([runs["resnet50-1a2b"]], NOW, 0))
     assert " 12 s " in text
 
@@ -338,14 +338,14 @@ def test_a_long_run_shows_its_last_epochs_when_asked(book: Book) -> None:
 def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
     training(book, epochs=50, gpus=2, course=False)
     with Ledger(str(book.path)) as ledger:
-        assert ledger.epochs("resnet50-1a2b") == 50
+        assert ledger.epoch_count("resnet50-1a2b") == 50
         some = ledger.record("resnet50-1a2b", ordinals=(10, 13))
         times = ledger.record("resnet50-1a2b", phases=False, times=True)
         with pytest.raises(GpumonError):
             ledger.record("none", ordinals=(0, 1))
-    assert [epoch.ordinal for epoch in aggregate.epochs(some)] == [10, 11, 12]
-    assert sorted(aggregate.phases(some)) == [10, 11, 12]
-    assert aggregate.whole(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
+    assert [epoch.ordinal for epoch in aggregate.epoch_summaries(some)] == [10, 11, 12]
+    assert sorted(aggregate.phase_summaries(some)) == [10, 11, 12]
+    assert aggregate.run_total(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
     assert len(times.phases) == 100, "those other than training"
     assert {row.phase for row in times.usage} == {""}
 
@@ -359,8 +359,8 @@ def test_a_peak_of_what_goes_on_is_a_lower_bound_and_the_notes_say_so(book: Book
     for ordinal in range(2):
         book.usage(key, ordinal, uuid, **measured(run_allocated_peak=GIB, memory_used_peak=42 * GIB))
     record = record_of(book)
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, NOW)
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, NOW)
     for key, peak in (("framework_peak", "5.0 GiB"), ("memory_used_peak", "42.0 GiB")):
         assert [epoch_text.peak(key, one) for one in (*epochs, total)] == [peak, f"≥{peak}", f"≥{peak}"]
     said = " ".join(run_notes.notes(record, epochs, total))
@@ -374,13 +374,13 @@ def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(
     book.db.execute("UPDATE usage SET sampled = 0, energy = NULL, memory_used_peak = NULL WHERE ordinal = 2")
     book.db.execute("UPDATE usage SET idle_share = 0.9, sampled = 0.1 * seconds WHERE ordinal = 3")
     record = record_of(book)
-    epochs = aggregate.epochs(record)
+    epochs = aggregate.epoch_summaries(record)
     judged = [verdict(one, running=False) for one in epochs]
     assert [one and one.text for one in judged] == ["fine", "3% sampled", "not sampled", "10% sampled"]
     peaks = [epoch_text.peak("memory_used_peak", one) for one in epochs]
     assert peaks == ["42.0 GiB", "≥42.0 GiB", units.MISSING, "≥42.0 GiB"]
     book.db.execute("UPDATE epoch SET wait = 0.6 * seconds WHERE ordinal = 1")
-    told = verdict(aggregate.epochs(record_of(book))[1], running=False)
+    told = verdict(aggregate.epoch_summaries(record_of(book))[1], running=False)
     assert told is not None
     assert told.kind == "input_bound", "the training itself measured its waits"
 

@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.reports import compare, html, run_export, run_json, run_text
 from gpumon.storage.ledger import aggregate
-from gpumon.storage.ledger.aggregate import between, outside_phases
+from gpumon.storage.ledger.aggregate import between_epochs, outside_phases
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.records import Record
@@ -70,8 +70,8 @@ def test_epochs_and_what_lies_between_them_add_up_to_the_whole_in_time_and_energ
     ledger = Memory()
     keep(ledger, ticks(24, trained()))
     record = kept(ledger, tmp_path)
-    epochs = aggregate.epochs(record)
-    total, rest = aggregate.whole(record, epochs, NOW), between(record, epochs)
+    epochs = aggregate.epoch_summaries(record)
+    total, rest = aggregate.run_total(record, epochs, NOW), between_epochs(record, epochs)
     assert rest is not None
     assert sum(epoch.seconds for epoch in epochs) + rest.seconds == pytest.approx(total.seconds) == 18.5
     energies = [epoch.value("energy") for epoch in (*epochs, rest)]
@@ -103,9 +103,9 @@ def test_time_that_two_epochs_share_because_ranks_are_apart_is_not_taken_from_th
     marks.sort(key=lambda mark: mark.monotonic_ns)
     keep(ledger, [one._replace(runs=ranks) for one in ticks(26, marks)])
     record = kept(ledger, tmp_path)
-    epochs = aggregate.epochs(record)
+    epochs = aggregate.epoch_summaries(record)
     assert [epoch.seconds for epoch in epochs] == [5 + late] * 3
-    found = between(record, epochs)
+    found = between_epochs(record, epochs)
     assert found is not None
     assert found.seconds == pytest.approx(rest)
     assert found.seconds >= max(part.seconds for part in outside_phases(record) if part.phase == "evaluate")
@@ -143,7 +143,7 @@ def test_epochs_that_follow_each_other_have_no_row_between_them(tmp_path: Path) 
         marks += [make(Mark.EPOCH_BEGIN, 1.0 + 3 * number, number), make(Mark.EPOCH_END, 4.0 + 3 * number, number, "")]
     keep(ledger, ticks(14, [*marks, make(Mark.RUN_END, 10.0, 2, "")]))
     record = kept(ledger, tmp_path)
-    rest = between(record, aggregate.epochs(record))
+    rest = between_epochs(record, aggregate.epoch_summaries(record))
     assert rest is not None
     assert rest.seconds == 0.0
     assert not any(line.startswith("between") for line in run_text.lines(record, NOW, 0, phases=True))
@@ -202,7 +202,7 @@ def test_steps_outside_epochs_are_those_of_the_whole_but_for_evaluation(tmp_path
     mine = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=-1, epochs=0, step=130, wait=2.0)
     keep(ledger, ticks(12, marks, mine))
     record = kept(ledger, tmp_path)
-    total = aggregate.whole(record, [], NOW)
+    total = aggregate.run_total(record, [], NOW)
     assert (total.steps, total.trained, total.steps_per_second) == (120, 6.0, 20.0)
     assert (total.wait, total.wait_share) == (2.0, pytest.approx(2 / 6)), "of the time in which it was measured"
 
@@ -228,8 +228,8 @@ def test_the_steps_of_a_whole_run_are_those_of_its_rows(
     mine = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=1, epochs=2, step=62, framework=framework)
     keep(ledger, ticks(13, mixed(), mine))
     record = kept(ledger, tmp_path)
-    epochs = aggregate.epochs(record)
-    rest, total = between(record, epochs), aggregate.whole(record, epochs, NOW)
+    epochs = aggregate.epoch_summaries(record)
+    rest, total = between_epochs(record, epochs), aggregate.run_total(record, epochs, NOW)
     assert rest is not None
     assert ([epoch.steps for epoch in epochs], rest.steps, total.steps) == ([20, 20], behind, whole)
     told = run_json.whole(record, NOW)
@@ -247,8 +247,8 @@ def test_steps_outside_epochs_that_count_none_are_those_of_the_whole(tmp_path: P
     ]  # fmt: skip
     keep(ledger, ticks(13, marks, run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=0, epochs=1, step=10)))
     record = kept(ledger, tmp_path)
-    epochs = aggregate.epochs(record)
-    assert (epochs[0].steps, aggregate.whole(record, epochs, NOW).steps) == (None, 10)
+    epochs = aggregate.epoch_summaries(record)
+    assert (epochs[0].steps, aggregate.run_total(record, epochs, NOW).steps) == (None, 10)
 
 
 def test_a_command_has_one_row_and_no_tile_of_which_nothing_is_known(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_what_a_run_did_while_it_was_paused_is_not_of_it(tmp_path: Path) -> None
     ]
     keep(ledger, ticks(24, marks))
     record = kept(ledger, tmp_path)
-    epochs = aggregate.epochs(record)
-    total, rest = aggregate.whole(record, epochs, NOW), between(record, epochs)
+    epochs = aggregate.epoch_summaries(record)
+    total, rest = aggregate.run_total(record, epochs, NOW), between_epochs(record, epochs)
     assert rest is not None
     assert (total.seconds, rest.seconds, [part.phase for part in outside_phases(record)]) == (7.0, 3.0, ["validate"])
     assert total.value("energy") == pytest.approx(WATTS * 7)
@@ -325,8 +325,8 @@ def test_what_lies_between_epochs_goes_on_over_a_restart_of_the_daemon(tmp_path:
     keep(second, shown[9:], LedgerRecorder(second))
     second.batches = [*first.batches, *second.batches]
     record = kept(second, tmp_path)
-    epochs = aggregate.epochs(record)
-    rest = between(record, epochs)
+    epochs = aggregate.epoch_summaries(record)
+    rest = between_epochs(record, epochs)
     assert rest is not None
     assert rest.seconds == 10.25
     assert rest.value("energy") == pytest.approx(WATTS * 10.25)
@@ -337,7 +337,7 @@ def test_where_boundaries_were_lost_nothing_is_told_of_what_lies_between_epochs(
     ledger = Memory()
     keep(ledger, ticks(24, marks))
     record = kept(ledger, tmp_path)
-    assert (list(record.outside), between(record, aggregate.epochs(record))) == ([], None)
+    assert (list(record.outside), between_epochs(record, aggregate.epoch_summaries(record))) == ([], None)
 
 
 def test_phases_outside_epochs_with_ever_new_names_are_bounded(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_energy_adds_up_to_that_of_all_epochs(tmp_path: Path) -> None:
     with Ledgers([path]) as ledgers:
         for line, run in zip(panel["lines"], IDS, strict=True):
             (record,) = (ledger.record(run) for ledger, row in ledgers.candidates() if row.id == run)
-            known = [epoch.value("energy") for epoch in aggregate.epochs(record)]
+            known = [epoch.value("energy") for epoch in aggregate.epoch_summaries(record)]
             assert line["mean"][-1] == pytest.approx(sum(known), rel=1e-4)
             assert line["mean"] == sorted(line["mean"])
             assert len(line["mean"]) == len(known) + 1

@@ -156,7 +156,7 @@ def test_a_short_open_epoch_does_not_end_as_the_one_before_it(tmp_path: Path) ->
         book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
         with Ledgers([str(book.path)]) as ledgers:
             [(ledger, _)] = ledgers.candidates("net-1a2b")
-            kept = aggregate.epochs(ledger.record("net-1a2b"))
+            kept = aggregate.epoch_summaries(ledger.record("net-1a2b"))
     before, opened = kept[1:]
     ring = [
         EpochSpan(before.epoch, before.begun, before.ended, finished=True),

@@ -147,8 +147,8 @@ def test_a_list_reads_no_run_again_that_is_settled(tmp_path: Path, monkeypatch: 
             training(book, f"net-{place}", 2, course=False)
         training(book, "on-1", 2, course=False, state=RunState.RUNNING)
         read: list[str] = []
-        plain = Ledger._listed
-        monkeypatch.setattr(Ledger, "_listed", lambda self, run: read.append(run.id) or plain(self, run))
+        plain = Ledger._summary
+        monkeypatch.setattr(Ledger, "_summary", lambda self, run: read.append(run.id) or plain(self, run))
         paths = [str(book.path)]
         first, _ = list_of_runs(paths, {}, NOW, None)
         assert len(read) == 6

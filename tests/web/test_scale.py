@@ -151,7 +151,7 @@ class TestLongRunsCompared:
             read.append(len(record.epochs) + len(record.usage))
             return joined(record)
 
-        joined = aggregate.epochs
+        joined = aggregate.epoch_summaries
         with monkeypatch.context() as patched:
             patched.setattr(aggregate, "epochs", epochs)
             found = compared.compared_document([path], ids, "", BEGAN + 1e6)

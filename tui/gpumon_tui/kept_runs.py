@@ -103,7 +103,7 @@ class KeptRuns:
         for past in self._opened[:-OPENED_KEPT]:
             self.asked.drop(past)
         del self._opened[:-OPENED_KEPT]
-        return self._ask(question, read, lambda found: LONG if found.record.run.settled(self._clock()) else good_for)
+        return self._ask(question, read, lambda found: LONG if found.record.run.is_settled(self._clock()) else good_for)
 
     def ended_epoch(self, run_id: str, number: int) -> Answer[EndedEpoch]:
         """An epoch of a run that is in the next one."""

@@ -79,12 +79,12 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
             at = [(one, find_run(ledgers, one)) for one in ids]
             gone = [one for one, there in at if there is None]
             runs = [there for _, there in at if there is not None]
-            begun = [ledger.epochs(row.id) for ledger, row in runs]
+            begun = [ledger.epoch_count(row.id) for ledger, row in runs]
             for (ledger, row), count in zip(runs, begun, strict=True):
                 # Beside a run without epochs the others are compared as wholes, which no sample tells.
                 found.append(_read(ledger, row, count, is_sampled=count > LONG and all(begun)))
             if loss := _common_loss(found):
-                found = [one._replace(lowest=ledger.lowest(row.id, loss)) if one.times else one
+                found = [one._replace(lowest=ledger.lowest_metric(row.id, loss)) if one.times else one
                          for (ledger, row), one in zip(runs, found, strict=True)]  # fmt: skip
     except GpumonError as error:
         problem = str(error)
@@ -166,7 +166,7 @@ def _late(courses: Sequence[ComparedCourse]) -> list[str]:
 def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found:
     record = ledger.record(row.id, phases=False, sample=SAMPLE if is_sampled else 0)
     times = ledger.epoch_times(row.id) if is_sampled else ()
-    return Found(record, ledger.traces(row.id), aggregate.epochs(record), times, begun)
+    return Found(record, ledger.traces(row.id), aggregate.epoch_summaries(record), times, begun)
 
 
 def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:

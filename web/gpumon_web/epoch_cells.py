@@ -31,7 +31,7 @@ def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
     ordinals = {epoch.ordinal for epoch in found}
     # Only how long its phases took is shown, and that takes no usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
-    phases = aggregate.phases(of_them)
+    phases = aggregate.phase_summaries(of_them)
     running = record.run.state is RunState.RUNNING
     return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
 

@@ -108,8 +108,8 @@ def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSum
     found = []
     for ledger, row in rows:
         key = repr((ledger.path, row, current_policy().way))  # text, because a NaN equals nothing
-        summary = ledger.listed(row, _SETTLED.pop(key, None))
-        if row.settled(now):
+        summary = ledger.summary(row, _SETTLED.pop(key, None))
+        if row.is_settled(now):
             _SETTLED[key] = summary
         found.append(summary)
     while len(_SETTLED) > _MOST_SETTLED:

@@ -130,8 +130,8 @@ def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None 
 
     `long`: of a long run, of which `record` has some epochs.
     """
-    read = Told(record, aggregate.epochs(record), long)
-    total = aggregate.whole(record, read.sums, record.run.updated)
+    read = Told(record, aggregate.epoch_summaries(record), long)
+    total = aggregate.run_total(record, read.sums, record.run.updated)
     verdicts = verdicts_of(read.judged, running=record.run.state is RunState.RUNNING)
     found = [*_early(read, verdicts), *(one for one in read.epochs if one.ordinal >= read.since)]
     return {"epochs": rows(record, found), "parts": stretches(record, read.sums, total),
@@ -179,7 +179,7 @@ class Told(NamedTuple):
         """Those that are judged: of a long run not those of its sample."""
         if self.long is None:
             return self.epochs
-        looked_at = {*self.long.suspects[-SUSPECTS:], self.long.first_odd}
+        looked_at = {*self.long.suspects[-SUSPECTS:], self.long.first_nonfinite}
         return [one for one in self.epochs if one.ordinal >= self.since or one.ordinal in looked_at]
 
     @property
@@ -193,13 +193,13 @@ def told_of(ledger: Ledger, run: str, *, is_each: bool = False) -> Told:
     with ledger.snapshot():
         long = None if is_each else ledger.long_run(run, LONG, PHASES)
         record = ledger.record(run, phases=False, times=True, chosen=_shown(long) if long else None)
-    return Told(record, aggregate.epochs(record), long)
+    return Told(record, aggregate.epoch_summaries(record), long)
 
 
 def _shown(long: LongRun) -> list[int]:
     """Ordinals of the epochs of a long run that are read."""
     sample = range(0, long.begun, -(-long.begun // SAMPLE))
-    odd = () if long.first_odd is None else (long.first_odd,)
+    odd = () if long.first_nonfinite is None else (long.first_nonfinite,)
     newest = range(long.begun - NEWEST, long.begun)
     return sorted({*sample, *newest, *long.suspects[-SUSPECTS:], *odd, *long.with_phases})
 
@@ -212,7 +212,7 @@ def _page(
     record, found = read.record, read.epochs
     devices = record.devices
     shown, chosen = chosen_of(devices, device)
-    total = aggregate.whole(record, read.sums, now)
+    total = aggregate.run_total(record, read.sums, now)
     logged = run_series(record, traces, "")
     recent = [
         _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
@@ -337,7 +337,7 @@ def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
-    found = [*(span for span in aggregate.spans(record) if span.end <= since), *newer]
+    found = [*(span for span in aggregate.phase_spans(record) if span.end <= since), *newer]
     return [[span.begin, run_json.known(span.end), span.phase] for span in found]
 
 
@@ -369,4 +369,4 @@ def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
 
 def _version(ledger: Ledger, row: RunRow) -> str:
     """Changes with each word of the run that is written, notes of later too: text, because a NaN equals nothing."""
-    return repr((ledger.path, row, ledger.about(row.id)))
+    return repr((ledger.path, row, ledger.metadata(row.id)))

@@ -75,9 +75,9 @@ def _drawn(
 
 def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> Told:
     """The epochs of a run; of a long one those in a part of its time, where these are not too many."""
-    if begin is not None and end is not None and ledger.epochs(run) > LONG:
+    if begin is not None and end is not None and ledger.epoch_count(run) > LONG:
         first, after = ledger.ordinals(run, begin, end)
         if 0 < after - first <= LONG:
             record = ledger.record(run, phases=False, times=True, ordinals=(first, after))
-            return Told(record, aggregate.epochs(record))
+            return Told(record, aggregate.epoch_summaries(record))
     return told_of(ledger, run)

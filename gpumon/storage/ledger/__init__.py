@@ -1,1 +1,1 @@
-"""The ledger: runs and epochs, kept for ever. `gpumon.ledger()` opens it for scripts: see `api`."""
+"""The ledger: runs and their epochs, kept permanently. For scripts, `gpumon.ledger()` opens it: see `api`."""

@@ -1,7 +1,6 @@
-"""Ranks and devices of a run joined into one line for each epoch, and for the whole.
+"""Summaries of a run, joined over its ranks and devices: epochs, phases, rows of steps, time outside epochs, the whole.
 
-An epoch begins with its first rank and ends with its last. What a device did is joined by the rules
-below: energy adds up, utilization is a mean, a peak is that of the fullest device.
+An epoch begins with its first rank and ends with its last. Usage is joined by the rules of `combine`.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ from gpumon.storage.ledger.records import (
     StepCounts,
     StepRow,
     UsageRow,
-    begun_only,
-    counts_outside,
-    most,
+    has_steps_outside,
+    is_only_begun,
+    max_steps,
 )
 from gpumon.storage.ledger.schema import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums, fullest, joined_peaks, single_devices
 
 WORTH_A_ROW = 0.005
-"""Share of the whole run's time from which it is shown where nothing but the code between epochs is in it."""
+"""Share of the run's time from which the time between epochs is shown even without phases."""
 
 
-def between(
+def between_epochs(
     record: Record, epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSums
 ) -> EpochSummary | None:  # fmt: skip
-    """All that lies outside the epochs of a run; None where this is unknown, or the run has no epochs.
+    """Return the time outside the epochs of a run; None if it is unknown, or the run has no epochs.
 
-    Its time and that of the epochs are that of the whole, and their energies are its energy.
+    Its seconds and its energy, with those of the epochs, add up to those of the run.
     """
     rows = [row for row in record.outside if row.phase == WHOLE_EPOCH]
     if not epochs or not rows or len(rows) < len(record.ranks):
         return None
-    found = _summed(record, WHOLE_EPOCH, rows)._replace(steps=StepCounts(record).between())
+    summary = _summed(record, WHOLE_EPOCH, rows)._replace(steps=StepCounts(record).between())
     if len(rows) > 1 and is_known(record.run.seconds):
-        found = found._replace(seconds=_outside_all(epochs, record.run.seconds))
-    return found
+        summary = summary._replace(seconds=_outside_all(epochs, record.run.seconds))
+    return summary
 
 
 def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSums, whole: float) -> float:
-    """Seconds of a run of several ranks in which none is in an epoch; `whole` lasted the run.
+    """Return the seconds of a run of several ranks in which none is in an epoch; `whole`: seconds of the run.
 
-    Each epoch is joined from the first begin to the last end. Where ranks are apart, that of the last
-    overlaps the next one of the first: such time is in two epochs, and is taken from the rest once.
+    A joined epoch lasts from the first begin to the last end. If ranks are apart, the end of an epoch overlaps the
+    begin of the next one. Such time counts in two epochs, so it is added once here.
     """
     if isinstance(epochs, EpochSums):
         twice, within = epochs.overlap, epochs.seconds
@@ -72,7 +71,7 @@ def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSu
 
 
 def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
-    """Seconds that lie in two epochs."""
+    """Return the seconds that lie in two epochs."""
     twice, until = 0.0, -math.inf
     for begun, seconds in sorted((epoch.begun, epoch.seconds) for epoch in epochs if is_known(epoch.begun)):
         twice += max(0.0, min(until, begun + seconds) - begun)
@@ -80,13 +79,13 @@ def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
     return twice
 
 
-def is_worth_a_row(found: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:
-    """Whether people should see it: it has phases, or takes so much time that the epochs alone are not the whole."""
-    return found.seconds > WORTH_A_ROW * total.seconds or any(phase.phase != OTHER for phase in phases)
+def is_worth_a_row(summary: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:
+    """Return whether the time between epochs should be shown: it has phases, or takes a notable share of the run."""
+    return summary.seconds > WORTH_A_ROW * total.seconds or any(phase.phase != OTHER for phase in phases)
 
 
 def outside_phases(record: Record) -> list[EpochSummary]:
-    """The phases outside epochs, in the order in which they were first entered; of a run without epochs all it did."""
+    """Return the phases outside epochs in order of first entry; without epochs, these are all phases of the run."""
     groups: dict[str, list[PhaseRow]] = {}
     for row in sorted(record.outside, key=lambda row: row.place if is_known(row.place) else math.inf):
         if row.phase != WHOLE_EPOCH:
@@ -94,8 +93,8 @@ def outside_phases(record: Record) -> list[EpochSummary]:
     return [_summed(record, phase, rows) for phase, rows in groups.items()]
 
 
-def waited_of(record: Record) -> float:
-    """Seconds of the phases outside epochs in which the wait for data was measured, mean over ranks; NaN of none."""
+def _outside_measured(record: Record) -> float:
+    """Return the seconds of phases outside epochs with a measured wait for data, mean over ranks; NaN if none."""
     ranks: dict[str, float] = {}
     for row in record.outside:
         if row.phase != WHOLE_EPOCH and is_known(row.wait):
@@ -105,7 +104,7 @@ def waited_of(record: Record) -> float:
 
 def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummary:
     usage = by_stretch(record.outside_usage).get((OUTSIDE_EPOCHS, phase), [])
-    steps = most([row.steps or None for row in rows]) if not record.epochs or counts_outside(record) else None
+    steps = max_steps([row.steps or None for row in rows]) if not record.epochs or has_steps_outside(record) else None
     return EpochSummary(
         ordinal=OUTSIDE_EPOCHS,
         epoch=OUTSIDE_EPOCHS,
@@ -120,18 +119,18 @@ def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummar
         ranks=len(rows),
         utilization_from=seen_by(usage),
         values=over_devices_each([usage])[0],
-        wait_of=NAN if phase else waited_of(record),
+        wait_of=NAN if phase else _outside_measured(record),
         peak=fullest(rows, single_devices(record)),
         sampled_share=seen_share(usage),
     )
 
 
 _CLOCK_SET = 1.0
-"""Seconds by which the wall clock's idea of an epoch may differ from the steady clock's before it was set."""
+"""Seconds between the lengths of an epoch by wall clock and by steady clock, beyond which the wall clock was set."""
 
 
-def epochs(record: Record) -> list[EpochSummary]:
-    """The epochs of a run in their order."""
+def epoch_summaries(record: Record) -> list[EpochSummary]:
+    """Return the epochs of a run in order."""
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     usage = by_stretch(row for row in record.whole_epochs if row.ordinal != WHOLE_RUN)
     groups: dict[int, list[EpochRow]] = {}
@@ -156,8 +155,8 @@ def epochs(record: Record) -> list[EpochSummary]:
     ]
 
 
-def sums_of(epochs: Sequence[EpochSummary]) -> EpochSums:
-    """What all epochs of a run add up to."""
+def sum_epochs(epochs: Sequence[EpochSummary]) -> EpochSums:
+    """Return sums over all epochs of a run."""
     steps = [epoch.steps for epoch in epochs if epoch.steps is not None]
     waited = [epoch for epoch in epochs if epoch.wait > 0 and epoch.wait_of > 0]
     return EpochSums(
@@ -172,20 +171,20 @@ def sums_of(epochs: Sequence[EpochSummary]) -> EpochSums:
     )
 
 
-def whole(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float) -> EpochSummary:
-    """The whole run, of which `parts` are the epochs; a running one until `now`. Its metrics are the last logged.
+def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float) -> EpochSummary:
+    """Return the whole run, whose epochs are `parts`, until `now` if it runs; metrics have their last logged values.
 
-    Its steps are those of its rows, not the count at its end: a resumed training may continue an earlier one.
+    Its steps are the sum of its rows, not the training's own count, which may continue that of an earlier run.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
-    sums = parts if isinstance(parts, EpochSums) else sums_of(parts)
-    # The share is that of the epochs: between them it is unknown when the wait was measured.
+    sums = parts if isinstance(parts, EpochSums) else sum_epochs(parts)
+    # The share of waiting is taken from the epochs: between them it is unknown when the wait was measured.
     wait_of = wait * sums.waited_of / (sums.waited or NAN)
     counted = StepCounts(record)
     steps, trained = counted.whole([sums.steps]), sums.trained
     if not sums.epochs:
-        steps, trained, wait_of = counted.outside(), counted.trained(), waited_of(record)
+        steps, trained, wait_of = counted.outside(), counted.trained(), _outside_measured(record)
     elif counted.between():
         trained = counted.trained() + (trained if trained > 0 else sums.stepped)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
@@ -196,7 +195,7 @@ def whole(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float)
         phase=WHOLE_EPOCH,
         begun=run.started,
         ended=run.ended,
-        seconds=run.lasted(now),
+        seconds=run.duration(now),
         times=1,
         steps=steps,
         wait=wait,
@@ -219,7 +218,7 @@ def whole(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float)
 
 
 def _last_logged(record: Record) -> dict[str, float]:
-    """The last of everything that was logged; of several ranks the lowest's word holds."""
+    """Return the last value of each logged metric, of the lowest rank that has it."""
     metrics: dict[str, float] = {}
     for rank in record.ranks:
         metrics = {**metrics, **{name: value for name, value in rank.metrics.items() if name not in metrics}}
@@ -227,9 +226,9 @@ def _last_logged(record: Record) -> dict[str, float]:
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:
-    """Seconds in which the steps of these epochs were made; NaN where no epoch separates them, or one has no length.
+    """Return the seconds in which the steps of these epochs were made; NaN if no epoch has a training phase.
 
-    An epoch without a phase of training lacks them.
+    Epochs without a training phase count with their whole length.
     """
     if not any(epoch.trained > 0 for epoch in parts):
         return NAN
@@ -237,9 +236,9 @@ def _trained(parts: Sequence[EpochSummary]) -> float:
 
 
 def _batch(record: Record) -> float:
-    """Samples of a step over all ranks; NaN until all of them have reported theirs."""
-    told = len(record.ranks) >= record.run.world_size
-    return sum(rank.facts.batch or NAN for rank in record.ranks) if told else NAN
+    """Return the samples per step over all ranks; NaN until all of them have reported theirs."""
+    all_known = len(record.ranks) >= record.run.world_size
+    return sum(rank.facts.batch or NAN for rank in record.ranks) if all_known else NAN
 
 
 def _epoch(
@@ -257,20 +256,20 @@ def _epoch(
         steps, wait, trained, wait_of = counted.epoch(row), row.wait, row.trained, row.wait_of
     else:
         begun = lowest([row.begun for row in rows])
-        # NaN is not itself; in place, because thousands of epochs are joined at once.
+        # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
         over = all(row.ended == row.ended for row in rows)
         ended = max([row.ended for row in rows]) if over else NAN
         last = ended if over else max(row.begun + row.seconds for row in rows)  # as far as it is known
         seconds = _steady(rows) if over else last - begun
         named: dict[str, float] = {}
         for row in rows:
-            named = {**row.metrics, **named}  # the lowest rank's word holds
+            named = {**row.metrics, **named}  # the lowest rank has priority
         metrics = {name: named[name] for row in rows for name in row.metrics}
-        steps, wait = most([counted.epoch(row) for row in rows]), mean([row.wait for row in rows])
+        steps, wait = max_steps([counted.epoch(row) for row in rows]), mean([row.wait for row in rows])
         trained, wait_of = highest([row.trained for row in rows]), mean([row.wait_of for row in rows])
     if seconds != seconds:
         seconds = ended - begun
-    if all(begun_only(row) for row in rows):
+    if all(is_only_begun(row) for row in rows):
         seconds = wait = NAN
     return EpochSummary(
         ordinal=rows[0].ordinal,
@@ -297,9 +296,10 @@ def _epoch(
 
 
 def _steady(rows: Sequence[EpochRow]) -> float:
-    """From the first begin of an epoch to its last end, by the steady clock.
+    """Return the seconds from the first begin of an epoch to its last end.
 
-    The wall clock says how far ranks were apart; where it was set meanwhile, an epoch's own length says so.
+    The wall clock shows how far ranks were apart; if it was set meanwhile, the longest length by the steady clock is
+    used.
     """
     by_wall = max(row.ended for row in rows) - min(row.begun for row in rows)
     longest = highest([row.seconds for row in rows])
@@ -309,8 +309,8 @@ def _steady(rows: Sequence[EpochRow]) -> float:
     return longest if set_by > _CLOCK_SET else max(longest, by_wall)
 
 
-def phases(record: Record) -> dict[int, list[EpochSummary]]:
-    """The phases of each epoch, by its ordinal, in the order in which the first epoch entered them."""
+def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
+    """Return the phases of each epoch by ordinal, in the order in which the first epoch entered them."""
     usage = by_stretch(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
     single = single_devices(record)
@@ -319,9 +319,9 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
     for row in record.phases:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
     used = [usage.get(key, ()) for key in groups]
-    found: dict[int, list[EpochSummary]] = {}
+    summary: dict[int, list[EpochSummary]] = {}
     for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
-        found.setdefault(ordinal, []).append(
+        summary.setdefault(ordinal, []).append(
             EpochSummary(
                 ordinal=ordinal,
                 epoch=numbers.get(ordinal, ordinal),
@@ -330,7 +330,7 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
                 ended=NAN,
                 seconds=highest([row.seconds for row in rows]) or NAN,
                 times=max(row.times for row in rows),
-                steps=most([counted.phase(row) for row in rows]),
+                steps=max_steps([counted.phase(row) for row in rows]),
                 wait=mean([row.wait for row in rows]),
                 metrics={},
                 ranks=len(rows),
@@ -341,51 +341,51 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
             )
         )
     order: dict[str, int] = {}
-    for row in sorted(record.phases, key=lambda row: (row.ordinal, entered(row))):
+    for row in sorted(record.phases, key=lambda row: (row.ordinal, entry_order(row))):
         order.setdefault(row.phase, len(order))
-    return {ordinal: sorted(parts, key=lambda part: order[part.phase]) for ordinal, parts in found.items()}
+    return {ordinal: sorted(parts, key=lambda part: order[part.phase]) for ordinal, parts in summary.items()}
 
 
-def entered(row: PhaseRow) -> float:
-    """A number that grows with when a phase was first entered; infinite where that is not known."""
-    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+def entry_order(row: PhaseRow) -> float:
+    """Return a sort key for the order in which phases were first entered; infinite if unknown."""
+    # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.place if row.place == row.place else math.inf
 
 
-def spans(record: Record) -> list[Span]:
-    """Stretches of the lowest rank's phases that are no training, as far as the ledger has kept when they were."""
+def phase_spans(record: Record) -> list[Span]:
+    """Return the recorded spans of the lowest rank's phases other than training."""
     first = record.ranks[0].key if record.ranks else ""
     begun = {row.ordinal: row.begun for row in record.epochs if row.rank == first}
-    found = [
+    summary = [
         Span(begun[row.ordinal] + after, begun[row.ordinal] + after + seconds, row.phase)
         for row in record.phases
         if row.rank == first and not math.isnan(begun.get(row.ordinal, NAN))
         for after, seconds in row.spans
     ]
-    return sorted(found)
+    return sorted(summary)
 
 
 def step_summaries(record: Record) -> list[EpochSummary]:
-    """The rows in their order; `epoch` of each is the number of steps that were made before."""
+    """Return the rows of steps in order; the `epoch` of each is the number of steps done before."""
     groups: dict[int, list[StepRow]] = {}
     for row in record.step_rows:
         groups.setdefault(row.first_step, []).append(row)
     usage = by_stretch(record.outside_usage)
-    told = len(record.ranks) >= record.run.world_size
-    batch = sum(rank.facts.batch or NAN for rank in record.ranks) if told else NAN
+    all_known = len(record.ranks) >= record.run.world_size
+    batch = sum(rank.facts.batch or NAN for rank in record.ranks) if all_known else NAN
     used = [
         [one for row in rows for one in usage.get((STEP_ROWS - row.ordinal, WHOLE_EPOCH), ()) if one.rank == row.rank]
         for rows in groups.values()
     ]
-    found: list[EpochSummary] = []
+    summary: list[EpochSummary] = []
     for (first, rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         named: dict[str, float] = {}
         for row in rows:
-            named = {**row.metrics, **named}  # the lowest rank's word holds
+            named = {**row.metrics, **named}  # the lowest rank has priority
         ends = [row.ended for row in rows]
-        found.append(
+        summary.append(
             EpochSummary(
-                ordinal=STEP_ROWS - len(found),
+                ordinal=STEP_ROWS - len(summary),
                 epoch=first,
                 phase=WHOLE_EPOCH,
                 begun=lowest([row.begun for row in rows]),
@@ -405,10 +405,10 @@ def step_summaries(record: Record) -> list[EpochSummary]:
                 is_open=not all(map(is_known, ends)),
             )
         )
-    return sorted(found, key=lambda one: one.epoch)
+    return sorted(summary, key=lambda one: one.epoch)
 
 
 def steps_text(row: EpochSummary) -> str:
-    """The steps of a row for people: `11–20`."""
+    """Return the steps of a row for people, such as `11–20`."""
     last = row.epoch + (row.steps or 0)
     return f"{row.epoch + 1}–{last}" if last > row.epoch + 1 else str(last)

@@ -5,8 +5,8 @@
     run.epochs.to_pandas()
     ledger.runs(tag="baseline", where={"lr": 0.1}).to_polars()
 
-Times are seconds since 1970, everything else base units (seconds, joules, bytes, shares of 1); what is not known is
-NaN, and None of what is no number. Tables have times as dates in UTC.
+Times are seconds since 1970, everything else is in base units (seconds, joules, bytes, shares of 1). Unknown numbers
+are NaN, other unknown values None. Exported tables have times as dates in UTC.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from gpumon.common.text import clean, cut
 from gpumon.model.columns import USAGE
 from gpumon.model.run import Parameter
 from gpumon.storage.ledger import aggregate, dataframe
-from gpumon.storage.ledger.aggregate import between, step_summaries
+from gpumon.storage.ledger.aggregate import between_epochs, step_summaries
 from gpumon.storage.ledger.dataframe import RowTable
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
-from gpumon.storage.ledger.records import NoteRow, Particulars, Record, RunSummary
+from gpumon.storage.ledger.records import NoteRow, Record, RunMetadata, RunSummary
 from gpumon.storage.ledger.schema import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.sqlite.read import explain_absence
 
-_WIDE = 40
+_WIDTH = 40
 _OF_WHOLE = ("steps", "steps_per_second", "samples_per_second", "wait", "wait_share", "energy_per_step")
 _USAGE = tuple(column.key for column in USAGE if column.key != "seconds")
 
@@ -45,12 +45,12 @@ class PastEpoch:
     run: str
     """Id of the run."""
     ordinal: int
-    """Counts the epochs that the run began, from 0."""
+    """Counts the epochs that the run has begun, from 0."""
     epoch: int
-    """Its number, as the training counts."""
+    """Number of the epoch in the training."""
     begun: float
     ended: float
-    """NaN while it is open, and where the run went away in it."""
+    """NaN while it is open, and if the run died in it."""
     seconds: float
     steps: int | None
     steps_per_second: float
@@ -63,7 +63,7 @@ class PastEpoch:
     usage: Mapping[str, float]
     """Measured values by the names of `docs/runs.md`, such as `utilization_mean`, `energy`, `memory_used_peak`."""
     metrics: Mapping[str, float]
-    """Numbers that the training logged in it."""
+    """Metrics that the training logged in it."""
 
     def _repr_html_(self) -> str:
         return dataframe.html_of_one(self)
@@ -75,7 +75,7 @@ class PastSteps:
 
     run: str
     first_step: int
-    """Steps that were made before it."""
+    """Number of steps done before."""
     begun: float
     ended: float
     seconds: float
@@ -94,18 +94,18 @@ class PastSteps:
 
 @dataclass(frozen=True)
 class PastUsage:
-    """Usage of a device by a rank in an epoch, in a phase of one, or outside them."""
+    """Usage of a device by a rank in an epoch, in a phase of one, or outside epochs."""
 
     run: str
     rank: int
     ordinal: int
-    """As in `PastEpoch`; -1 for the whole run, lower numbers for what lies outside epochs."""
+    """As in `PastEpoch`; -1 for the whole run, lower numbers for time outside epochs."""
     phase: str
-    """Empty for all of the epoch."""
+    """Empty for the whole epoch."""
     device: str
     """UUID."""
     utilization_from: str
-    """`driver`, `ticks`, or empty where nothing was sampled."""
+    """`driver`, `ticks`, or empty if nothing was sampled."""
     seconds: float
     usage: Mapping[str, float]
     """Measured values, as in `PastEpoch`."""
@@ -116,7 +116,7 @@ class PastUsage:
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run of the ledger, as it was when it was read. Its epochs and usage are read when they are first asked for."""
+    """A run of the ledger as of the time it was read; its epochs and usage are read when they are first used."""
 
     id: str
     name: str
@@ -124,14 +124,14 @@ class PastRun:
     hostname: str
     framework: str
     state: str
-    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`; `unseen` where no daemon watches it."""
+    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`; `unseen` if no daemon watches it."""
     started: float
     ended: float
     """NaN while it runs."""
     seconds: float
     epochs_planned: int | None
     epochs_done: int | None
-    """None where that is not known, as of a run that no daemon saw until it was within an epoch."""
+    """None if unknown, as for a run that no daemon saw until it was within an epoch."""
     gpus: int
     energy: float
     """Joules, over all devices."""
@@ -147,12 +147,12 @@ class PastRun:
         return self._ledger.record(self.id)
 
     @cached_property
-    def _about(self) -> Particulars:
-        return self._ledger.about(self.id)
+    def _about(self) -> RunMetadata:
+        return self._ledger.metadata(self.id)
 
     @property
     def config(self) -> Mapping[str, Parameter]:
-        """Parameters that the training was given."""
+        """Parameters of the training."""
         return self._about.config
 
     @property
@@ -162,31 +162,31 @@ class PastRun:
 
     @property
     def notes(self) -> Sequence[NoteRow]:
-        """Lines that were written about it, oldest first."""
+        """Notes about the run, oldest first."""
         return self._about.notes
 
     @cached_property
     def epochs(self) -> RowTable[PastEpoch]:
-        """Its epochs, in their order."""
-        return RowTable(PastEpoch, [_epoch(self.id, found) for found in aggregate.epochs(self._record)])
+        """Its epochs in order."""
+        return RowTable(PastEpoch, [_epoch(self.id, summary) for summary in aggregate.epoch_summaries(self._record)])
 
     @cached_property
     def total(self) -> PastEpoch:
-        """The whole run as one row; its metrics are the last that were logged."""
-        found = aggregate.whole(self._record, aggregate.epochs(self._record), time.time())
-        return _epoch(self.id, found)
+        """The whole run as one row, with the last values of its metrics."""
+        summary = aggregate.run_total(self._record, aggregate.epoch_summaries(self._record), time.time())
+        return _epoch(self.id, summary)
 
     @cached_property
     def between(self) -> PastEpoch | None:
-        """All that lies outside its epochs, as one row; None where it has none, or that is unknown."""
-        found = between(self._record, aggregate.epochs(self._record))
-        return None if found is None else _epoch(self.id, found)
+        """The time outside its epochs as one row; None if unknown, or if the run has no epochs."""
+        summary = between_epochs(self._record, aggregate.epoch_summaries(self._record))
+        return None if summary is None else _epoch(self.id, summary)
 
     @cached_property
     def steps(self) -> RowTable[PastSteps]:
-        """Rows of steps of a run without epochs, in their order."""
+        """Rows of steps of a run without epochs, in order."""
         rows = step_summaries(self._record)
-        return RowTable(PastSteps, [PastSteps(self.id, found.epoch, **_measured(found)) for found in rows])
+        return RowTable(PastSteps, [PastSteps(self.id, summary.epoch, **_measured(summary)) for summary in rows])
 
     @cached_property
     def usage(self) -> RowTable[PastUsage]:
@@ -212,19 +212,19 @@ class PastRuns(RowTable[PastRun]):
     """Runs, newest first."""
 
     def __init__(self, rows: Sequence[PastRun]) -> None:
-        super().__init__(PastRun, rows, _came_to)
+        super().__init__(PastRun, rows, _derived_columns)
 
     @property
     def epochs(self) -> RowTable[PastEpoch]:
-        """The epochs of all of them, as one table."""
+        """The epochs of all runs as one table."""
         return RowTable(PastEpoch, [epoch for run in self for epoch in run.epochs])
 
 
 class PastLedger:
-    """The ledgers that this user can read, open. Each question is answered as of its moment."""
+    """The ledgers that this user can read. Each query reads their present content."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """Open the files at `paths`. Raises GpumonError where there is none, or none can be read."""
+        """Open the files at `paths`. Raises GpumonError if none of them exists, or none can be read."""
         self._ledgers = Ledgers(paths)
         if not self._ledgers:
             raise GpumonError(NOTHING)
@@ -233,44 +233,44 @@ class PastLedger:
         self, *, user: str = "", name: str = "", tag: str | Sequence[str] = (),
         where: Mapping[str, Parameter] | None = None, since: float = NAN, running: bool = False, limit: int = 0,
     ) -> PastRuns:  # fmt: skip
-        """Runs, newest first; at most `limit`, 0 for all.
+        """Return runs, newest first; at most `limit`, 0 for all.
 
-        `user`: of this one; `name`: with a name that begins so; `tag`: with this tag, or all of these; `where`: with
-        these parameters; `since`: begun since then (seconds since 1970); `running`: that run now. Raises UsageError for
-        what is none of these.
+        `user`: runs of this user; `name`: beginning of their names; `tag`: a tag, or several, all of which they have;
+        `where`: parameters that they have; `since`: runs started since then (seconds since 1970); `running`: only runs
+        that run now. Raises UsageError for an argument of another type.
         """
         _check("user", user, isinstance(user, str), "a name")
         _check("name", name, isinstance(name, str), "the beginning of a name")
-        is_text = isinstance(tag, Iterable) and all(isinstance(one, str) for one in tag)
+        is_text = isinstance(tag, Iterable) and all(isinstance(name, str) for name in tag)
         _check("tag", tag, is_text, "a tag, or a list of them")
         is_config = isinstance(where, Mapping) and all(isinstance(key, str) for key in where)
         _check("where", where, where is None or is_config, "a dict of parameters, such as {'lr': 0.1}")
         _check("since", since, isinstance(since, int | float), "seconds since 1970, such as time.time() - 86400")
         _check("limit", limit, isinstance(limit, int) and limit >= 0, "0 for all, or how many")
         tags = (tag,) if isinstance(tag, str) else tuple(tag)
-        wanted = [(key, _typed(value)) for key, value in (where or {}).items()]
+        wanted = [(key, _parameter_text(value)) for key, value in (where or {}).items()]
         return PastRuns(
             [
-                _run(ledger, found)
-                for ledger, found in self._ledgers.runs_with_ledger(
+                _run(ledger, summary)
+                for ledger, summary in self._ledgers.runs_with_ledger(
                     user=user, name=name, since=since, running=running, limit=limit, tags=tags, where=wanted
                 )
             ]
         )
 
     def run(self, wanted: str = "last") -> PastRun:
-        """The run of this id or name (the newest of that name), or an unambiguous beginning of either.
+        """Return the run with this id or name (the newest of that name), or an unambiguous beginning of either.
 
-        Raises GpumonError that names the candidates where it is not clear.
+        Raises GpumonError that names the candidates if it is ambiguous.
         """
-        from gpumon.storage.ledger.reader import find
+        from gpumon.storage.ledger.reader import resolve_run
 
         _check("run", wanted, isinstance(wanted, str), "an id or a name, such as 'last'")
-        ledger, found = find(self._ledgers, wanted, time.time())
-        return _run(ledger, ledger.listed(found))
+        ledger, run = resolve_run(self._ledgers, wanted, time.time())
+        return _run(ledger, ledger.summary(run))
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         self._ledgers.__exit__(None, None, None)
 
     def __enter__(self) -> PastLedger:
@@ -284,9 +284,9 @@ class PastLedger:
 
 
 def open_ledger(directory: str | None = None, state_dir: str | None = None) -> PastLedger:
-    """Open the ledgers of this user and of the machine; the directories as `--dir` and `--state-dir`.
+    """Open the ledgers of this user and of the machine; the directories are those of `--dir` and `--state-dir`.
 
-    Raises GpumonError where no run was recorded yet, or no ledger can be read.
+    Raises GpumonError if no run was recorded yet, or no ledger can be read.
     """
     where = places(directory, state_dir)
     paths = ledger_paths(where)
@@ -295,46 +295,46 @@ def open_ledger(directory: str | None = None, state_dir: str | None = None) -> P
     return PastLedger(paths)
 
 
-def _check(name: str, given: object, is_right: bool, wanted: str) -> None:
+def _check(name: str, value: object, is_right: bool, wanted: str) -> None:
     if not is_right:
-        raise UsageError(f"{name}={cut(clean(repr(given), _WIDE + 1), _WIDE)}: give {wanted}")
+        raise UsageError(f"{name}={cut(clean(repr(value), _WIDTH + 1), _WIDTH)}: give {wanted}")
 
 
-def _run(ledger: Ledger, listed: RunSummary) -> PastRun:
-    run, now = listed.run, time.time()
+def _run(ledger: Ledger, summary: RunSummary) -> PastRun:
+    run, now = summary.run, time.time()
     return PastRun(
         id=run.id, name=run.name, user=run.user, hostname=run.hostname, framework=run.framework,
-        state="unseen" if run.unseen(now) else run.state.name.lower(), started=run.started, ended=run.ended,
-        seconds=run.lasted(now), epochs_planned=run.epochs or None, epochs_done=listed.done, gpus=listed.gpus,
-        energy=listed.energy, utilization=listed.utilization, tags=tuple(listed.tags), resumes=run.resumes,
+        state="unseen" if run.unseen_seconds(now) else run.state.name.lower(), started=run.started, ended=run.ended,
+        seconds=run.duration(now), epochs_planned=run.epochs or None, epochs_done=summary.done, gpus=summary.gpus,
+        energy=summary.energy, utilization=summary.utilization, tags=tuple(summary.tags), resumes=run.resumes,
         _ledger=ledger,
     )  # fmt: skip
 
 
-def _epoch(run: str, found: EpochSummary) -> PastEpoch:
-    epoch = found.epoch if found.ordinal != WHOLE_RUN else WHOLE_RUN
-    return PastEpoch(run, found.ordinal, epoch, **_measured(found))
+def _epoch(run: str, summary: EpochSummary) -> PastEpoch:
+    epoch = summary.epoch if summary.ordinal != WHOLE_RUN else WHOLE_RUN
+    return PastEpoch(run, summary.ordinal, epoch, **_measured(summary))
 
 
-def _measured(found: EpochSummary) -> dict[str, Any]:
-    """The fields that epochs, rows of steps and whole runs have in common."""
+def _measured(summary: EpochSummary) -> dict[str, Any]:
+    """Return the fields that epochs, rows of steps and whole runs have in common."""
     return {
-        "begun": found.begun,
-        "ended": found.ended,
-        "seconds": found.seconds,
-        "steps": found.steps,
-        "steps_per_second": found.steps_per_second,
-        "samples_per_second": found.samples_per_second,
-        "wait": found.wait,
-        "wait_share": found.wait_share,
-        "energy_per_step": found.energy_per_step,
-        "usage": {name: found.value(name) for name in _USAGE},
-        "metrics": dict(found.metrics),
+        "begun": summary.begun,
+        "ended": summary.ended,
+        "seconds": summary.seconds,
+        "steps": summary.steps,
+        "steps_per_second": summary.steps_per_second,
+        "samples_per_second": summary.samples_per_second,
+        "wait": summary.wait,
+        "wait_share": summary.wait_share,
+        "energy_per_step": summary.energy_per_step,
+        "usage": {name: summary.value(name) for name in _USAGE},
+        "metrics": dict(summary.metrics),
     }
 
 
-def _came_to(run: PastRun) -> dict[str, Any]:
-    """Columns of a table of runs besides the fields of each: its steps, its wait, what it logged last, its config."""
+def _derived_columns(run: PastRun) -> dict[str, Any]:
+    """Return the derived columns of a table of runs: steps, wait, last values of metrics, and parameters."""
     total = run.total
     return {
         **{name: getattr(total, name) for name in _OF_WHOLE},
@@ -343,5 +343,5 @@ def _came_to(run: PastRun) -> dict[str, Any]:
     }
 
 
-def _typed(value: Parameter) -> str:
+def _parameter_text(value: Parameter) -> str:
     return "null" if value is None else str(value)

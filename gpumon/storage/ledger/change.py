@@ -1,7 +1,7 @@
-"""Changes of runs by people: another name, notes, tags, and deletion.
+"""Changes of runs by users: renaming, notes, tags and deletion.
 
-Each is one transaction on the ledger's file, which its daemon may be writing: what the daemon writes later leaves it
-as it is. Only the owner of the file, or root, can open it; and only root changes runs of others.
+Each change is one transaction on the ledger, which its daemon may be writing; the daemon does not overwrite it later.
+Only the owner of the file and root can open it, and only root can change runs of others.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gpumon.storage.sqlite.write import BUSY_TIMEOUT, require_regular_files, tra
 
 NAME_LENGTH = 96
 _REMEMBERED = 7 * 24 * 3600 * SECOND
-"""ns for which the ranks of deleted runs are known: a board is gone within minutes."""
+"""ns for which the ranks of deleted runs are remembered; their boards disappear within minutes."""
 
 
 class LedgerChange:
-    """The ledger at `path`, open to change. Raises GpumonError where this user may not, or it is of another version."""
+    """The ledger at `path`, open for changes. Raises GpumonError without permission, or for another version."""
 
     def __init__(self, path: str, uid: int, proc: str = "/proc") -> None:
         self._path = path
         self._uid = uid
         self._proc = proc
-        self._db = _opened(path)
+        self._db = _open(path)
 
     def __enter__(self) -> LedgerChange:
         return self
@@ -50,32 +50,32 @@ class LedgerChange:
             raise GpumonError(f"run {run.id} belongs to {run.user or 'an unknown user'}: {user} cannot change it")
 
     def may_delete(self, run: RunRow, now: float, hostname: str) -> None:
-        """Raise GpumonError for a run of another user, and for one that is going on; `now`: seconds since 1970."""
+        """Raise GpumonError for a run of another user, and for one that runs; `now`: seconds since 1970."""
         self.may_change(run)
-        if run.state is RunState.RUNNING and (not run.unseen(now) or self._lives(run, hostname)):
+        if run.state is RunState.RUNNING and (not run.unseen_seconds(now) or self._lives(run, hostname)):
             raise GpumonError(f"run {run.id} is running: stop it before you delete it")
 
     def rename(self, run: RunRow, name: str) -> None:
-        """Give a run another name; its id stays."""
+        """Rename a run; its id stays the same."""
         wanted = _text("a name", name, NAME_LENGTH)
         self.may_change(run)
         self._execute(("UPDATE run SET name = ? WHERE id = ?", (wanted, run.id)))
 
     def note(self, run: RunRow, text: str, time_ns: int) -> None:
-        """Add a line to a run, by this user; `time_ns`: ns since 1970."""
+        """Add a note by this user to a run; `time_ns`: ns since 1970."""
         wanted = _text("a note", text, NOTE_LENGTH)
         self.may_change(run)
         row = (run.id, time_ns, wanted, user_name(self._uid))
         self._execute(("INSERT INTO note (run, time, text, author) VALUES (?, ?, ?, ?)", row))
 
     def tag(self, run: RunRow, tags: Sequence[str], *, remove: bool = False) -> None:
-        """Add tags to a run, or take them off. Raises UsageError where one that is to be taken off is not on it."""
+        """Add tags to a run, or remove them. Raises UsageError for a tag to remove that the run does not have."""
         wanted = [_text("a tag", tag, TAG_LENGTH) for tag in tags]
         self.may_change(run)
         has = {tag for (tag,) in self._db.execute("SELECT tag FROM tag WHERE run = ? AND NOT removed", (run.id,))}
         if remove and (absent := [tag for tag in wanted if tag not in has]):
-            said = f"its tags are {', '.join(sorted(has))}" if has else "it has no tags"
-            raise UsageError(f"run {run.id} has no tag '{absent[0]}': {said}")
+            tags_text = f"its tags are {', '.join(sorted(has))}" if has else "it has no tags"
+            raise UsageError(f"run {run.id} has no tag '{absent[0]}': {tags_text}")
         if not remove and len(has | set(wanted)) > MOST_TAGS:
             raise UsageError(f"a run has at most {MOST_TAGS} tags")
         change = (
@@ -85,7 +85,7 @@ class LedgerChange:
         self._execute(*((change, (run.id, tag, int(remove))) for tag in wanted))
 
     def delete(self, run: RunRow, now: float, hostname: str) -> None:
-        """Delete a run with all that hangs on it; `now`: seconds since 1970."""
+        """Delete a run with all its rows; `now`: seconds since 1970."""
         self.may_delete(run, now, hostname)
         time_ns = round(now * SECOND)
         self._execute(
@@ -103,7 +103,7 @@ class LedgerChange:
             raise GpumonError(f"cannot change {self._path}: {describe_error(error, self._path)}") from error
 
     def _lives(self, run: RunRow, hostname: str) -> bool:
-        """Whether a process of a run that no daemon sees is still there."""
+        """Return whether a process of a run that no daemon watches still exists."""
         if run.hostname != hostname:
             return False
         pids = self._db.execute("SELECT pid FROM rank WHERE run = ? AND ended IS NULL", (run.id,)).fetchall()
@@ -111,23 +111,23 @@ class LedgerChange:
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, as runs have it."""
+    """Return the name of a user, or the uid if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
 
 
-def _text(what: str, given: str, length: int) -> str:
-    found = clean(" ".join(given.split()), length + 1)
-    if not found:
+def _text(what: str, value: str, length: int) -> str:
+    text = clean(" ".join(value.split()), length + 1)
+    if not text:
         raise UsageError(f"{what} must not be empty")
-    if len(found) > length:
+    if len(text) > length:
         raise UsageError(f"{what} has at most {length} characters")
-    return found
+    return text
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _open(path: str) -> sqlite3.Connection:
     if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path), os.W_OK):
         owner = user_name(os.stat(path).st_uid)
         who = "root" if owner == "root" else f"{owner}, and root,"

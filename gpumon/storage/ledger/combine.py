@@ -1,7 +1,7 @@
-"""Usage of devices, combined: over the devices of a stretch of time, and over stretches.
+"""Combines usage of several devices, and of successive stretches of time, by the rules of `model.columns`.
 
-Energy adds up, utilization is a mean, a peak is that of the fullest device; docs/runs.md has the rules as a table.
-Thousands of epochs are joined a column at a time.
+Energy adds up, utilization is a mean, a peak is the peak of the fullest device; docs/runs.md has the rules as a table.
+Thousands of epochs are combined column by column.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
 _ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
 _OF_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
-"""Unknown where it is unknown of one device: what the others did says nothing of a device that did not answer."""
+"""Columns that are unknown if unknown for one device: the others say nothing about a device that did not answer."""
 
 Values = Sequence[float]
 
 
 def over_devices(rows: Sequence[UsageRow]) -> Values:
-    """One stretch of time on several devices. A device on which several ranks train counts once."""
+    """Combine usage of several devices in one stretch of time; a device used by several ranks counts once."""
     return over_devices_each([rows])[0]
 
 
 def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
-    """Each of several stretches of time on its devices."""
+    """Combine the devices of each of several stretches of time."""
     found: list[Values] = [UNMEASURED] * len(groups)
-    alike: dict[int, list[int]] = {}
+    by_size: dict[int, list[int]] = {}
     for place, rows in enumerate(groups):
         if len(rows) == 1:
             found[place] = rows[0].values
         elif rows and len({row.uuid for row in rows}) == len(rows):
-            alike.setdefault(len(rows), []).append(place)
+            by_size.setdefault(len(rows), []).append(place)
         elif rows:
             found[place] = _once(rows)
-    for size, places in alike.items():
+    for size, places in by_size.items():
         devices = [[groups[place][i].values for place in places] for i in range(size)]
         for place, values in zip(places, _combined_each(devices), strict=True):
             found[place] = values
@@ -48,7 +48,7 @@ def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
 
 
 def over_time(rows: Sequence[Values]) -> Values:
-    """Stretches behind each other as one."""
+    """Combine successive stretches of time."""
     if not rows:
         return UNMEASURED
     if len(rows) == 1:
@@ -59,7 +59,7 @@ def over_time(rows: Sequence[Values]) -> Values:
 
 
 def totals(rows: Sequence[UsageRow]) -> Values:
-    """Usage of a whole run: the row that the ledger has for it, else what its epochs come to."""
+    """Return the usage of a whole run: from its own rows in the ledger, or else combined from its epochs."""
     whole_run = [row for row in rows if row.ordinal == WHOLE_RUN]
     if whole_run:
         return over_devices(whole_run)
@@ -70,48 +70,48 @@ def totals(rows: Sequence[UsageRow]) -> Values:
 
 
 def seen_share(rows: Iterable[UsageRow]) -> float:
-    """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length.
+    """Return the share of time covered by samples, of the rank and device with the lowest share; NaN without a length.
 
-    Each is compared with its own length: ranks may be of unequal length.
+    Each share is of the row's own length, as ranks may last differently long.
     """
     least = NAN
     for row in rows:
         seconds, sampled = row.values[_SECONDS], row.values[_SAMPLED]
         if seconds > 0:
-            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+            # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
             share = min(1.0, sampled / seconds) if sampled == sampled else 0.0
             least = least if least <= share else share
     return least
 
 
 def seen_by(rows: Iterable[UsageRow]) -> str:
-    """Where utilization is from: `driver`, `ticks`, both, or empty."""
+    """Return the sources of utilization: `driver`, `ticks`, both, or empty."""
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
 
 def total_of(values: Sequence[float]) -> float:
-    """Add up; NaN when one is missing: part of a sum is not the sum."""
+    """Return the sum; NaN if one value is unknown."""
     return sum(values) if all(map(math.isfinite, values)) else NAN
 
 
 def mean(values: Iterable[float]) -> float:
-    """The mean of those that are known."""
+    """Return the mean of the known values; NaN if there is none."""
     known = [value for value in values if value == value]
     return sum(known) / len(known) if known else NAN
 
 
 def highest(values: Iterable[float]) -> float:
-    """The highest of those that are known."""
+    """Return the highest known value; NaN if there is none."""
     return max((value for value in values if value == value), default=NAN)
 
 
 def lowest(values: Iterable[float]) -> float:
-    """The lowest of those that are known."""
+    """Return the lowest known value; NaN if there is none."""
     return min((value for value in values if value == value), default=NAN)
 
 
 def _once(rows: Sequence[UsageRow]) -> Values:
-    """Several ranks on one device: what it did is the same for all of them."""
+    """Combine rows in which several ranks use the same device."""
     devices: dict[str, list[UsageRow]] = {}
     for row in rows:
         devices.setdefault(row.uuid, []).append(row)
@@ -119,7 +119,7 @@ def _once(rows: Sequence[UsageRow]) -> Values:
 
 
 def _of_ranks(rows: Sequence[UsageRow]) -> Values:
-    """The ranks of one device. Where they are not in step, all its energy is what its counter passed in any of them."""
+    """Combine the ranks of one device; its energy is the growth of its counter during any of them."""
     values = list(_combined([row.values for row in rows], same_device=True))
     reached, joules = -math.inf, 0.0
     for begun, ended in sorted((row.energy_from, row.energy_to) for row in rows):
@@ -135,7 +135,7 @@ def _combined(rows: Sequence[Values], *, same_device: bool) -> Values:
 
 
 def _combined_each(devices: Sequence[Sequence[Values]], *, same_device: bool = False) -> list[Values]:
-    """Of each device the rows of all stretches; as one row of each stretch."""
+    """Combine the rows of several devices, each with a row per stretch, into one row per stretch."""
     by_column = [list(zip(*rows, strict=True)) for rows in devices]
     columns = []
     for place, column in enumerate(USAGE):
@@ -169,11 +169,11 @@ def _all_known(cells: Sequence[Sequence[float]]) -> bool:
 
 
 def _each(
-    cells: Sequence[Sequence[float]], fast: Callable[[float, float], float], of: Callable[[Sequence[float]], float]
+    cells: Sequence[Sequence[float]], fast: Callable[[float, float], float], combine: Callable[[Sequence[float]], float]
 ) -> Sequence[float]:
-    """Stretch by stretch what `of` gives; `fast` of two where all is known, which most columns are."""
+    """Combine the cells of each stretch by `combine`, or pairwise by the faster `fast` if all values are known."""
     if not _all_known(cells):
-        return list(map(of, zip(*cells, strict=True)))
+        return list(map(combine, zip(*cells, strict=True)))
     joined = cells[0]
     for more in cells[1:]:
         joined = list(map(fast, joined, more))
@@ -202,7 +202,7 @@ _OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequen
 
 
 def by_stretch(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
-    """Rows by the ordinal of their epoch and their phase."""
+    """Group rows by ordinal of the epoch and phase."""
     groups: dict[tuple[int, str], list[UsageRow]] = {}
     for row in rows:
         groups.setdefault((row.ordinal, row.phase), []).append(row)

@@ -1,7 +1,6 @@
-"""The ledger's rows, from SQLite's to ours.
+"""Converts rows of SQLite to the rows of `records`.
 
-SQLite keeps any type in any column, and the file may be another user's, so each cell is asked for what
-it should be and is not known otherwise.
+SQLite allows any type in any column, and the file may belong to another user. A cell of a wrong type is unknown.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ _INFINITE = float("inf")
 _NO_METRICS: Mapping[str, float] = {}
 _COUNTED = frozenset({"ordinal", "epoch", "begun", "steps", "times", "first_step"})
 _SHORT = 64
-"""Letters of a metric's name."""
+"""Maximum length of a metric's name."""
 
 
 class ResultColumns:
-    """The rows of one query by column; a column that is not there is unknown in every row.
+    """The rows of a query by column; a missing column is unknown in every row.
 
-    A row is missing where a number that each has, such as its epoch, is none.
+    Rows without a required whole number, such as their epoch, are left out.
     """
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -59,43 +58,43 @@ class ResultColumns:
         self._columns: dict[str, Sequence[Any]] = dict(zip(names, cells, strict=True))
 
     def raw(self, name: str) -> Sequence[Any]:
-        """The cells of a column as they are."""
+        """Return the cells of a column unchanged."""
         return self._columns.get(name) or (None,) * self.size
 
     def text(self, name: str) -> Sequence[str]:
-        """Harmless text; empty where there is none."""
+        """Return cleaned texts; empty if a cell has none."""
         return self._each(name, lambda cell: clean(cell) if isinstance(cell, str) else "")
 
     def whole(self, name: str) -> Sequence[int]:
-        """Whole numbers; 0 where there is none."""
+        """Return whole numbers; 0 if a cell has none."""
         cells = self.raw(name)
         if set(map(type, cells)) <= {int}:
             return cells
         return [cell if isinstance(cell, int) else 0 for cell in cells]
 
     def real(self, name: str) -> Sequence[float]:
-        """Numbers; NaN where there is none."""
+        """Return numbers; NaN if a cell has none."""
         cells = self.raw(name)
         if set(map(type, cells)) <= {float} and -LARGEST < min(cells, default=0.0) <= max(cells, default=0.0) < LARGEST:
             return cells
         return [float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN for cell in cells]
 
     def time(self, name: str) -> Sequence[float]:
-        """Nanoseconds as seconds since 1970."""
+        """Return nanoseconds as seconds since 1970."""
         return [cell / 1e9 for cell in self.real(name)]
 
     def parsed(self, name: str, parse: Callable[[object], Any]) -> Sequence[Any]:
-        """Each cell, parsed; cells that are alike share the result."""
+        """Return each cell parsed; equal cells share the result."""
         return self._each(name, parse)
 
-    def _each(self, name: str, of: Callable[[Any], Any]) -> Sequence[Any]:
+    def _each(self, name: str, parse: Callable[[Any], Any]) -> Sequence[Any]:
         cells = self.raw(name)
-        known = {cell: of(cell) for cell in set(cells)}
-        return [known[cell] for cell in cells]
+        parsed = {cell: parse(cell) for cell in set(cells)}
+        return [parsed[cell] for cell in cells]
 
 
 def epoch_rows(table: ResultColumns) -> list[EpochRow]:
-    """Rows of `epoch`."""
+    """Return rows of `epoch`."""
     return _rows(
         EpochRow,
         rank=table.text("rank"),
@@ -114,12 +113,12 @@ def epoch_rows(table: ResultColumns) -> list[EpochRow]:
 
 
 def phase_rows(table: ResultColumns) -> list[PhaseRow]:
-    """Rows of `phase`."""
+    """Return rows of `phase`."""
     return _phase_rows(table, table.whole("ordinal"))
 
 
 def outside_rows(table: ResultColumns) -> list[PhaseRow]:
-    """Rows of `outside`; none of a rank of which it is unknown what it did there."""
+    """Return rows of `outside`, without ranks whose time outside epochs is unknown."""
     rows = _phase_rows(table, (OUTSIDE_EPOCHS,) * table.size)
     unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
     return [row for row in rows if row.rank not in unknown]
@@ -142,7 +141,7 @@ def _phase_rows(table: ResultColumns, ordinals: Sequence[int]) -> list[PhaseRow]
 
 
 def step_rows(table: ResultColumns) -> list[StepRow]:
-    """Rows of `step_row`."""
+    """Return rows of `step_row`."""
     return _rows(
         StepRow,
         rank=table.text("rank"),
@@ -160,7 +159,7 @@ def step_rows(table: ResultColumns) -> list[StepRow]:
 
 
 def usage_rows(table: ResultColumns) -> list[UsageRow]:
-    """Rows of `usage`."""
+    """Return rows of `usage`."""
     return _rows(
         UsageRow,
         rank=table.text("rank"),
@@ -175,28 +174,28 @@ def usage_rows(table: ResultColumns) -> list[UsageRow]:
 
 
 def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
-    """One record for each row, of columns by the names of its fields: without an object for each cell."""
+    """Build a record for each row from columns by field name, without an intermediate object per row."""
     fields: tuple[str, ...] = kind._fields
     return list(map(kind, *(columns[field] for field in fields)))
 
 
 def metrics_of(cell: object) -> Mapping[str, float]:
-    """Numbers by name, from JSON; what is neither a number nor a word for one was not logged."""
-    found = parse_json(cell) if cell != "{}" else None
-    if not isinstance(found, dict):
+    """Return numbers by name from JSON, without values that are no numbers."""
+    metrics = parse_json(cell) if cell != "{}" else None
+    if not isinstance(metrics, dict):
         return _NO_METRICS
-    numbers = {_name(name): value if type(value) is float else parse_logged(value) for name, value in found.items()}
+    numbers = {_name(name): value if type(value) is float else parse_logged(value) for name, value in metrics.items()}
     return {name: value for name, value in numbers.items() if value is not None}
 
 
 @lru_cache(maxsize=256)
 def _name(text: str) -> str:
-    """The name of a metric as it may be shown: each epoch has the same ones."""
+    """Return a metric's name cleaned; cached, as each epoch has the same names."""
     return clean(text, _SHORT)
 
 
 def _waits(table: ResultColumns) -> Sequence[float]:
-    """Waits for data. Every measurement adds something: a wait of exactly 0 was never measured."""
+    """Return waits for data; 0 is unknown, as every measurement adds something."""
     return [wait or NAN for wait in table.real("wait")]
 
 
@@ -210,9 +209,9 @@ def _peaks(table: ResultColumns) -> Sequence[LivePeak]:
 
 
 def _spans(cell: object) -> tuple[tuple[float, float], ...]:
-    found = parse_json(cell)
-    pairs = [pair for pair in found[:_SPANS] if isinstance(pair, list)] if isinstance(found, list) else []
-    known = [[float(one) for one in pair if isinstance(one, float | int) and 0 <= one < _INFINITE] for pair in pairs]
+    spans = parse_json(cell)
+    pairs = [pair for pair in spans[:_SPANS] if isinstance(pair, list)] if isinstance(spans, list) else []
+    known = [[float(n) for n in pair if isinstance(n, float | int) and 0 <= n < _INFINITE] for pair in pairs]
     return tuple((pair[0], pair[1]) for pair in known if len(pair) == 2)
 
 
@@ -220,44 +219,44 @@ _MARKS = frozenset(Mark)
 _STATES = frozenset(RunState)
 _POINTS = 1 << 14
 _COLUMNS = 256
-"""More than a trace ever has: nothing is unpacked by what a damaged row says."""
+"""Columns of a trace, at most; a damaged row cannot make us decompress more."""
 
 
 class Cells(dict[str, Any]):
     """A row by column name."""
 
     def text(self, name: str) -> str:
-        """The cell as harmless text; empty when there is none."""
+        """Return the cell as cleaned text; empty if it has none."""
         cell = self.get(name)
         return clean(cell) if isinstance(cell, str) else ""
 
     def whole(self, name: str) -> int:
-        """The cell as a whole number; 0 when there is none."""
+        """Return the cell as a whole number; 0 if it has none."""
         cell = self.get(name)
         return cell if isinstance(cell, int) else 0
 
     def real(self, name: str) -> float:
-        """The cell as a number; NaN when there is none."""
+        """Return the cell as a number; NaN if it has none."""
         cell = self.get(name)
         return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
     def time(self, name: str) -> float:
-        """The cell, in nanoseconds, as seconds since 1970."""
+        """Return the cell, in nanoseconds, as seconds since 1970."""
         return self.real(name) / 1e9
 
     def state(self) -> RunState:
-        """State of a run or a rank; one with an unknown state has died."""
+        """Return the state of a run or a rank; an unknown one is taken as died."""
         cell = self.get("state")
         return RunState(cell) if cell in _STATES else RunState.DIED
 
 
 def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
-    """A row factory for sqlite3."""
+    """Return a row as `Cells`: a row factory for sqlite3."""
     return Cells(zip((column[0] for column in cursor.description), row, strict=True))
 
 
 def run_row(cells: Cells) -> RunRow:
-    """A row of `run`."""
+    """Return a row of `run`."""
     people, run_id = current_policy(), cells.text("id")
     return RunRow(
         id=people.run_id(run_id),
@@ -282,7 +281,7 @@ def run_row(cells: Cells) -> RunRow:
 
 
 def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
-    """A row of `rank`, with its devices."""
+    """Return a row of `rank` with its devices."""
     return RankRow(
         key=cells.text("key"),
         rank=cells.whole("rank"),
@@ -307,7 +306,7 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
 
 
 def device_row(cells: Cells) -> DeviceRow:
-    """A row of `device`."""
+    """Return a row of `device`."""
     return DeviceRow(
         uuid=cells.text("uuid"),
         number=cells.whole("number"),
@@ -318,7 +317,7 @@ def device_row(cells: Cells) -> DeviceRow:
 
 
 def mark_row(cells: Cells) -> MarkRow | None:
-    """A row of `mark`; None for one that this gpumon does not know."""
+    """Return a row of `mark`; None for a mark that this gpumon does not know."""
     mark = cells.get("mark")
     if mark not in _MARKS:
         return None
@@ -335,7 +334,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
 
 
 def trace_row(cells: Cells) -> RunTrace | None:
-    """A row of `trace`, unpacked; None for one that is damaged."""
+    """Return a row of `trace`, decompressed; None if it is damaged."""
     names, points = parse_json(cells.get("columns")), cells.whole("points")
     packed, step = cells.get("cells"), cells.real("step")
     if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):

@@ -1,7 +1,6 @@
-"""A run of thousands of epochs, summed up by SQL: its totals, its course, and which of its epochs need a look.
+"""Summary by SQL of a run with thousands of epochs: its totals, its course, and the epochs worth reading in full.
 
-Whoever shows such a run reads the rows of some of its epochs alone. The rules for several ranks are those of
-`aggregate`.
+Views of such a run read the rows of some epochs only. Ranks are joined by the same rules as in `aggregate`.
 """
 
 from __future__ import annotations
@@ -19,48 +18,48 @@ from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochLengths, EpochSums
 
 BANDS = 1000
-"""Pieces of the course of a run at most."""
+"""Bands of a run, at most."""
 _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 
 
 class EpochBand(NamedTuple):
-    """Epochs behind each other. NaN is unknown."""
+    """Successive epochs of a run; NaN is unknown."""
 
     first: int
     last: int
     """Ordinals."""
     first_epoch: int
     last_epoch: int
-    """Numbers of epochs."""
+    """Number of the last epoch."""
     begun: float
     ended: float
     """Seconds since 1970."""
     longest: float
-    """Seconds of the longest that ended, the first epoch of the run aside: it compiles, and fills caches."""
+    """Seconds of the longest epoch that ended, without the first epoch of the run, which compiles and fills caches."""
 
 
 class LongRun(NamedTuple):
-    """A run without a row for each of its epochs."""
+    """A run summed up without a row for each of its epochs."""
 
     begun: int
-    """How many epochs it has begun."""
+    """Number of epochs that have begun."""
     bands: Sequence[EpochBand]
-    """All of them, oldest first."""
+    """All epochs, oldest first."""
     suspects: Sequence[int]
-    """Ordinals of all epochs on which there may be a verdict that needs a look, oldest first."""
-    first_odd: int | None
-    """Ordinal of the first epoch that logged NaN or infinity, if there is one."""
+    """Ordinals of epochs for which a rule may report something, oldest first."""
+    first_nonfinite: int | None
+    """Ordinal of the first epoch that logged NaN or infinity, if any."""
     with_phases: Sequence[int]
-    """Ordinals of the newest epochs in which the first rank did something other than training."""
+    """Ordinals of the newest epochs in which the first rank has phases other than training."""
     phases: int
-    """Times of which it is known when the first rank did that."""
+    """Number of recorded spans of such phases."""
     sums: EpochSums
     lengths: EpochLengths
-    """Of all epochs but the newest one, which the ring may know better."""
+    """Lengths of all epochs except the newest one, for which the ring may have newer data."""
 
 
 def has_totals(db: sqlite3.Connection, run: str) -> bool:
-    """Whether each GPU of a run has a row for the whole run: else only its epochs tell what it used."""
+    """Return whether each GPU of a run has usage of the whole run; else only its epochs have it."""
     query = (
         f"SELECT (SELECT count(*) FROM device WHERE {_RANKS}) = (SELECT count(*) FROM usage"
         f" WHERE {_RANKS} AND ordinal = {WHOLE_RUN} AND phase = '{WHOLE_EPOCH}')"
@@ -69,11 +68,11 @@ def has_totals(db: sqlite3.Connection, run: str) -> bool:
 
 
 def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongRun:
-    """Sum up a run that has begun so many epochs; `phases`: with the newest so many epochs with phases."""
+    """Sum up a run that has begun `begun` epochs; `phases`: number of newest epochs with phases to list."""
     ranks = [key for (key,) in _all(db, "SELECT key FROM rank WHERE run = ? ORDER BY rank, key", run)]
     gpus, uuids = _one(db, f"SELECT count(*), count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)
     epochs = _ONE_RANK if len(ranks) == 1 else _RANKS_JOINED
-    size = next(one for one in _sizes() if begun <= one * BANDS)
+    size = next(size for size in _sizes() if begun <= size * BANDS)
     blocks = _all(db, _BLOCKS.format(epochs=epochs), run, size, begun - 1)
     overlap = _one(db, _OVERLAP.format(epochs=epochs), run)[0] if len(ranks) > 1 else 0.0
     most_energy = _one(db, _ENERGIES, run, begun - 1)[0] if uuids == gpus else NAN  # of ranks that share one, no sum
@@ -83,10 +82,10 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
         bands=[
             EpochBand(*block[:4], *map(_real, block[4:7]))
             for block in blocks
-            if is_known(_real(block[4])) and all(isinstance(one, int) for one in block[:4])
+            if is_known(_real(block[4])) and all(isinstance(cell, int) for cell in block[:4])
         ],
         suspects=[ordinal for (ordinal,) in _all(db, _SUSPECTS, run) if isinstance(ordinal, int)],
-        first_odd=_one(db, f"SELECT min(ordinal) FROM epoch WHERE {_RANKS} AND ({_ODD})", run)[0],
+        first_nonfinite=_one(db, f"SELECT min(ordinal) FROM epoch WHERE {_RANKS} AND ({_ODD})", run)[0],
         with_phases=[ordinal for (ordinal,) in with_phases if isinstance(ordinal, int)],
         phases=round(_one(db, _PHASES, ranks[0])[0]),
         sums=_sums([block[14:] for block in blocks], _real(overlap)),
@@ -95,25 +94,25 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
 
 
 def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes]:
-    """When the epochs of a run were, their steps and their energy: `BANDS` pieces of as many of them, or few more.
+    """Return times, steps and energy of the epochs of a run, in about `BANDS` groups of equal size at most.
 
-    Energy is unknown where several ranks share a device: what its counter passed is then not a sum.
+    Energy is unknown if several ranks share a device, as their energies do not add up.
     """
     ranks = _one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
-    size = next(one for one in _sizes() if begun <= one * BANDS)
+    size = next(size for size in _sizes() if begun <= size * BANDS)
     rows = _all(db, _TIMES.format(epochs=_ONE_RANK if ranks == 1 else _RANKS_JOINED), run, size)
     shared = _one(db, f"SELECT count(*) - count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)[0]
     joules = {} if shared else dict(_all(db, _JOULES, run, size))
-    found = []
+    times = []
     for first, *cells, number in rows:
         begun_at, ended, seconds, steps = map(_real, cells)
         counted = round(steps) if is_known(steps) else 0
-        found.append(EpochTimes(begun_at, ended, seconds, counted, _real(joules.get(first)), number))
-    return found
+        times.append(EpochTimes(begun_at, ended, seconds, counted, _real(joules.get(first)), number))
+    return times
 
 
 _PIECE = "ordinal / ?2, CASE WHEN ended IS NULL THEN ordinal ELSE -1 END"
-"""What is one piece: an epoch that has not ended is one by itself."""
+"""Grouping of epochs; an open epoch is a group of its own."""
 _TIMES = f"""
 SELECT min(ordinal), min(begun) / 1e9, max(ended) / 1e9,
   total(CASE WHEN ended IS NULL THEN seconds ELSE max(coalesce(seconds, 0), (ended - begun) / 1e9) END),
@@ -162,7 +161,7 @@ SELECT min(ordinal), max(ordinal), min(epoch), max(epoch), min(begun) / 1e9,
   total(CASE WHEN wait > 0 AND wait_of > 0 THEN wait END), total(CASE WHEN wait > 0 AND wait_of > 0 THEN wait_of END)
 FROM ({{epochs}}) GROUP BY ordinal / ?2, ordinal = ?3 ORDER BY 1
 """
-"""The course, the lengths and the sums of some epochs; the newest one by itself."""
+"""Bands, lengths and sums of epochs in blocks; the newest epoch is a block of its own."""
 _ENERGIES = f"""
 SELECT max(energy) FROM (
   SELECT CASE WHEN count(*) = count(energy) THEN sum(energy) END AS energy FROM usage
@@ -177,7 +176,7 @@ SELECT total(max(0.0, min(until, begun + seconds) - begun)) FROM (
 )
 """
 _ODD = "instr(metrics, 'NaN') OR instr(metrics, 'Infinity')"
-"""Whether a logged metric may be no number."""
+"""Condition: a logged metric may be NaN or infinite."""
 _SUSPECTS = f"""
 SELECT ordinal FROM epoch WHERE {_RANKS} AND (
   ended IS NULL OR {_ODD}
@@ -188,7 +187,7 @@ SELECT ordinal FROM usage WHERE {_RANKS} AND ordinal >= 0 AND phase = '{WHOLE_EP
   AND (throttled_share >= {THROTTLED} OR idle_share >= {MOSTLY_IDLE}) AND sampled >= {SAMPLED} * seconds
 ORDER BY 1
 """
-"""Epochs of which a rank or a GPU is as rules for runs look for: what is joined of several may be as it should be."""
+"""Epochs in which one rank or GPU fulfills a rule; joined over all of them, the epoch may not."""
 _WITH_PHASES = f"""
 SELECT DISTINCT ordinal FROM phase WHERE rank = ? AND phase != '{TRAINING}' AND spans IS NOT NULL
 ORDER BY ordinal DESC LIMIT ?
@@ -201,7 +200,7 @@ SELECT total(json_array_length(spans)) FROM phase WHERE rank = ? AND phase != '{
 def _sums(blocks: Sequence[Sequence[Any]], overlap: float) -> EpochSums:
     columns = [[_real(cell) for cell in column] for column in zip(*blocks, strict=True)]
     number, known, seconds, _, trains, trained, stepped, waited, waited_of = map(sum, columns)
-    steps = [one for one in columns[3] if is_known(one)]
+    steps = [cell for cell in columns[3] if is_known(cell)]
     return EpochSums(
         epochs=round(number),
         seconds=seconds if number == known else NAN,
@@ -225,13 +224,13 @@ def _lengths(blocks: Sequence[Sequence[Any]], most_energy: float) -> EpochLength
 
 
 def _sizes() -> Iterator[int]:
-    """Numbers of epochs that make a band: 1, 2, 5, 10 and so on, as charts count them."""
+    """Yield possible sizes of a band: 1, 2, 5, 10 and so on."""
     for power in count():
         yield from (10**power, 2 * 10**power, 5 * 10**power)
 
 
 def _real(cell: Any) -> float:
-    """A cell as a number, NaN where it is none: any type may be in any column."""
+    """Return a cell as a number; NaN if it has another type."""
     return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
 

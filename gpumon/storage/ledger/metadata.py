@@ -1,4 +1,4 @@
-"""Rows of the ledger for the particulars of a run: parameters, notes and tags; written, and read again."""
+"""Rows of the ledger for the metadata of a run (parameters, program, notes, tags): writing, reading and searching."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
 from gpumon.storage.ledger.decode import Cells
-from gpumon.storage.ledger.records import NoteRow, Particulars
+from gpumon.storage.ledger.records import NoteRow, RunMetadata
 from gpumon.storage.sqlite.cells import parse_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ParameterKind(IntEnum):
-    """Numbers in `parameter.kind`."""
+    """Values of `parameter.kind`."""
 
     CONFIG = 0
     PROGRAM = 1
@@ -27,7 +27,7 @@ class ParameterKind(IntEnum):
 
 def about_rows(run: str, rank: int, about: About) -> Iterator[LedgerRow]:
     """Yield the rows of what a rank of `run` publishes."""
-    from gpumon.storage.ledger.writer import LedgerRow  # readers need none of what writes
+    from gpumon.storage.ledger.writer import LedgerRow  # readers do not need the writer
 
     omitted = {"": about.omitted} if about.omitted else {}
     for kind, values in (
@@ -45,15 +45,15 @@ def about_rows(run: str, rank: int, about: About) -> Iterator[LedgerRow]:
         yield LedgerRow("tag", {"run": run, "tag": tag, "removed": 0})
 
 
-def particulars(parameters: Iterable[Cells], notes: Iterable[Cells], tags: Iterable[Cells]) -> Particulars:
-    """Return the particulars of a run from its rows, each by its place or time."""
+def metadata_from_rows(parameters: Iterable[Cells], notes: Iterable[Cells], tags: Iterable[Cells]) -> RunMetadata:
+    """Return the metadata of a run from its rows, which are ordered by position or time."""
     by_kind: dict[int, dict[str, Parameter]] = {kind: {} for kind in ParameterKind}
     for row in parameters:
-        held = by_kind.get(row.whole("kind"))
-        if held is not None:
-            held[bounded_text(row.text("name"), NAME_LENGTH)] = _value(row)
+        parameters_of_kind = by_kind.get(row.whole("kind"))
+        if parameters_of_kind is not None:
+            parameters_of_kind[bounded_text(row.text("name"), NAME_LENGTH)] = _value(row)
     omitted = by_kind[ParameterKind.OMITTED].get("", 0)
-    return Particulars(
+    return RunMetadata(
         config=by_kind[ParameterKind.CONFIG],
         program=by_kind[ParameterKind.PROGRAM],
         notes=tuple(
@@ -69,32 +69,32 @@ def tag_names(tags: Iterable[Cells]) -> Sequence[str]:
     return tuple(name for row in tags if not row.whole("removed") and (name := row.text("tag")[:TAG_LENGTH]))
 
 
-def about_conditions(
+def metadata_conditions(
     tags: Iterable[str], where: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, str, tuple[object, ...]]]:
     """Yield a table, a condition in SQL and its values for each tag and each parameter that a run must have."""
     for tag in tags:
         yield "tag", "tag = ? AND NOT removed", (tag,)
     for name, value in where:
-        written = _written(value)
-        yield "parameter", f"kind < 2 AND name = ? AND value IN ({', '.join('?' * len(written))})", (name, *written)
+        forms = _stored_forms(value)
+        yield "parameter", f"kind < 2 AND name = ? AND value IN ({', '.join('?' * len(forms))})", (name, *forms)
 
 
-def _written(value: str) -> tuple[str, ...]:
-    """`value`, as people type it, in the forms in which it may be kept: a text, a number or a word of JSON."""
-    found = [json.dumps(value)]
+def _stored_forms(value: str) -> tuple[str, ...]:
+    """Return the forms in which a value that a user typed may be stored: as text, number or literal of JSON."""
+    forms = [json.dumps(value)]
     try:
         number = float(value)
     except ValueError:
         number = math.nan
     if math.isfinite(number):
-        found.append(json.dumps(number))
+        forms.append(json.dumps(number))
         if number.is_integer():
-            found.append(json.dumps(int(number)))
+            forms.append(json.dumps(int(number)))
     word = {"true": "true", "false": "false", "none": "null", "null": "null"}.get(value.lower())
-    return (*found, word) if word else tuple(found)
+    return (*forms, word) if word else tuple(forms)
 
 
 def _value(row: Cells) -> Parameter:
-    found = parse_json(row.get("value"))
-    return bounded_value(found) if isinstance(found, str | int | float) else None
+    value = parse_json(row.get("value"))
+    return bounded_value(value) if isinstance(value, str | int | float) else None

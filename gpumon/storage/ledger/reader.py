@@ -1,6 +1,6 @@
-"""The ledger as readers see it: read only, while a daemon may be writing.
+"""Reads ledgers, while a daemon may be writing: runs, their rows, and the run that a user means by an id or a name.
 
-Each look is one read transaction, so that its parts belong together.
+Each query of `Ledger` is one read transaction, so that its parts are consistent.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ from gpumon.storage.ledger.decode import (
     usage_rows,
 )
 from gpumon.storage.ledger.long_run import LongRun, epoch_times, has_totals, long_run
-from gpumon.storage.ledger.metadata import about_conditions, particulars, tag_names
+from gpumon.storage.ledger.metadata import metadata_conditions, metadata_from_rows, tag_names
 from gpumon.storage.ledger.records import (
-    AWAITED,
-    UNSEEN,
+    SAMPLE_DELAY,
+    UNSEEN_AFTER,
     USAGE_INDEX,
     DeviceRow,
     EpochTimes,
-    Particulars,
     Record,
+    RunMetadata,
     RunNames,
     RunRow,
     RunSummary,
     RunTrace,
     SettledEpochs,
-    settled_epochs,
 )
 from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.tables import VERSION
@@ -56,18 +55,18 @@ from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import damage_error
 
 NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
-"""Why no run is listed, whether a daemon runs or not."""
-_MOST_ABOUT = 1024
-"""Rows of a table of particulars that are read: a run that gpumon recorded has fewer."""
+"""Message for an empty ledger, whether a daemon runs or not."""
+_MAX_METADATA_ROWS = 1024
+"""Rows of parameters, notes or tags that are read, at most; a run that gpumon recorded has fewer."""
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
 class Ledger:
-    """One ledger file, open to read. Raises GpumonError when it is missing, damaged, or of another version."""
+    """One ledger file, open for reading. Raises GpumonError if it is missing, damaged, or of another version."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._db = _opened(path)
+        self._db = _open_file(path)
         self._db.row_factory = decode.cells_of
 
     def __enter__(self) -> Ledger:
@@ -77,16 +76,17 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._db.close()
 
     def runs(
         self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
         tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
     ) -> list[RunSummary]:  # fmt: skip
-        """Runs, newest first: of `user`, with a name that begins with `name`, begun `since` (s since 1970).
+        """Return runs, newest first: of `user`, with a name that starts with `name`, started `since` (s since 1970).
 
-        `tags`: with all of them; `where`: with parameters of these names and values.
+        `tags`: tags that a run must have, all of them; `where`: names and values of parameters that it must have.
+        `limit`: 0 for all.
         """
         clauses, values = ["1"], list[object]()
         if user:
@@ -100,15 +100,15 @@ class Ledger:
             values.append(since * 1e9)
         if running:
             clauses.append(f"state = {RunState.RUNNING:d}")
-        for table, condition, wanted in about_conditions(tags, where):
+        for table, condition, wanted in metadata_conditions(tags, where):
             clauses.append(f"id IN (SELECT run FROM {table} WHERE {condition})")
             values += wanted
         query = f"SELECT * FROM run WHERE {' AND '.join(clauses)} ORDER BY started DESC, id LIMIT {limit or -1:d}"
         with self._reading():
-            return [self._listed(decode.run_row(row)) for row in self._rows(query, *values)]
+            return [self._summary(decode.run_row(row)) for row in self._rows(query, *values)]
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[RunRow]:
-        """Runs whose id or name begins with `beginning`, newest first."""
+        """Return runs whose id or name starts with `beginning`, newest first."""
         query = (
             "SELECT * FROM run WHERE substr(id, 1, length(?)) = ? OR substr(name, 1, length(?)) = ?"
             f" ORDER BY started DESC, id LIMIT {limit or -1:d}"
@@ -117,7 +117,7 @@ class Ledger:
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
 
     def names(self) -> list[RunNames]:
-        """Id, user and framework of every run: a list of thousands is counted without a record for each."""
+        """Return id, user and framework of every run, which is cheaper than `runs` for thousands of them."""
         people = current_policy()
         with self._reading():
             table = self._columns("SELECT id, user, framework FROM run")
@@ -129,32 +129,32 @@ class Ledger:
             for run_id, user, framework in zip(ids, users, frameworks, strict=True)
         ]
 
-    def listed(self, run: RunRow, known: RunSummary | None = None) -> RunSummary:
-        """A run, and what it came to.
+    def summary(self, run: RunRow, known: RunSummary | None = None) -> RunSummary:
+        """Return the summary of a run.
 
-        `known`: what that was when this row was read before, of a run that is settled; its tags may be others.
+        `known`: an earlier summary of the run, if it was settled; then only its tags are read again.
         """
         with self._reading():
-            return self._listed(run) if known is None else known._replace(tags=self._tags(self._as_written(run.id)))
+            return self._summary(run) if known is None else known._replace(tags=self._tags(self._as_written(run.id)))
 
     def record(
         self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None,
         sample: int = 0, chosen: Sequence[int] | None = None,
     ) -> Record:  # fmt: skip
-        """A run with all that hangs on it but its traces. Raises GpumonError when it is not there (any more).
+        """Return all rows of a run except its traces. Raises GpumonError if there is no such run (any more).
 
-        `phases`: also what devices did in each phase, two thirds of all rows; `times`: only when and how long
-        phases other than training were. `ordinals`: only epochs from the first of them up to before the second.
-        `sample`: of more epochs only about so many, evenly spaced, with the newest two and all that have not ended.
-        `chosen`: only epochs with these ordinals.
+        `phases`: include phases and the usage of devices in them, two thirds of all rows; `times`: without `phases`,
+        include phases other than training, but not their usage. `ordinals`: only epochs from the first ordinal up to,
+        and without, the second. `sample`: if there are more epochs, only about this number of them, evenly spaced, with
+        the newest two and all that have not ended. `chosen`: only epochs with these ordinals.
         """
         part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
         bounds: tuple[object, ...] = (*(ordinals or ()),)
         spent = part if phases else f"{part} AND phase != '{TRAINING}'"
         with self._reading():
             run_id = self._as_written(run_id)
-            found = self._rows("SELECT * FROM run WHERE id = ?", run_id)
-            if not found:
+            rows = self._rows("SELECT * FROM run WHERE id = ?", run_id)
+            if not rows:
                 raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
             if sample:
                 chosen = self._sampled(run_id, sample)
@@ -162,10 +162,10 @@ class Ledger:
                 part = f"rank {_RANKS} AND ordinal IN (SELECT value FROM json_each(?))"
                 spent = part if phases else f"{part} AND phase != '{TRAINING}'"
                 bounds = (json.dumps(chosen),)
-            settled = self._settled(run_id, "JOIN")  # what it has does not change until the rows are read
-            held: dict[str, list[DeviceRow]] = {}
+            settled = self._settled(run_id, "JOIN")
+            devices: dict[str, list[DeviceRow]] = {}
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
-                held.setdefault(row.text("rank"), []).append(decode.device_row(row))
+                devices.setdefault(row.text("rank"), []).append(decode.device_row(row))
             ranks = self._rows("SELECT * FROM rank WHERE run = ? ORDER BY rank, key", run_id)
             whole = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {WHOLE_RUN}"
             usage = f"SELECT * FROM usage WHERE {part} AND ordinal >= 0"
@@ -173,8 +173,8 @@ class Ledger:
             usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
             marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
             return Record(
-                run=decode.run_row(found[0]),
-                ranks=[decode.rank_row(row, held.get(row.text("key"), ())) for row in ranks],
+                run=decode.run_row(rows[0]),
+                ranks=[decode.rank_row(row, devices.get(row.text("key"), ())) for row in ranks],
                 epochs=epoch_rows(
                     self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *bounds)
                 ),
@@ -199,13 +199,13 @@ class Ledger:
             )
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """All that is read inside is as of one moment."""
+        """Return a context in which all queries see the ledger as of one moment."""
         return self._reading()
 
     def long_run(self, run_id: str, longer: int, phases: int) -> LongRun | None:
-        """Sum up a run of more than `longer` epochs, with the newest `phases` epochs with phases.
+        """Return a summary of a run of more than `longer` epochs, with the newest `phases` epochs with phases.
 
-        None of a shorter run, and where only the rows of all epochs tell what it used.
+        None for a shorter run, and if only the rows of all its epochs have its usage.
         """
         with self._reading():
             run_id = self._as_written(run_id)
@@ -215,21 +215,21 @@ class Ledger:
             )
 
     def ordinals(self, run_id: str, begin: float, end: float) -> tuple[int, int]:
-        """Ordinals of the epochs that were between two times (s since 1970): the first, and the one after the last.
+        """Return the ordinals of the epochs between two times (s since 1970): of the first, and one after the last.
 
-        One that has not ended may have gone on for a while since it was written.
+        An open epoch may have gone on since it was written.
         """
         query = (
             "SELECT coalesce(min(ordinal), 0) AS first, coalesce(max(ordinal), -1) + 1 AS after"
             f" FROM epoch WHERE rank {_RANKS} AND begun < ?"
-            f" AND coalesce(ended, begun + (coalesce(seconds, 0) + {UNSEEN}) * 1e9) > ?"
+            f" AND coalesce(ended, begun + (coalesce(seconds, 0) + {UNSEEN_AFTER}) * 1e9) > ?"
         )
         with self._reading():
             (row,) = self._rows(query, self._as_written(run_id), end * 1e9, begin * 1e9)
             return row.whole("first"), row.whole("after")
 
-    def epochs(self, run_id: str) -> int:
-        """Count the epochs that a run has begun: ordinals go from 0 up to before it."""
+    def epoch_count(self, run_id: str) -> int:
+        """Return the number of epochs that a run has begun: the ordinal after the last one."""
         with self._reading():
             return self._begun(self._as_written(run_id))
 
@@ -237,20 +237,20 @@ class Ledger:
         return self._count(f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}", run_id)
 
     def _sampled(self, run_id: str, sample: int) -> list[int]:
-        """Ordinals of the epochs that `record` has of a run, if it shall have about `sample`."""
+        """Return the ordinals of about `sample` epochs of a run, as `record` reads them."""
         begun = self._begun(run_id)
         open_ones = self._rows(f"SELECT DISTINCT ordinal FROM epoch WHERE rank {_RANKS} AND ended IS NULL", run_id)
         some = {*range(0, begun, max(1, -(-begun // sample))), begun - 2, begun - 1}
         return sorted(some | {row.whole("ordinal") for row in open_ones[-sample:]})
 
     def epoch_times(self, run_id: str) -> list[EpochTimes]:
-        """Return when the epochs of a run were, as `long_run.epoch_times`."""
+        """Return times, steps and energy of a run's epochs; see `long_run.epoch_times`."""
         with self._reading():
             run_id = self._as_written(run_id)
             return epoch_times(self._db, run_id, self._begun(run_id))
 
-    def lowest(self, run_id: str, metric: str) -> float:
-        """The lowest value that an epoch which ended logged under a name, of the first rank that did; NaN of none."""
+    def lowest_metric(self, run_id: str, metric: str) -> float:
+        """Return the lowest value of a logged metric in epochs that ended, of the first rank that has it; else NaN."""
         query = (
             "SELECT min(logged.value) AS value FROM rank JOIN epoch ON epoch.rank = rank.key,"
             " json_each(CASE WHEN json_valid(epoch.metrics) THEN epoch.metrics ELSE '{}' END) AS logged"
@@ -260,27 +260,27 @@ class Ledger:
         with self._reading():
             return next((row.real("value") for row in self._rows(query, self._as_written(run_id), metric)), NAN)
 
-    def run_of(self, rank: str) -> str:
-        """Return the id of the run of a rank, by its key; empty where neither is here (yet)."""
+    def run_of_rank(self, rank: str) -> str:
+        """Return the id of the run to which the rank with this key belongs; empty if it is not in the ledger (yet)."""
         with self._reading():
             return next((row.text("run") for row in self._rows("SELECT run FROM rank WHERE key = ?", rank)), "")
 
-    def settled(self, run_id: str) -> SettledEpochs:
-        """Return which epochs are written for good by the ranks that go on, as of now: `record` then has them so."""
+    def settled_epochs(self, run_id: str) -> SettledEpochs:
+        """Return the epochs whose rows are final; a `record` read after this has these rows."""
         with self._reading():
             return self._settled(self._as_written(run_id), "LEFT JOIN")
 
     def _settled(self, run_id: str, join: str) -> SettledEpochs:
-        """Return the same; by a `LEFT JOIN`, none is settled of a rank that has no progress, else all of them.
+        """Return the settled epochs; a rank without progress has none with `join` "LEFT JOIN", else all of them.
 
-        One that has ended has progress until the samples of its last seconds have come, if no daemon was killed then.
+        A rank that has ended has progress until the samples of its last seconds are written.
         """
         query = (
             f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key WHERE rank.run = ?"
             f" AND (rank.state = {RunState.RUNNING:d} OR (progress.rank IS NOT NULL AND rank.ended > ?))"
         )
-        states = [row.get("state") for row in self._rows(query, run_id, time.time_ns() - AWAITED)]
-        return settled_epochs(state if isinstance(state, str) else None for state in states)
+        states = [row.get("state") for row in self._rows(query, run_id, time.time_ns() - SAMPLE_DELAY)]
+        return SettledEpochs.from_progress(state if isinstance(state, str) else None for state in states)
 
     def traces(self, run_id: str) -> list[RunTrace]:
         """Return the traces of a run: one for each rank and device, and one for what each rank logged."""
@@ -291,7 +291,7 @@ class Ledger:
             rows = self._rows(query, self._as_written(run_id))
             return [trace for row in rows if (trace := decode.trace_row(row)) is not None]
 
-    def _listed(self, run: RunRow) -> RunSummary:
+    def _summary(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
         ended = "count(DISTINCT CASE WHEN ended > 0 THEN ordinal END)"
         first = "min(CASE WHEN typeof(epoch) = 'integer' AND epoch >= 0 THEN epoch END)"
@@ -303,76 +303,76 @@ class Ledger:
         usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
         rows = rows or usage_rows(self._columns(f"{usage} AND ordinal >= 0", run_id))
-        came_to = totals(rows)
+        whole = totals(rows)
         return RunSummary(
             run=run,
             done=self._done(run, run_id, *counted.values()),
             gpus=gpus,
-            energy=came_to[USAGE_INDEX["energy"]],
-            utilization=came_to[USAGE_INDEX["utilization_mean"]],
+            energy=whole[USAGE_INDEX["energy"]],
+            utilization=whole[USAGE_INDEX["utilization_mean"]],
             tags=self._tags(run_id),
             newest=self._count(f"SELECT coalesce(min(epoch), -1) FROM ({newest})", run_id),
-            energy_least=came_to[USAGE_INDEX["energy_least"]],
+            energy_least=whole[USAGE_INDEX["energy_least"]],
         )
 
     def _done(self, run: RunRow, run_id: str, ended: int, first: int | None) -> int | None:
-        """Epochs that ended in a run, those before the first one that was seen included; None if that is not known."""
+        """Return the number of epochs that ended in a run, including those before it was found; None if unknown."""
         if first is not None:
             return ended + self._folded(run_id) + max(0, first - run.first_epoch)
         has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
         return None if not ended and self._count(has_steps, run_id) else ended
 
     def _folded(self, run_id: str) -> int:
-        """Epochs that are in the rows of others."""
+        """Return the number of short epochs that were folded into the rows of others."""
         rows = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
         return max((int(facts_from_row(row).folded) for row in rows), default=0)
 
-    def about(self, run_id: str) -> Particulars:
-        """Parameters, program, notes and tags of a run."""
+    def metadata(self, run_id: str) -> RunMetadata:
+        """Return parameters, program, notes and tags of a run."""
         with self._reading():
             return self._about(self._as_written(run_id))
 
-    def _about(self, run_id: str) -> Particulars:
-        if current_policy().way != SHOWN:  # anybody may be named in it
-            return Particulars()
-        return particulars(
+    def _about(self, run_id: str) -> RunMetadata:
+        if current_policy().way != SHOWN:  # they may contain names of users
+            return RunMetadata()
+        return metadata_from_rows(
             *(
-                self._rows(f"SELECT * FROM {table} WHERE run = ? ORDER BY {order} LIMIT {_MOST_ABOUT}", run_id)
+                self._rows(f"SELECT * FROM {table} WHERE run = ? ORDER BY {order} LIMIT {_MAX_METADATA_ROWS}", run_id)
                 for table, order in (("parameter", "kind, place, name"), ("note", "time, text"), ("tag", "tag"))
             ),
         )
 
     def all_tags(self) -> dict[str, Sequence[str]]:
-        """Tags of every run that has some, by its id as the file has it."""
+        """Return the tags of every run that has some, by the id in the file."""
         rows: dict[str, list[Cells]] = {}
         with self._reading():
             for row in self._rows("SELECT run, tag, removed FROM tag ORDER BY run, tag"):
                 rows.setdefault(row.text("run"), []).append(row)
-        return {run_id: tag_names(of_run[:_MOST_ABOUT]) for run_id, of_run in rows.items()}
+        return {run_id: tag_names(tags[:_MAX_METADATA_ROWS]) for run_id, tags in rows.items()}
 
     def listed_tags(self) -> dict[str, Sequence[str]]:
-        """Tags of every run that has some, by its id, as `listed` shows them; none where names are not shown."""
+        """Return the tags of every run that has some, by its id; none if names of users are not shown."""
         return self.all_tags() if current_policy().way == SHOWN else {}
 
     def _tags(self, run_id: str) -> Sequence[str]:
-        if current_policy().way != SHOWN:  # anybody may be named in one
+        if current_policy().way != SHOWN:  # they may contain names of users
             return ()
-        query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
+        query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MAX_METADATA_ROWS}"
         return tag_names(self._rows(query, run_id))
 
     def _as_written(self, run_id: str) -> str:
-        """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
+        """Return the id in the file for an id as readers show it: cleaned, and perhaps a pseudonym."""
         if self._rows("SELECT id FROM run WHERE id = ?", run_id):
             return run_id
         for row in self._rows("SELECT id FROM run"):
-            found = row.get("id")
-            if isinstance(found, str) and run_id in (clean(found), current_policy().run_id(clean(found))):
-                return found
+            stored = row.get("id")
+            if isinstance(stored, str) and run_id in (clean(stored), current_policy().run_id(clean(stored))):
+                return stored
         return run_id
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """One snapshot for all queries inside."""
+        """Open a read transaction for all queries inside, unless one is open."""
         if self._db.in_transaction:
             yield
             return
@@ -388,8 +388,8 @@ class Ledger:
             raise _unreadable(self.path, damage_error(error)) from error
 
     def _rows(self, query: str, *values: object) -> list[Cells]:
-        found: list[Cells] = self._db.execute(query, values).fetchall()
-        return found
+        rows: list[Cells] = self._db.execute(query, values).fetchall()
+        return rows
 
     def _columns(self, query: str, *values: object) -> ResultColumns:
         cursor = self._db.cursor()
@@ -402,19 +402,19 @@ class Ledger:
 
 
 class Ledgers:
-    """The ledgers that this user can read as one: his own, and that of a daemon for the whole machine.
+    """The ledgers that this user can read, as one: the user's own, and the one of a daemon for the whole machine.
 
-    A run that is in both is that of the first, unless only the other one watched it.
+    A run in both is read from the first, unless only the other ledger's daemon watched it to its end.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._open: list[Ledger] = []
-        there = [path for path in paths if may_exist(path)]
-        readable = [path for path in there if os.access(path, os.R_OK, effective_ids=True)]
-        if there and not readable:
-            _require_readable(there[0])
+        present = [path for path in paths if may_exist(path)]
+        readable = [path for path in present if os.access(path, os.R_OK, effective_ids=True)]
+        if present and not readable:
+            _require_readable(present[0])
             raise GpumonError(
-                f"no permission to read {there[0]}: ask the person who runs the daemon, or pass another --state-dir"
+                f"no permission to read {present[0]}: ask the person who runs the daemon, or pass another --state-dir"
             )
         try:
             for path in readable:
@@ -432,19 +432,19 @@ class Ledgers:
             ledger.close()
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether any ledger is open."""
         return bool(self._open)
 
     @property
     def paths(self) -> list[str]:
-        """The files of all of them."""
+        """Paths of the open ledgers."""
         return [ledger.path for ledger in self._open]
 
     def runs(
         self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
         tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
     ) -> list[RunSummary]:  # fmt: skip
-        """As `Ledger.runs`, of all of them."""
+        """Return the runs of all ledgers; see `Ledger.runs`."""
         return [
             listed
             for _, listed in self.runs_with_ledger(
@@ -453,37 +453,37 @@ class Ledgers:
         ]
 
     def runs_with_ledger(self, *, limit: int = 0, **chosen: Any) -> list[tuple[Ledger, RunSummary]]:
-        """As `runs`, each with the ledger that has it."""
-        found: dict[str, tuple[Ledger, RunSummary]] = {}
+        """Return the runs of all ledgers, each with its ledger; see `Ledger.runs`."""
+        by_id: dict[str, tuple[Ledger, RunSummary]] = {}
         for ledger in self._open:
-            for listed in ledger.runs(limit=limit, **chosen):
-                if (run := listed.run).id not in found or run.is_told_better_than(found[run.id][1].run):
-                    found[run.id] = ledger, listed
-        return sorted(found.values(), key=lambda each: -each[1].run.started)[: limit or None]
+            for summary in ledger.runs(limit=limit, **chosen):
+                if (run := summary.run).id not in by_id or run.is_more_complete_than(by_id[run.id][1].run):
+                    by_id[run.id] = ledger, summary
+        return sorted(by_id.values(), key=lambda pair: -pair[1].run.started)[: limit or None]
 
     def listed_tags(self) -> dict[str, Sequence[str]]:
-        """As `Ledger.listed_tags`, of all of them."""
-        found: dict[str, Sequence[str]] = {}
+        """Return the tags of the runs of all ledgers; see `Ledger.listed_tags`."""
+        tags: dict[str, Sequence[str]] = {}
         for ledger in self._open:
-            found.update(ledger.listed_tags())
-        return found
+            tags.update(ledger.listed_tags())
+        return tags
 
     def names(self) -> list[RunNames]:
-        """As `Ledger.names`, of all of them."""
-        return list({one.id: one for ledger in self._open for one in ledger.names()}.values())
+        """Return id, user and framework of the runs of all ledgers."""
+        return list({run.id: run for ledger in self._open for run in ledger.names()}.values())
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:
-        """As `Ledger.candidates`, each with the ledger that has it."""
-        found: dict[str, tuple[Ledger, RunRow]] = {}
+        """Return runs whose id or name starts with `beginning`, each with its ledger, newest first."""
+        by_id: dict[str, tuple[Ledger, RunRow]] = {}
         for ledger in self._open:
             for run in ledger.candidates(beginning, limit):
-                if run.id not in found or run.is_told_better_than(found[run.id][1]):
-                    found[run.id] = ledger, run
-        return sorted(found.values(), key=lambda each: -each[1].started)
+                if run.id not in by_id or run.is_more_complete_than(by_id[run.id][1]):
+                    by_id[run.id] = ledger, run
+        return sorted(by_id.values(), key=lambda pair: -pair[1].started)
 
 
 def _require_readable(path: str) -> None:
-    """Raise GpumonError where something else than a missing permission keeps the file from being read."""
+    """Raise GpumonError if the file cannot be read for another reason than a missing permission."""
     try:
         os.close(open_regular(path))
     except PermissionError:
@@ -492,7 +492,7 @@ def _require_readable(path: str) -> None:
         raise _unreadable(path, error) from error
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _open_file(path: str) -> sqlite3.Connection:
     if not may_exist(path):
         raise NotBegunError(NOTHING)
     try:
@@ -503,32 +503,32 @@ def _opened(path: str) -> sqlite3.Connection:
         return db
     db.close()
     if version == 0:
-        raise NotBegunError(NOTHING)  # a daemon is making it at this moment
+        raise NotBegunError(NOTHING)  # a daemon is creating it at this moment
     raise GpumonError(
         f"{path} is of version {version}, this gpumon reads version {VERSION}: use the same version as its daemon"
     )
 
 
 def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
-    # A ProgrammingError: it was closed.
+    # A ProgrammingError means that it was closed.
     if isinstance(error, OSError | sqlite3.OperationalError | sqlite3.ProgrammingError):
         return GpumonError(f"cannot read {path}: {describe_error(error, path)}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")
 
 
 LAST = ("last", "-1")
-"""Words for the newest run, whatever runs are called: one of that name is found by its id."""
-_NAMED = 5
-"""Candidates that are named."""
-_WIDE = 40
+"""Words for the newest run; a run with such a name is found by its id."""
+_MAX_NAMED = 5
+"""Candidates named in a message, at most."""
+_WIDTH = 40
 
-Found = tuple[Ledger, RunRow]
+LedgerRun = tuple[Ledger, RunRow]
 
 
-def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object] = str) -> Found:
-    """The run meant by `wanted`, with the ledger that has it. Raises GpumonError that names the candidates.
+def resolve_run(ledgers: Ledgers, wanted: str, now: float, log: Callable[[str], object] = str) -> LedgerRun:
+    """Return the run meant by `wanted` with its ledger: by id, by name, or by an unambiguous beginning of either.
 
-    `say` gets a line when others are of that name, too: scripts give all of theirs the same one.
+    Raises GpumonError that names the candidates. `log` gets a line if several runs have this name; the newest is meant.
     """
     if wanted in LAST:
         newest = ledgers.candidates(limit=1)
@@ -536,34 +536,34 @@ def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object]
             raise GpumonError(NOTHING)
         return newest[0]
     candidates = ledgers.candidates(wanted)
-    by_id = [found for found in candidates if found[1].id == wanted]
-    by_name = [found for found in candidates if found[1].name == wanted]
+    by_id = [pair for pair in candidates if pair[1].id == wanted]
+    by_name = [pair for pair in candidates if pair[1].name == wanted]
     if by_id:
         return by_id[0]
     if by_name:
         if len(by_name) > 1:
             run = by_name[0][1]
-            say(f"{len(by_name)} runs are named '{cut(wanted, _WIDE)}'; this is the newest, {run.id}")
+            log(f"{len(by_name)} runs are named '{cut(wanted, _WIDTH)}'; this is the newest, {run.id}")
         return by_name[0]
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
         raise GpumonError(
-            f"'{wanted}' is ambiguous. It matches {len(candidates)} runs: {_named(candidates, now)}. Give more "
+            f"'{wanted}' is ambiguous. It matches {len(candidates)} runs: {_names(candidates, now)}. Give more "
             "of the id"
         )
-    known = ledgers.candidates()
-    if not known:
+    runs = ledgers.candidates()
+    if not runs:
         raise GpumonError(NOTHING)
-    raise GpumonError(f"no such run: '{wanted}'. The newest are {_named(known, now)}; 'gpumon runs' lists all")
+    raise GpumonError(f"no such run: '{wanted}'. The newest are {_names(runs, now)}; 'gpumon runs' lists all")
 
 
-def _named(found: Sequence[Found], now: float) -> str:
-    """The newest of them, with what tells them apart."""
+def _names(runs: Sequence[LedgerRun], now: float) -> str:
+    """Return ids of the newest of these runs, with name, age and epochs to distinguish them."""
     parts = []
-    for ledger, run in found[:_NAMED]:
-        done = ledger.listed(run).done
+    for ledger, run in runs[:_MAX_NAMED]:
+        done = ledger.summary(run).done
         epochs = "no epoch seen" if done is None else f"{done} epoch{'' if done == 1 else 's'}"
-        parts.append(f"{cut(run.id, _WIDE)} ({cut(run.name, _WIDE)}, {units.age(run.started, now)}, {epochs})")
-    more = len(found) - _NAMED
+        parts.append(f"{cut(run.id, _WIDTH)} ({cut(run.name, _WIDTH)}, {units.age(run.started, now)}, {epochs})")
+    more = len(runs) - _MAX_NAMED
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")

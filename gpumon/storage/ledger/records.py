@@ -1,7 +1,7 @@
-"""The ledger's rows as readers get them.
+"""Rows of the ledger as readers get them, and how many steps they hold.
 
-Times are seconds since 1970, everything else base units; what is not known is NaN (or empty text).
-Text passed `clean` again on its way in: a ledger may be another user's.
+Times are seconds since 1970, everything else is in base units; unknown numbers are NaN, unknown texts empty. Readers
+clean all texts, because a ledger may belong to another user.
 """
 
 from __future__ import annotations
@@ -18,58 +18,60 @@ from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.schema import WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 
-AWAITED = 30 * SECOND
-"""Nanoseconds behind the end of a rank after which no samples of it come any more, as a daemon waits for less."""
-FOREVER = 1 << 62
-"""More epochs than any run has."""
+SAMPLE_DELAY = 30 * SECOND
+"""ns after the end of a rank in which samples of it may still be written; a daemon waits for less."""
+_NO_LIMIT = 1 << 62
 
 
 class SettledEpochs(NamedTuple):
-    """The epochs of a run that are settled in every rank; of open and aborted ones the rows tell."""
+    """Ordinals of the epochs of a run whose rows are final in every rank, as far as they have ended."""
 
-    begun: int = FOREVER
-    """Ordinals from here on are not."""
-    open: frozenset[int] = frozenset()
-    """Ordinals before `begun` that are not."""
+    limit: int = _NO_LIMIT
+    """Epochs from this ordinal on are not settled."""
+    unsettled: frozenset[int] = frozenset()
+    """Ordinals below `limit` that are not settled."""
 
     def has(self, ordinal: int) -> bool:
-        """Whether the rows of an epoch are final."""
-        return ordinal < self.begun and ordinal not in self.open
+        """Return whether the rows of an epoch are final."""
+        return ordinal < self.limit and ordinal not in self.unsettled
 
+    @classmethod
+    def from_progress(cls, states: Iterable[str | None]) -> SettledEpochs:
+        """Return the epochs that are settled in all ranks.
 
-def settled_epochs(progress: Iterable[str | None]) -> SettledEpochs:
-    """Join what ranks have settled: `progress.state` of each of which more is to come, None where there is none yet."""
-    found = SettledEpochs()
-    for state in progress:
-        one = _of_rank(state)
-        found = SettledEpochs(min(found.begun, one.begun), found.open | one.open)
-    return found
+        `states`: `progress.state` of each rank that gets more rows, None for a rank that has none yet.
+        """
+        settled = cls()
+        for state in states:
+            rank = cls._from_state(state)
+            settled = cls(min(settled.limit, rank.limit), settled.unsettled | rank.unsettled)
+        return settled
 
-
-def _of_rank(state: str | None) -> SettledEpochs:
-    try:
-        timeline: Any = parse_json(state)
-        timeline = timeline["course"]
-        return SettledEpochs(int(timeline["next"]), frozenset(int(row["epoch"][0]) for row in timeline["epochs"]))
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        return SettledEpochs(begun=0)  # none, or damaged: it is unknown
+    @classmethod
+    def _from_state(cls, state: str | None) -> SettledEpochs:
+        try:
+            timeline: Any = parse_json(state)
+            timeline = timeline["course"]
+            return cls(int(timeline["next"]), frozenset(int(row["epoch"][0]) for row in timeline["epochs"]))
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return cls(limit=0)  # missing or damaged: unknown
 
 
 USAGE_INDEX: dict[str, int] = {column.key: i for i, column in enumerate(USAGE)}
-"""Place of a column in a row's list of values."""
-UNSEEN = 60.0
-"""Seconds without a sign of a daemon after which a run is no longer said to run: it writes every ten or so."""
-SETTLED = 120.0
-"""Seconds without a write after which nothing more comes of a run that is over: a daemon takes a minute to be sure that
-one was killed, and writes some ticks later what the driver measured until then."""
-LATE = 20.0
-"""Seconds between two ledgers' last words of a run that is over, from which on the later one has it from its board
-alone: daemons that both watched it are some ticks apart."""
+"""Index of a column in the values of a row."""
+UNSEEN_AFTER = 60.0
+"""Seconds without an update after which no daemon watches a running run; a daemon writes about every ten seconds."""
+SETTLED_AFTER = 120.0
+"""Seconds without an update after which an ended run gets no more rows. A daemon takes a minute to be sure that a run
+was killed, and the driver's last samples come some ticks later."""
+LATE_UPDATE = 20.0
+"""Seconds between the last updates of an ended run in two ledgers from which on the later ledger has the run only from
+its board; two daemons that both watched it end are some ticks apart."""
 UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
 class RunRow(NamedTuple):
-    """A run; one row however many ranks it has."""
+    """A run, whatever the number of its ranks."""
 
     id: str
     name: str
@@ -79,80 +81,80 @@ class RunRow(NamedTuple):
     source: str
     """`nvml`, `replay` or `sim`."""
     label: str
-    """Such as `SIMULATED`; empty for live hardware."""
+    """For example `SIMULATED`; empty for live hardware."""
     driver: str
     world_size: int
     epochs: int
-    """Epochs planned; 0 where unknown."""
+    """Planned epochs; 0 if unknown."""
     base: int
-    """Where the training's framework begins to count epochs."""
+    """Number that the framework gives the first epoch of a training."""
     first_epoch: int
-    """More than `base` after a resume."""
+    """Number of the first epoch of this run; more than `base` after a resume."""
     started: float
     ended: float
     state: RunState
     updated: float
-    """When the daemon last wrote it."""
+    """Time of the daemon's last update."""
     resumes: str
     """Id of the run that this one continues, or empty."""
     seconds: float = NAN
-    """Seconds that it took, or until it was last written, by the steady clock."""
+    """Duration until its end or its last update, by the steady clock."""
 
     @property
     def epochs_before(self) -> int:
-        """Number of epochs that a training had behind it when this run continued it."""
+        """Number of epochs that earlier runs of this training had completed."""
         return max(0, self.first_epoch - self.base)
 
-    def lasted(self, now: float) -> float:
-        """Seconds from its begin to its end, or until it was last seen: by the steady clock where that was kept."""
-        going_on = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen(now)
+    def duration(self, now: float) -> float:
+        """Return the seconds from its begin to its end or its last update, by the steady clock if that was recorded."""
+        is_live = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen_seconds(now)
         if self.seconds >= 0:
-            # The wall clock may be set while it runs: only what is new since the last word is by it.
-            return self.seconds + (max(0.0, now - self.updated) if going_on else 0.0)
+            # The wall clock may be set during the run: use it only for the time since the last update.
+            return self.seconds + (max(0.0, now - self.updated) if is_live else 0.0)
         end = self.ended
         if not is_known(end):
-            end = now if going_on else self.updated
+            end = now if is_live else self.updated
         return max(0.0, end - self.started)
 
     def measured_until(self, now: float) -> float:
-        """The moment of what was measured of it: its last word while it goes on, else `now`."""
-        going_on = self.state is RunState.RUNNING and not self.unseen(now)
-        return self.updated if going_on and is_known(self.updated) else now
+        """Return the time of its last measurements: its last update while it runs, else `now`."""
+        is_live = self.state is RunState.RUNNING and not self.unseen_seconds(now)
+        return self.updated if is_live and is_known(self.updated) else now
 
-    def settled(self, now: float) -> bool:
-        """Whether it is over, and so long ago that the daemon writes no more of it: that takes some of its ticks."""
-        return self.state is not RunState.RUNNING and now - self.updated > SETTLED
+    def is_settled(self, now: float) -> bool:
+        """Return whether it ended so long ago that its rows no longer change."""
+        return self.state is not RunState.RUNNING and now - self.updated > SETTLED_AFTER
 
-    def is_told_better_than(self, other: RunRow) -> bool:
-        """Whether this row's ledger watched the run to its end, and the other's took it up after that, unmeasured."""
-        is_over = RunState.RUNNING not in (self.state, other.state)
-        return is_over and other.updated - self.updated > LATE
+    def is_more_complete_than(self, other: RunRow) -> bool:
+        """Return whether only this row's ledger watched the run until it ended; the other one found its board later."""
+        has_ended = RunState.RUNNING not in (self.state, other.state)
+        return has_ended and other.updated - self.updated > LATE_UPDATE
 
-    def unseen(self, now: float) -> float:
-        """Seconds without a daemon that watches a run that had not ended; 0 while one does."""
-        if self.state is not RunState.RUNNING or not now - self.updated > UNSEEN:
+    def unseen_seconds(self, now: float) -> float:
+        """Return for how long no daemon has watched this run, which has not ended; 0 while one does."""
+        if self.state is not RunState.RUNNING or not now - self.updated > UNSEEN_AFTER:
             return 0.0
         return now - self.updated
 
 
 class EpochTimes(NamedTuple):
-    """Epochs behind each other that ended, or one that did not, of all ranks, without what else is known of them."""
+    """Times, steps and energy of successive epochs that ended, or of one open epoch, over all ranks."""
 
     begun: float
     """Seconds since 1970."""
     ended: float
-    """NaN while it is open in any rank, and where one went away in it."""
+    """NaN while it is open in a rank, and if a rank died in it."""
     seconds: float
     steps: int
-    """0 where they were not counted."""
+    """0 if they were not counted."""
     energy: float
-    """Joules; NaN where unknown."""
+    """Joules; NaN if unknown."""
     times: int = 1
-    """How many epochs these are."""
+    """Number of epochs."""
 
 
 class RunNames(NamedTuple):
-    """A run that needs no further query."""
+    """Id, user and framework of a run."""
 
     id: str
     user: str
@@ -160,11 +162,12 @@ class RunNames(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """A run as the list shows it: its row, and what it came to."""
+    """A run as lists show it, with totals over its epochs and devices."""
 
     run: RunRow
     done: int | None
-    """Epochs that ended in it, seen or not; None where it took steps before it was seen, and no epoch began since."""
+    """Number of epochs that ended in it, recorded or not; None if steps were made before it was found and no epoch has
+    begun since."""
     gpus: int
     energy: float
     """Joules, over all devices."""
@@ -172,32 +175,32 @@ class RunSummary(NamedTuple):
     """Mean over devices."""
     tags: Sequence[str] = ()
     newest: int = -1
-    """Number of the epoch in which it is or ended, of its slowest rank; -1 before the first."""
+    """Number of the last epoch that its slowest rank has begun; -1 before the first."""
     energy_least: float = NAN
-    """Joules that were surely used; equal to `energy` where that is known."""
+    """Joules used at least; equal to `energy` if that is known."""
 
 
 class NoteRow(NamedTuple):
-    """A line that was written about a run."""
+    """A note about a run."""
 
     time: float
     text: str
     author: str
-    """User who wrote it later; empty where the training did."""
+    """User who added it later; empty for a note by the training."""
 
 
-class Particulars(NamedTuple):
+class RunMetadata(NamedTuple):
     """Parameters, program, notes and tags of a run."""
 
     config: Mapping[str, Parameter] = {}
-    """Parameters that the training was given, by name."""
+    """Parameters of the training, by name."""
     program: Mapping[str, Parameter] = {}
-    """Facts that gpumon found by itself: script, commit, versions."""
+    """Facts that gpumon has found: script, commit, versions."""
     notes: Sequence[NoteRow] = ()
     """Oldest first."""
     tags: Sequence[str] = ()
     omitted: int = 0
-    """Parameters and notes for which there was no room."""
+    """Number of parameters and notes for which there was no room."""
 
 
 class LivePeak(NamedTuple):
@@ -216,11 +219,11 @@ class LivePeak(NamedTuple):
 
 
 class DeviceRow(NamedTuple):
-    """A device that a rank trained on."""
+    """A device on which a rank trained."""
 
     uuid: str
     number: int
-    """The driver's index: only for people."""
+    """The driver's index, for display only."""
     name: str
     memory_total: float
     power_limit: float
@@ -238,24 +241,24 @@ class RankRow(NamedTuple):
     state: RunState
     steps: int
     wait: float
-    """Seconds waited for data, of the whole run; NaN where it was not measured."""
+    """Seconds waited for data in the whole run; NaN if not measured."""
     lost_events: int
-    """Boundaries that were overwritten before they were read."""
+    """Number of boundaries that were overwritten before they were read."""
     peak: float
-    """The most in live tensors, as the framework reports; bytes."""
+    """Peak memory in live tensors, as the framework reports; bytes."""
     retries: float
     ooms: float
     devices: tuple[DeviceRow, ...]
     facts: RunFacts = RunFacts()
-    """Facts that its training reported."""
+    """Facts reported by its training."""
     seconds: float = NAN
-    """From its begin to its end, by the steady clock."""
+    """Seconds from its begin to its end, by the steady clock."""
     metrics: Mapping[str, float] = {}
-    """The last of everything that it logged, by name."""
+    """Last value of each logged metric, by name."""
     package_energy: float = NAN
-    """Joules of the machine's CPU packages while it ran; NaN where this is unknown."""
+    """Joules of the machine's CPU packages while it ran; NaN if unknown."""
     package_unknown: str = ""
-    """Why `package_energy` is unknown."""
+    """Reason why `package_energy` is unknown."""
 
 
 class EpochRow(NamedTuple):
@@ -264,43 +267,43 @@ class EpochRow(NamedTuple):
     rank: str
     """Key of the rank."""
     ordinal: int
-    """Counts the epochs that the rank began, from 0."""
+    """Counts the epochs that the rank has begun, from 0."""
     epoch: int
-    """Its number, as the training counts."""
+    """Number of the epoch in the training."""
     begun: float
     ended: float
-    """NaN: it is still open, or the run went away in it."""
+    """NaN while it is open, and if the run died in it."""
     seconds: float
     steps: int
     wait: float
     metrics: Mapping[str, float]
-    """Metrics that were logged with it; a number may be NaN or infinite."""
+    """Metrics logged in it; values may be NaN or infinite."""
     trained: float = NAN
-    """Seconds of training among them, to which `steps` belong; NaN where steps of training were not counted apart."""
+    """Seconds of the training phase, to which `steps` belong; NaN if its steps were not counted separately."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait was measured; NaN where it was not, or that is unknown."""
+    """Seconds of the phases in which the wait was measured; NaN if it was not measured, or unknown."""
     peak: LivePeak = LivePeak()
 
 
 class StepRow(NamedTuple):
-    """Some steps behind each other of a rank without epochs: a long training has 20 to 50 such rows."""
+    """Successive steps of a rank without epochs; a long training has 20 to 50 such rows."""
 
     rank: str
     ordinal: int
     """Counts the rows of the rank, from 0."""
     first_step: int
-    """Number of steps that were made before."""
+    """Number of steps done before."""
     steps: int
     begun: float
     ended: float
     """NaN while it is open."""
     seconds: float
     trained: float
-    """Seconds among them without evaluation and checkpoints, to which `steps` belong."""
+    """Seconds without evaluation and checkpoints, to which `steps` belong."""
     wait: float
     wait_of: float
     metrics: Mapping[str, float]
-    """Metrics that were logged in it last."""
+    """Last values of the metrics logged in it."""
 
 
 class PhaseRow(NamedTuple):
@@ -311,41 +314,41 @@ class PhaseRow(NamedTuple):
     phase: str
     seconds: float
     times: int
-    """Number of times that it was entered."""
+    """Number of times that the phase was entered."""
     steps: int
     wait: float
     spans: Sequence[tuple[float, float]] = ()
-    """When and for how long, seconds after the epoch's begin and seconds; of training, and of later times, not kept."""
+    """Seconds after the begin of the epoch, and length in seconds, of its first times; empty for training."""
     place: float = NAN
-    """Its place among the phases of its epoch, from 0, by when it was first entered."""
+    """Position among the phases of its epoch in order of first entry, from 0."""
     peak: LivePeak = LivePeak()
 
 
 class UsageRow(NamedTuple):
-    """Usage of a device in a stretch of a rank's time: an epoch, a phase of one, or the whole run."""
+    """Usage of a device by a rank in an epoch, in a phase of one, or in the whole run."""
 
     rank: str
     ordinal: int
     """`schema.WHOLE_RUN` for the whole run."""
     phase: str
-    """`schema.WHOLE_EPOCH` for all of it."""
+    """`schema.WHOLE_EPOCH` for all phases together."""
     uuid: str
     utilization_from: str
-    """`driver`, `ticks`, or empty where nothing was sampled."""
+    """`driver`, `ticks`, or empty if nothing was sampled."""
     values: Sequence[float]
     """In the order of `columns.USAGE`."""
     energy_from: float = NAN
-    """The driver's counter of energy at its begin and..."""
+    """The driver's energy counter at its begin, joules; NaN if `energy` is not the difference of both counters."""
     energy_to: float = NAN
-    """...at its end, joules; NaN where `energy` is not what lies between them."""
+    """The driver's energy counter at its end."""
 
     def value(self, column: str) -> float:
-        """The value of a column by its name, such as `energy`."""
+        """Return the value of a column by its name, such as `energy`."""
         return self.values[USAGE_INDEX[column]]
 
 
 class MarkRow(NamedTuple):
-    """A moment worth a mark, such as an out-of-memory error."""
+    """An event in a rank: an out-of-memory error or a checkpoint."""
 
     rank: str
     number: int
@@ -354,13 +357,13 @@ class MarkRow(NamedTuple):
     epoch: int
     step: int
     asked: float
-    """Bytes that the allocation asked for."""
+    """Bytes that the allocation requested."""
     free: float
-    """Bytes that the device had left."""
+    """Bytes that were free on the device."""
 
 
 class RunTrace(NamedTuple):
-    """Metrics over a whole run on one device, or (`uuid` empty) of what a rank logged."""
+    """Metrics of one device, or (`uuid` empty) metrics logged by a rank, over the whole run."""
 
     rank: str
     uuid: str
@@ -373,7 +376,7 @@ class RunTrace(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Everything kept of a run but its traces, as of one moment."""
+    """All rows of a run as of one moment, without its traces."""
 
     run: RunRow
     ranks: Sequence[RankRow]
@@ -382,91 +385,92 @@ class Record(NamedTuple):
     phases: Sequence[PhaseRow]
     usage: Sequence[UsageRow]
     marks: Sequence[MarkRow]
-    about: Particulars = Particulars()
+    about: RunMetadata = RunMetadata()
     outside: Sequence[PhaseRow] = ()
-    """Stretches of ranks outside their epochs, by phase, and (`schema.WHOLE_EPOCH`) all of them together."""
+    """Time of ranks outside their epochs, by phase, and all of it together (phase `schema.WHOLE_EPOCH`)."""
     step_rows: Sequence[StepRow] = ()
-    """Of a run without epochs."""
+    """Rows of steps of a run without epochs."""
     outside_usage: Sequence[UsageRow] = ()
-    """Usage of devices in these: `ordinal` is `schema.OUTSIDE_EPOCHS`, or `schema.STEP_ROWS` less the row's."""
+    """Usage outside epochs (`ordinal` is `schema.OUTSIDE_EPOCHS`) and in rows of steps (`schema.STEP_ROWS` minus the
+    ordinal of the row)."""
     settled: SettledEpochs = SettledEpochs()
-    """Epochs whose rows change no more."""
+    """Epochs whose rows are final."""
 
     @property
     def devices(self) -> list[DeviceRow]:
-        """Every device of the run, once, by its number."""
-        known = {device.uuid: device for rank in self.ranks for device in rank.devices}
-        return sorted(known.values(), key=lambda device: (device.number, device.uuid))
+        """The devices of all ranks, each once, by number."""
+        by_uuid = {device.uuid: device for rank in self.ranks for device in rank.devices}
+        return sorted(by_uuid.values(), key=lambda device: (device.number, device.uuid))
 
     @property
     def whole_epochs(self) -> list[UsageRow]:
-        """Usage without that of phases."""
+        """Usage in whole epochs and in the whole run, without phases."""
         return [row for row in self.usage if row.phase == WHOLE_EPOCH]
 
 
 COUNT_IN_EPOCHS = frozenset(("keras", "lightning", "transformers", "ignite"))
-"""Frameworks whose callbacks count steps in epochs alone: more of them outside are those of an earlier run."""
+"""Frameworks whose callbacks count steps only within epochs; steps outside are those of an earlier run."""
 
 
-def counts_outside(record: Record) -> bool:
-    """Whether what was counted outside the epochs of a run are steps that it made there."""
+def has_steps_outside(record: Record) -> bool:
+    """Return whether steps counted outside the epochs of a run were made by this run."""
     return record.run.framework.partition("/")[0] not in COUNT_IN_EPOCHS
 
 
 class StepCounts:
-    """The steps of a run's rows, None where they are not known."""
+    """Numbers of steps of a run, its epochs and its phases; None if unknown."""
 
     def __init__(self, record: Record) -> None:
         self._run = any(epoch.steps for epoch in record.epochs)
         self._phases = {phase.phase for phase in record.phases if phase.steps}
         self._outside = [row for row in record.outside if row.phase not in EVALUATION and row.phase != WHOLE_EPOCH]
         self._record = record
-        self._complete = not any(rank.lost_events for rank in record.ranks)
+        self._complete = not any(rank.lost_events for rank in record.ranks)  # no boundary was lost
 
     def epoch(self, row: EpochRow) -> int | None:
-        """Those of an epoch of one rank; of one that has not ended none may only not have been heard of yet."""
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        """Return the steps of an epoch of one rank; 0 is unknown before its end, as steps are reported late."""
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return row.steps if row.steps or (self._run and row.ended == row.ended) else None
 
     def phase(self, row: PhaseRow) -> int | None:
-        """Those of a phase of one rank's epoch."""
+        """Return the steps of a phase of one rank's epoch."""
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Those of all epochs and between them.
+        """Return the steps in all epochs and between them.
 
-        Where boundaries were lost, epochs may be missing: then what the training itself has counted, if it counts from
-        its begin; a framework that resumes another one does not.
+        If boundaries were lost, epochs may be missing. The count of the training itself is used then, unless its
+        framework does not count from the begin of the run when it resumes another one.
         """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
-        if known and not self._complete and counts_outside(self._record):
-            return most([rank.steps or None for rank in self._record.ranks])
+        if known and not self._complete and has_steps_outside(self._record):
+            return max_steps([rank.steps or None for rank in self._record.ranks])
         return sum(known) if known and self._complete else None
 
     def between(self) -> int | None:
-        """Those that were made outside the epochs of a run, but for evaluation; None where there are none."""
-        return self.outside() if self._outside and counts_outside(self._record) else None
+        """Return the steps between the epochs of a run, without evaluation; None if there are none."""
+        return self.outside() if self._outside and has_steps_outside(self._record) else None
 
     def outside(self) -> int | None:
-        """Those of a run without epochs, but for evaluation; of several ranks those of the one with most."""
+        """Return the steps outside epochs, without evaluation, of the rank with the most."""
         if not self._record.outside:  # boundaries were lost
-            return most([rank.steps or None for rank in self._record.ranks])
+            return max_steps([rank.steps or None for rank in self._record.ranks])
         ranks = {row.rank for row in self._outside}
-        return most([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])
+        return max_steps([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])
 
     def trained(self) -> float:
-        """Seconds in which these were made; NaN where they are unknown."""
+        """Return the seconds of the phases with steps outside epochs; NaN if unknown."""
         ranks = {row.rank for row in self._outside}
-        spent = [sum(row.seconds for row in self._outside if row.rank == rank and row.steps) for rank in ranks]
-        return max(spent, default=NAN) or NAN
+        seconds = [sum(row.seconds for row in self._outside if row.rank == rank and row.steps) for rank in ranks]
+        return max(seconds, default=NAN) or NAN
 
 
-def begun_only(row: EpochRow) -> bool:
-    """Whether only the begin of an epoch has been seen: what came of it is unknown, and not nothing."""
-    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+def is_only_begun(row: EpochRow) -> bool:
+    """Return whether only the begin of an epoch is known, as after a kill: its length and steps are unknown, not 0."""
+    # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.ended != row.ended and not row.seconds > 0
 
 
-def most(steps: list[int | None]) -> int | None:
-    """The most of several ranks; None where none is known."""
+def max_steps(steps: list[int | None]) -> int | None:
+    """Return the highest number of steps of several ranks; None if none is known."""
     return max((number for number in steps if number is not None), default=None)

@@ -1,4 +1,4 @@
-"""One line of a run: an epoch, a phase or the whole, joined over ranks and devices."""
+"""Summaries of a run joined over ranks and devices: an epoch, a phase or the whole run, and sums over all epochs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, EpochRow, Liv
 
 
 class EpochSummary(NamedTuple):
-    """An epoch, a phase of one, or a whole run, of all ranks and devices together."""
+    """An epoch, a phase of one, a row of steps or a whole run, over all ranks and devices."""
 
     ordinal: int
     epoch: int
-    """Its number, as the training counts."""
+    """Number of the epoch in the training."""
     phase: str
     begun: float
     ended: float
-    """NaN while it is open, and where the run went away in it."""
+    """NaN while it is open, and if the run died in it."""
     seconds: float
     times: int
-    """Number of times that a phase was entered; 1 of others."""
+    """Number of times that a phase was entered; else 1."""
     steps: int | None
-    """None where they were not counted, and of a whole of which a part is not known."""
+    """None if they were not counted in all of it."""
     wait: float
     """Seconds waited for data, mean over ranks."""
     metrics: Mapping[str, float]
@@ -34,19 +34,19 @@ class EpochSummary(NamedTuple):
     values: Sequence[float] = UNMEASURED
     """In the order of `columns.USAGE`, joined over devices."""
     batch: float = NAN
-    """Samples of a step, of all ranks together."""
+    """Samples per step over all ranks."""
     trained: float = NAN
-    """Seconds of training among them, to which the steps belong; NaN where that is the whole time, or unknown."""
+    """Seconds of training, to which the steps belong; NaN if that is the whole time, or unknown."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait was measured; NaN where that is the whole time, or unknown."""
+    """Seconds of the phases in which the wait was measured; NaN if that is the whole time, or unknown."""
     peak: LivePeak = LivePeak()
-    """The framework's own peak of live tensors, of the fullest device."""
+    """The framework's peak of live tensors on the fullest device."""
     sampled_share: float = NAN
-    """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length."""
+    """Share of the time covered by samples, of the rank and device with the lowest share; NaN without a length."""
     is_open: bool = False
-    """Whether it is an epoch, a row of steps or a run that has not ended; of phases and what lies between, no."""
+    """True for an epoch, a row of steps or a run that has not ended; false for phases and the time between epochs."""
     is_settled: bool = True
-    """Whether the ledger changes it no more, as far as that is known: the driver's samples come seconds late."""
+    """False while rows of it may still change, as the driver's samples come seconds late."""
 
     def value(self, column: str) -> float:
         """The value of a column of `columns.USAGE`, by its name."""
@@ -61,19 +61,19 @@ class EpochSummary(NamedTuple):
 
     @property
     def lacks_energy(self) -> bool:
-        """Whether only a part of its energy is known, because readings of the counter are missing at its borders."""
+        """True if only a part of its energy is known, as readings of the counter are missing at its begin or end."""
         return not is_known(self.value("energy")) and is_known(self.value("energy_least"))
 
     @property
     def is_settling(self) -> bool:
-        """Whether it has ended, and what was measured in it is not final yet."""
+        """True if it has ended and its measurements are not final yet."""
         return is_known(self.ended) and not self.is_settled
 
     @property
     def steps_per_second(self) -> float:
-        """Of the time spent in training, where that is known: not of validation and checkpoints.
+        """Steps per second of training, without validation and checkpoints if these are known.
 
-        Of what goes on, or broke off, nothing is said in its first seconds, as of a run that frames tell of.
+        NaN in the first seconds of an open epoch or run, as in live views.
         """
         seconds = self.trained if self.trained > 0 else self.seconds
         if self.is_open and not seconds >= PACE_FROM:
@@ -82,16 +82,16 @@ class EpochSummary(NamedTuple):
 
     @property
     def wait_share(self) -> float:
-        """Share of the time in which the training waited for data, of the phases in which that was measured."""
+        """Share of the time spent waiting for data, in phases in which that was measured."""
         seconds = self.wait_of if self.wait_of > 0 else self.seconds
-        # In this order: of 1 and NaN `min` gives whichever comes first.
+        # Keep this order: with NaN, `min` returns its first argument.
         return min(self.wait / seconds, 1.0) if seconds > 0 else NAN
 
     @property
     def live_peak(self) -> LivePeak:
-        """The most in live tensors: reached if the framework or readings between steps say so, else a bound.
+        """Peak of live tensors: reached, by the framework's counter or by readings between steps, else an upper bound.
 
-        Its value is NaN where the framework has no such counter, or it was not read.
+        Its value is NaN if the framework has no such counter, or it was not read.
         """
         return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
 
@@ -117,74 +117,79 @@ OWN_COLUMNS = frozenset(column.key for column in EPOCHS if hasattr(EpochSummary,
 
 
 class EpochSums(NamedTuple):
-    """What the epochs of a run add up to, as its totals need it. NaN is unknown."""
+    """Sums over the epochs of a run; NaN is unknown."""
 
     epochs: int
     seconds: float
     overlap: float
-    """Seconds that lie in two epochs, as ranks are apart."""
+    """Seconds that lie in two epochs, because ranks are apart."""
     steps: int | None
-    """None where no epoch counted any."""
+    """None if no epoch has steps."""
     trained: float
-    """Seconds in which these steps were made; NaN where no epoch separates them, or one has no length."""
+    """Seconds in which these steps were made; NaN if no epoch has a training phase."""
     stepped: float
     """Seconds of the epochs with steps."""
     waited: float
+    """Seconds waited for data in the epochs that have `waited_of`."""
     waited_of: float
-    """Seconds waited for data, and those in which that was measured, of the epochs that have both."""
+    """Seconds in which the wait was measured."""
 
 
 class EpochLengths(NamedTuple):
-    """How many epochs of a run ended, and how long they took. NaN is unknown."""
+    """Numbers and lengths of the epochs of a run that ended; NaN is unknown."""
 
     done: int = 0
+    """Number of epochs that ended."""
     lowest: int | None = None
-    """The lowest number of an epoch."""
+    """Lowest number of an epoch."""
     last: int | None = None
-    """Number of the newest that ended."""
+    """Number of the newest epoch that ended."""
     known: int = 0
-    """Of how many the length is known."""
+    """Number of epochs with a known length."""
     total: float = 0.0
+    """Seconds of these."""
     least: float = NAN
+    """Seconds of the shortest."""
     most: float = NAN
+    """Seconds of the longest."""
     most_energy: float = NAN
-    """Joules."""
+    """Highest energy of an epoch, joules."""
 
 
 def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
-    """Return the number of epochs that a training has behind it, those before the first recorded one included.
+    """Return the number of epochs that a training has completed.
 
-    The run that it resumes had these, or they ended before a recorder saw it.
+    This includes epochs before the first recorded one, of earlier runs or before a daemon found this one.
     """
     base = record.run.base
-    first = min((one.epoch for one in epochs if one.epoch >= 0), default=base)
+    first = min((epoch.epoch for epoch in epochs if epoch.epoch >= 0), default=base)
     folded = max((int(rank.facts.folded) for rank in record.ranks), default=0)
-    return sum(is_known(one.ended) for one in epochs) + folded + max(0, first - base)
+    return sum(is_known(epoch.ended) for epoch in epochs) + folded + max(0, first - base)
 
 
 def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
-    """Whether it is known how many epochs a training has behind it.
+    """Return whether the number of completed epochs is known.
 
-    It is not where a training took steps before a recorder saw it, and none of its epochs has begun since.
+    It is not if steps were made before a daemon found the training, and no epoch has begun since.
     """
     return bool(epochs) or not any(rank.steps for rank in record.ranks)
 
 
 def fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> LivePeak:
-    """The peak of the fullest device: the counter of a rank on several devices is of all of them together."""
+    """Return the peak of the fullest device; for a rank on several devices it is a bound, as it has one counter."""
     if len(rows) == 1 and rows[0].rank in single:
         return rows[0].peak
     return joined_peaks([row.peak if row.rank in single else row.peak._replace(reached=False) for row in rows])
 
 
 def joined_peaks(peaks: Sequence[LivePeak]) -> LivePeak:
-    """The highest of them; unknown as soon as one is."""
-    # NaN is not itself; in place, because thousands of epochs are joined at once.
+    """Return the highest peak; unknown if one of them is unknown."""
+    # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
     if not peaks or any(peak.value != peak.value for peak in peaks):
-        return LivePeak()  # one of which it is unknown may be the fullest
+        return LivePeak()  # the unknown one may be the highest
     return max(peaks)
 
 
 def single_devices(record: Record) -> set[str]:
-    """Keys of the ranks on one device."""
+    """Return the keys of the ranks that use one device."""
     return {rank.key for rank in record.ranks if len(rank.devices) == 1}

@@ -54,7 +54,7 @@ class TraceRecorder:
         """Add the values of all columns at one moment, NaN if unknown; later calls have later moments."""
         at = self._index(monotonic_ns)
         for line, value in zip(self._lines, values, strict=True):
-            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+            # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
             if value == value:
                 line.add(at, value)
 

@@ -112,7 +112,7 @@ class UtilizationHistogram:
 
     def add(self, ratio: float, seconds: float) -> None:
         """Add `seconds` at a utilization of `ratio`; NaN is ignored."""
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         if ratio == ratio:
             percent = max(0, min(100, round(ratio * 100)))
             self.bins[percent] = self.bins.get(percent, 0.0) + seconds
@@ -355,7 +355,7 @@ class UsageSums:
 
 
 def _any_known(values: Sequence[float]) -> bool:
-    # NaN is not itself; in place, because a call for each value would cost more.
+    # NaN != NaN; no call of is_known, because a call for each value would cost more.
     return any(value == value for value in values)
 
 

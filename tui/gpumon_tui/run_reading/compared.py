@@ -24,7 +24,7 @@ def compared(baseline: Record, other: Record) -> ComparedRuns:
     singles = found.whole if not by_epochs else [
         line for line in found.whole if line.measure in RUN_MEASURES
     ]  # fmt: skip
-    epochs = [aggregate.epochs(record) for record in records]
+    epochs = [aggregate.epoch_summaries(record) for record in records]
     metric = first_metric({name: 0.0 for name in names(epochs[0]) if name in names(epochs[1])})
     counts = [
         f"{units.counted(count, 'epoch')}{f', without the first{WARM_UP}' if left_out else ''}" if by_epochs

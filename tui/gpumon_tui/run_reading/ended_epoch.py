@@ -24,9 +24,9 @@ class EndedEpoch(NamedTuple):
 
 def ended_epoch(ledger: Ledger, run_id: str, number: int) -> EndedEpoch:
     """Return one of the last epochs of a run by its number. Raises GpumonError while its end is not written."""
-    count = ledger.epochs(run_id)
+    count = ledger.epoch_count(run_id)
     record = ledger.record(run_id, phases=False, ordinals=(max(0, count - _LAST), count))
-    for epoch in aggregate.epochs(record):
+    for epoch in aggregate.epoch_summaries(record):
         if epoch.epoch == number and is_known(epoch.ended):
             return EndedEpoch(record.run, epoch.metrics)
     raise GpumonError(f"the ledger has no end of epoch {number} yet")

@@ -80,7 +80,7 @@ class ListedRuns:
                 tags[ledger.path] = ledger.all_tags()
             path, kept = self._known.get(run.id, ("", None))
             if kept is None or path != ledger.path or not _is_same(run, kept.run):
-                found[run.id] = ledger.path, ledger.listed(run)
+                found[run.id] = ledger.path, ledger.summary(run)
             else:
                 told = tags[path].get(run.id, ())
                 found[run.id] = path, kept if kept.tags == told else kept._replace(tags=told)
@@ -96,13 +96,13 @@ def _is_same(run: RunRow, before: RunRow) -> bool:
 def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     """A run in a few words: its first finding is the verdict."""
     record = ledger.record(run_id, phases=False)
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, record.run.measured_until(now))
+    epochs = aggregate.epoch_summaries(record)
+    total = aggregate.run_total(record, epochs, record.run.measured_until(now))
     found = findings(record, total, record.run.updated)
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)
     metric = f"{name} {units.digits(logged[name])}" if name else ""
-    is_settled = record.run.settled(now)
+    is_settled = record.run.is_settled(now)
     if found:
         return RunDetail(
             total.wait_share, metric, found[0].summary, found[0].severity, is_settled, short_summary(found[0])
@@ -122,10 +122,10 @@ def _listed(one: RunSummary, now: float) -> ListedRun:
     has_share = one.done or (one.done == 0 and run.state is not RunState.FINISHED)
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=told,
-        is_over=run.state is not RunState.RUNNING or run.unseen(now) > 0,
+        is_over=run.state is not RunState.RUNNING or run.unseen_seconds(now) > 0,
         ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=place(one),
         share=min(1.0, ((one.done or 0) + before) / run.epochs) if run.epochs and has_share else NAN,
-        started=run.started, seconds=run.lasted(now), left=NAN, utilization=one.utilization, energy=one.energy,
+        started=run.started, seconds=run.duration(now), left=NAN, utilization=one.utilization, energy=one.energy,
         tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
         written=run.updated if is_known(one.energy) or is_known(one.utilization) else NAN,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from gpumon.reports.charges import cells, priced, sentence
 from gpumon.reports.run_tables import about_lines, outside_rows, state
 from gpumon.reports.run_text import gpus
 from gpumon.storage.ledger import aggregate
-from gpumon.storage.ledger.aggregate import entered, outside_phases, step_summaries, steps_text
+from gpumon.storage.ledger.aggregate import entry_order, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import highest
 from gpumon.storage.ledger.records import DeviceRow, PhaseRow, Record
 from gpumon.storage.ledger.schema import STEP_ROWS
@@ -27,9 +27,9 @@ from gpumon_tui.run_reading.rows import COLUMNS, EpochTotals, OpenRun, StretchRo
 
 def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
-    epochs = aggregate.epochs(record)
-    goes_on = record.run.state is RunState.RUNNING and not record.run.unseen(now)
-    total = aggregate.whole(record, epochs, record.run.measured_until(now))
+    epochs = aggregate.epoch_summaries(record)
+    goes_on = record.run.state is RunState.RUNNING and not record.run.unseen_seconds(now)
+    total = aggregate.run_total(record, epochs, record.run.measured_until(now))
     priced = _Priced(price_run(total, epochs, record.devices, prices), record.devices, prices) if prices else None
     is_by_steps = not epochs and bool(record.step_rows)
     made = step_summaries(record) if is_by_steps else epochs
@@ -123,7 +123,7 @@ _NO_PARTS: Mapping[str, float] = {}
 def _parts(rows: Sequence[PhaseRow]) -> Mapping[int, Mapping[str, float]]:
     """Return the seconds of each phase of each epoch, by its ordinal, as `phase_summary.phases` has them."""
     found: dict[int, dict[str, float]] = {}
-    for row in sorted(rows, key=lambda row: (row.ordinal, entered(row))):
+    for row in sorted(rows, key=lambda row: (row.ordinal, entry_order(row))):
         parts = found.setdefault(row.ordinal, {})
         parts[row.phase] = highest([parts.get(row.phase, NAN), row.seconds])
     return found

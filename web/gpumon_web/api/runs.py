@@ -105,7 +105,7 @@ def listed(
     try:
         with Ledgers(paths) as ledgers:
             rows = [(ledger, run) for ledger, run in ledgers.candidates() if wanted.takes(run)]
-            found = [ledger.listed(run) for ledger, run in rows[offset : offset + limit]]
+            found = [ledger.summary(run) for ledger, run in rows[offset : offset + limit]]
             more = len(rows) > offset + limit
     except GpumonError as error:
         problem = str(error)
@@ -129,13 +129,13 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
     """Some epochs of a run, the oldest first."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
-        total = ledger.epochs(row.id)
+        total = ledger.epoch_count(row.id)
         record = ledger.record(row.id, ordinals=(offset, offset + limit))
-        phases = aggregate.phases(record)
+        phases = aggregate.phase_summaries(record)
         running = row.state is RunState.RUNNING
         rows = [
             {**run_json.epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}
-            for epoch, judged in ((epoch, verdict(epoch, running)) for epoch in aggregate.epochs(record))
+            for epoch, judged in ((epoch, verdict(epoch, running)) for epoch in aggregate.epoch_summaries(record))
         ]
         following = offset + limit if offset + limit < total else None
         return packed(
