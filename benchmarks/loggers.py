@@ -34,9 +34,9 @@ class Timed:
         self.by_epoch = [0.0]
         """Milliseconds, up to the end of each epoch."""
 
-    def come_by(self) -> None:
+    def poll(self) -> None:
         """Time it."""
-        self._time(self._own.come_by)
+        self._time(self._own.poll)
 
     def epoch_ended(self, epoch: int, step: int) -> None:
         """Time it; what follows belongs to the next epoch."""

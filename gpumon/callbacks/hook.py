@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, Protocol
 from weakref import WeakSet
 
 from gpumon.tracking.active_run import ActiveRun, run
-from gpumon.tracking.loader import Samples
+from gpumon.tracking.loader import BatchSize
 from gpumon.tracking.warn import warn_once
 
 _DEEPEST = 64
@@ -218,20 +218,20 @@ class Hook:
         if self.run is not None:
             self.run.batch_of(loader, times)
 
-    def samples(self, found: Samples) -> None:
+    def set_batch_size(self, size: BatchSize) -> None:
         """A step has so many samples."""
         if self.run is not None:
-            self.run.samples(found)
+            self.run.set_batch_size(size)
 
     def at_step(self, step: int, since: int = 0) -> None:
         """The training has come to `step`; `since` when it waited for data (ns, `monotonic_ns`), unless 0."""
         if self.run is not None:
             self.run.at_step(step, since)
 
-    def made_by_now(self, step: int) -> None:
+    def skip_to_step(self, step: int) -> None:
         """The training has made `step` steps; when each was made is unknown."""
         if self.run is not None:
-            self.run.made_by_now(step)
+            self.run.skip_to_step(step)
 
     def waited(self, nanoseconds: int) -> None:
         """So long did the training wait for data."""

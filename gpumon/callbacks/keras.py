@@ -25,8 +25,8 @@ from weakref import WeakSet, WeakValueDictionary
 
 from gpumon.callbacks.frameworks import missing, require
 from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, frames, guarded, marked
-from gpumon.tracking.loader import Samples, counted
-from gpumon.tracking.values import Arriving, number_of, whole
+from gpumon.tracking.loader import BatchSize, batch_size_of_pass
+from gpumon.tracking.values import PendingNumber, number_of, whole
 
 _WATCHED = "_gpumon_watched"
 
@@ -131,7 +131,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._each = 1
         self._ends: deque[int] = deque(maxlen=_THREADS)
         self._outer: GpuMonitor | None = None
-        self._rate: float | Arriving | None = None
+        self._rate: float | PendingNumber | None = None
 
     def set_params(self, params: Any) -> None:
         """A list of callbacks was made: what is called next is no part of what was called before."""
@@ -238,7 +238,9 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         if method == "fit" and size is not None:
             last = whole(adapter.partial_batch_size) if adapter.has_partial_batch else size
             batches = whole(adapter.num_batches) if iterator.steps_per_epoch is None else 0
-            self._hook.samples(counted(size, size * ((batches or 0) - 1) + (last or size), batches or 0))
+            self._hook.set_batch_size(
+                batch_size_of_pass(size, size * ((batches or 0) - 1) + (last or size), batches or 0)
+            )
             self._hook.config({"batch_size": size})
         if keras.backend.backend() != "tensorflow":
             watch(iterator, self._hook.waited, guarded(self._look_at) if method == "fit" and size is None else None)
@@ -247,7 +249,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         """The first batch of a training."""
         shapes = [shape for one in keras.tree.flatten(data) if (shape := getattr(one, "shape", ()))]
         if shapes:
-            self._hook.samples(Samples(int(shapes[0][0])))
+            self._hook.set_batch_size(BatchSize(int(shapes[0][0])))
 
     def _enter(self, inside: str, alone: str) -> None:
         if self._new:
@@ -308,7 +310,7 @@ def _known(model: Any) -> dict[str, object]:
     }
 
 
-def _rate_of(optimizer: Any) -> float | Arriving | None:
+def _rate_of(optimizer: Any) -> float | PendingNumber | None:
     """The learning rate with which a training begins; None: it follows a schedule, or a GPU has it for itself."""
     rate = getattr(optimizer, "_learning_rate", None)
     value = getattr(rate, "value", None)

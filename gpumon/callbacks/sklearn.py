@@ -88,7 +88,7 @@ class GpuMonitor:
             done = before + sum(task.max_subtasks == 0 for task in context)
             if done > self._done:  # in other processes
                 self._done = done
-                self._hook.made_by_now(done)
+                self._hook.skip_to_step(done)
             self._hook.phase(phase)
 
     @guarded

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpumon.callbacks.frameworks import missing, require
 from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, frames, guarded, marked
-from gpumon.tracking.loader import Samples
+from gpumon.tracking.loader import BatchSize
 
 try:
     import transformers
@@ -69,7 +69,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
             self._hook.wait_unknown()
         # `state` has the size in use: `auto_find_batch_size` begins the training again with a smaller one.
         batch = state.train_batch_size or args.train_batch_size
-        self._hook.samples(Samples(batch * args.gradient_accumulation_steps))
+        self._hook.set_batch_size(BatchSize(batch * args.gradient_accumulation_steps))
         self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if state.global_step:
             self._hook.at_step(state.global_step)

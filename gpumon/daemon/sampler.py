@@ -20,7 +20,7 @@ from gpumon.sources.combined import describe_devices
 from gpumon.sources.host import HostSource
 from gpumon.sources.jobs import DeviceJobs, with_jobs
 from gpumon.sources.processes import Sandbox
-from gpumon.tracking.matching import UnprovenClaims, devices_of, stamp, with_holdings
+from gpumon.tracking.matching import UnprovenClaims, assign_runs, match_devices, with_run_memory
 from gpumon.tracking.reader import Poll, TagReader
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
@@ -137,7 +137,7 @@ class Sampler:
             poll = self._tags.poll()
             runs, boundaries = self._runs_at(reading, poll)
             if runs:
-                samples = with_holdings(self._tag_samples(samples, reading, runs, poll), runs, poll.memory, processes)
+                samples = with_run_memory(self._tag_samples(samples, reading, runs, poll), runs, poll.memory, processes)
             processes = self._tag_processes(processes, runs, samples)
         pace = reading.pace or self._pace(reading)
         return Tick(
@@ -196,10 +196,10 @@ class Sampler:
         self._unproven.forget(reading.monotonic_ns)
         for run in self._tags.at(reading.monotonic_ns):
             claim = poll.claims[run.key]
-            doubted = self._unproven.doubted(claim.uid)
-            match = devices_of(claim, devices, processes, doubted, is_listed_whole=self._sandbox.lists_all)
+            expired = self._unproven.expired(claim.uid)
+            match = match_devices(claim, devices, processes, expired, is_complete=self._sandbox.lists_all)
             if run.state is RunState.RUNNING:
-                self._unproven.take(claim.uid, match, reading.monotonic_ns)
+                self._unproven.update(claim.uid, match, reading.monotonic_ns)
             claimed = sum(uuid not in match.devices for uuid in match.unproven)
             runs.append(run._replace(gpus=match.devices, facts=run.facts._replace(claimed=claimed)))
             if match.refused:
@@ -221,11 +221,11 @@ class Sampler:
             b.monotonic_ns for b in poll.boundaries if b.mark is Mark.RUN_END and b.monotonic_ns > reading.monotonic_ns
         ]
         if not ends or all(sample.monotonic_ns < min(ends) for sample in samples):
-            return stamp(samples, runs)
+            return assign_runs(samples, runs)
         tagged: list[Sample] = []
         for sample in samples:  # a driver call was slow, and a run ended before the next device was read
             states = {run.key: run.state for run in self._tags.at(max(sample.monotonic_ns, reading.monotonic_ns))}
-            tagged += stamp([sample], [run._replace(state=states.get(run.key, run.state)) for run in runs])
+            tagged += assign_runs([sample], [run._replace(state=states.get(run.key, run.state)) for run in runs])
         return tagged
 
     def _tag_processes(

@@ -225,7 +225,7 @@ class CommandRun:
         self._board.cpu_time = CpuTime(own=False, since_start=bool(began)).seconds
         if script:
             facts = script_facts(script)
-            self._board.tell(lambda about: about._replace(program=facts))
+            self._board.update_about(lambda about: about._replace(program=facts))
 
     @property
     def id(self) -> str:

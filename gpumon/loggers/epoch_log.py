@@ -48,7 +48,7 @@ class EpochLog:
             except Exception as error:  # no thread, no directory
                 warn_once("log_to", f"log_to writes nothing: {type(error).__name__}: {error}")
 
-    def come_by(self) -> None:
+    def poll(self) -> None:
         """Write what has come."""
         reader = self._reader
         if reader is None or not reader.has_arrived or not self._lock.acquire(blocking=False):
@@ -97,7 +97,7 @@ class EpochLog:
         """The run is over; if `waits`, its last epochs are waited for, `wait` seconds at most."""
         if waits:
             self._wait_once(rows_to)
-        self.come_by()
+        self.poll()
         if self._reader is not None:
             self._reader.stop()
         for logger in self._loggers:
@@ -110,7 +110,7 @@ class EpochLog:
             for logger in self._loggers if rows_to else ():
                 _guarded(logger, lambda to: to.epoch_ended())
             self._reader.wait(self._wait, rows_to)
-        self.come_by()
+        self.poll()
 
 
 def _guarded(logger: Logger, call: Callable[[Logger], None]) -> bool:

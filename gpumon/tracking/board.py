@@ -1,7 +1,7 @@
-"""Making the file of a board: whole and locked before it has its name.
+"""The training's side of a board: creates its file and publishes the state and events of a run in it.
 
-The board is held by a POSIX lock, which the kernel drops when the process dies *or closes any
-descriptor of that file*. So nothing in this process may open a board of its own again.
+A file gets its name only when it is complete and locked. Its POSIX lock shows that the process lives: the kernel drops
+it when the process dies *or closes any descriptor of that file*. So a process must never reopen a board of its own.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from gpumon.tracking.values import RowEnd, metric_rank
 from gpumon.tracking.warn import warn_once
 
 Inode = tuple[int, int]
-"""A file: its device, and its number there."""
+"""Device and inode number of a file."""
 _UNKNOWN = -2
-"""A descriptor that another thread took meanwhile."""
+"""Marks a descriptor that cannot be identified: another thread took its number meanwhile."""
 _names: set[str] = set()
-"""Every board that this process made."""
+"""Names of all boards that this process created."""
 
 
 class BoardFile(NamedTuple):
-    """A board that was just made, with its header and the first version of its description."""
+    """The open file of a board."""
 
     fd: int
-    """Held open: closing it drops the lock."""
+    """Kept open: closing it drops the lock."""
     mapped_fd: int
-    """The descriptor that the mapping has for itself, and closes with itself; -1 where it has none."""
+    """The mapping's own descriptor, closed with the mapping; -1 if it has none, `_UNKNOWN` if it is not known."""
     mapped: mmap.mmap
     path: str
-    place: Inode
+    inode: Inode
 
 
-def is_open(fd: int, place: Inode) -> bool:
-    """Whether `fd` is still a descriptor of the file at `place`: another library may have closed it."""
+def is_open(fd: int, inode: Inode) -> bool:
+    """Whether `fd` is still a descriptor of the file `inode`: another library may have closed it."""
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == place
+    return (status.st_dev, status.st_ino) == inode
 
 
-def is_there(path: str, place: Inode) -> bool:
-    """Whether `path` is still a name of the file at `place`; also where that cannot be found out."""
+def _is_at_path(path: str, inode: Inode) -> bool:
+    """Whether `path` still names the file `inode`; also True if that cannot be determined."""
     try:
-        found = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
         return True
-    return (found.st_dev, found.st_ino) == place
+    return (status.st_dev, status.st_ino) == inode
 
 
-def supported() -> bool:
-    """Whether boards can be made on this system. Raises what keeps Python from loading a module that is there."""
+def is_supported() -> bool:
+    """Whether this system supports boards. Raises the error of a module that exists and cannot be loaded."""
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:
@@ -79,32 +79,32 @@ def make_board(
     description: Description,
     monotonic: Callable[[], int],
     now: Callable[[], int],
-    before: tuple[str, mmap.mmap] | None = None,
+    replaced: tuple[str, mmap.mmap] | None = None,
 ) -> BoardFile:
-    """Make a board of this process in `directory`; `before`: the name and content of the one that it replaces.
+    """Create a board of this process in `directory`; `replaced`: name and content of the board that it replaces.
 
-    Raises OSError, or BoardError for a description that is too long.
+    Raises OSError, or BoardError if the description is too long.
     """
     import fcntl  # Windows has none
 
     from gpumon.tracking.sweep import sweep
 
     uid, pid = os.geteuid(), os.getpid()
-    name = before[0] if before else f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
+    name = replaced[0] if replaced else f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
     _names.add(name)  # before the file exists: another thread may be sweeping
     sweep(directory, uid, _names, now())
     path, unfinished = f"{directory}/{name}", f"{directory}/.{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(unfinished, flags, 0o600)
     try:
-        # All of it now: a store into a page that no longer fits would kill the process (SIGBUS).
+        # Allocate everything now: on a full disk, a store into a missing page would kill the process (SIGBUS).
         os.posix_fallocate(fd, 0, wire.SIZE)
-        found = os.fstat(fd)
-        place = (found.st_dev, found.st_ino)
-        mapped, mapped_fd = _map(fd, place)
+        status = os.fstat(fd)
+        inode = (status.st_dev, status.st_ino)
+        mapped, mapped_fd = _map(fd, inode)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # last: closing any descriptor of the file would drop it
-        if before:
-            mapped[:] = before[1][:]
+        if replaced:
+            mapped[:] = replaced[1][:]
         else:
             mapped[: wire.HEADER.size] = wire.pack_header(_own_header(pid, monotonic(), now()))
             write_description(mapped, 1, description)
@@ -116,34 +116,34 @@ def make_board(
         finally:
             os.close(fd)
         raise
-    return BoardFile(fd, mapped_fd, mapped, path, place)
+    return BoardFile(fd, mapped_fd, mapped, path, inode)
 
 
-def lock_again(file: BoardFile) -> BoardFile:
-    """The board with its lock, which is lost with any descriptor of it that something else closes. Raises OSError."""
+def _relock(file: BoardFile) -> BoardFile:
+    """Return the file locked again: the lock is lost if other code closes any descriptor of it. Raises OSError."""
     import fcntl
 
     fd = file.fd
-    if not is_open(fd, file.place):
+    if not is_open(fd, file.inode):
         fd = os.open(file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with suppress(BlockingIOError):  # another process has locked it: that is none of ours
+    with suppress(BlockingIOError):  # another process has locked it, which is not our concern
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    is_kept = file.mapped_fd < 0 or is_open(file.mapped_fd, file.place)
+    is_kept = file.mapped_fd < 0 or is_open(file.mapped_fd, file.inode)
     return file._replace(fd=fd, mapped_fd=file.mapped_fd if is_kept else _UNKNOWN)
 
 
-def _map(fd: int, place: Inode) -> tuple[mmap.mmap, int]:
-    """Map the board, and find out which descriptor the mapping duplicates for itself: the lowest that is free."""
+def _map(fd: int, inode: Inode) -> tuple[mmap.mmap, int]:
+    """Map the board and determine the descriptor that the mapping duplicates for itself, which is the lowest free."""
     if sys.version_info >= (3, 13):
         return mmap.mmap(fd, wire.SIZE, trackfd=False), -1
     lowest = os.dup(fd)
     os.close(lowest)
     mapped = mmap.mmap(fd, wire.SIZE)
-    return mapped, lowest if is_open(lowest, place) else _UNKNOWN
+    return mapped, lowest if is_open(lowest, inode) else _UNKNOWN
 
 
 def write_description(mapped: mmap.mmap, version: int, description: Description) -> None:
-    """Write `description` where its version lies. Raises BoardError when it is too long."""
+    """Write `description` into the slot of its version. Raises BoardError if it is too long."""
     text = encode(description)
     offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
     mapped[offset : offset + len(text)] = text
@@ -151,7 +151,7 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
 
 
 def write_about(mapped: mmap.mmap, version: int, about: About) -> About:
-    """Write the particulars of the run where their version lies; gives as much of them as had room."""
+    """Write the metadata of the run into the slot of its version and return the part that fitted."""
     text, kept = encode_about(about)
     offset, header = wire.ABOUT_TEXTS[version & 1], wire.ABOUTS[version & 1]
     mapped[offset : offset + len(text)] = text
@@ -162,7 +162,7 @@ def write_about(mapped: mmap.mmap, version: int, about: About) -> About:
 def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
     started, boot = start_time(), boot_id()
     if not started or not any(boot):
-        raise OSError("/proc does not give the start time of this process, or the boot id")
+        raise OSError("/proc does not report the start time of this process, or the boot id")
     return wire.BoardHeader(
         size=wire.SIZE,
         pid=pid,
@@ -177,27 +177,27 @@ def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
 
 
 _SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
-OF_NO_EPOCH = -1
-"""Number in place of an epoch's, of what is logged after the training."""
+NO_EPOCH = -1
+"""Epoch number of values logged after the training."""
 SETTLED_AFTER = 600_000_000_000
-"""ns after which no metric waits any more for more telling ones."""
-_MOST_WAITING = 64
+"""ns after which waiting metrics get slots even if more informative ones have not appeared."""
+_MAX_WAITING = 64
 _FOR_HELD_OUT, _FOR_MEASURES = 3, 5
-"""Slots for metrics of a rank below 2, and for those below 3."""
+"""Slots reserved for metrics of a rank below 2, and below 3."""
 _FOR_LATE = 2
-"""Slots for measures of a held-out set that come after the first epoch, where not all metrics have room."""
+"""Slots reserved for validation metrics that first appear after the first epoch, if not all metrics have room."""
 EVENTS_AT_ONCE = 200
-"""Events that may be published at once, and EVENTS_A_SECOND after them: the board holds `wire.EVENT_COUNT`, which a
-reader that comes each second reads in time. Epochs for which there is no room are folded into the one before."""
+"""Events that may be published in a burst, followed by EVENTS_A_SECOND: the board holds `wire.EVENT_COUNT`, so that a
+reader that polls each second misses none. Epochs beyond that are folded into the previous one."""
 EVENTS_A_SECOND = 240
-_LOOK_EVERY, _LOOK_AGAIN = 1_000_000_000, 10_000_000_000
-"""ns between two looks at the file of a board; and after one that failed."""
+_CHECK_EVERY, _RETRY_AFTER = 1_000_000_000, 10_000_000_000
+"""ns between two checks of a board's file, and after a failed repair."""
 _never_closed: list[mmap.mmap] = []
 _EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
 
 
-class _Place(NamedTuple):
-    """Where a training stood at a moment."""
+class _Position(NamedTuple):
+    """Position of a training at a moment."""
 
     epoch: int
     monotonic_ns: int
@@ -207,19 +207,19 @@ class _Place(NamedTuple):
 
     @property
     def times(self) -> tuple[int, int]:
-        """Of both clocks."""
+        """Monotonic and wall clock, ns."""
         return self.monotonic_ns, self.time_ns
 
     @property
-    def row(self) -> RowEnd:
+    def row_end(self) -> RowEnd:
         return RowEnd(self.steps, self.monotonic_ns, self.wait_ns)
 
 
 class Board:
     """The board of one run. Every method may be called in any state, from any thread; the last writer wins.
 
-    `directory` is asked for where the file goes; it may raise OSError. A board that could not be
-    made, was closed, or was inherited by a forked child is *off*: its methods do nothing.
+    `directory` returns the directory of the file and may raise OSError. A board that could not be created, was closed,
+    or was inherited by a forked child is *off*: its methods do nothing.
     """
 
     def __init__(
@@ -233,23 +233,23 @@ class Board:
         self.about = NO_METADATA
         self.path = ""
         self.steps = 0
-        """Steps since the run began; written with the next state or event, as `wait_ns` is."""
+        """Steps since the run began; written with the next state or event, like `wait_ns`."""
         self.wait_ns = 0
-        """ns waited for data since the run began; 0 while it was never measured."""
+        """ns waited for data since the run began; 0 if never measured."""
         self.peak = wire.NOT_KNOWN
-        """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
+        """The framework's peak of allocated bytes, for the next event only."""
         self.must_end = False
-        """Whether it is a failure to be open still when it is dropped, or when the process ends."""
+        """Whether the run failed if it is still open when it is dropped or when the process ends."""
         self.is_left = False
-        """Whether its loop was left within an epoch, and no other epoch has begun since."""
+        """Whether the loop was left in the middle of an epoch and no other epoch has begun since."""
         self.cpu_time: Callable[[], float] | None = None
-        """CPU seconds of the run until now; asked when it ends."""
+        """Returns the CPU seconds of the run until now; called when the run ends."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
         self._file: BoardFile | None = None
         self._directory = directory
-        self._look_at = 0
+        self._check_at = 0
         self._number = 0
         self._events = 0
         self._version = 0
@@ -264,103 +264,104 @@ class Board:
         self._room = float(EVENTS_AT_ONCE)
         """Events that may be published now."""
         self._room_at = 0
-        self._begun: _Place | None = None
-        """Begin of the newest epoch, while the end of one that was published is held back; else None."""
-        self._ended = _Place(-1, 0, 0, 0, 0)
-        """End of the newest epoch that is over, while that is held back."""
+        self._begin: _Position | None = None
+        """Begin of the newest epoch while the end of a published epoch is held back; else None."""
+        self._end = _Position(-1, 0, 0, 0, 0)
+        """End of the newest ended epoch while it is held back."""
         self._has_folded = False
-        """Whether `_begun` is that of an epoch whose begin was not published."""
+        """Whether the begin of the epoch at `_begin` was not published."""
         self._folded = 0
         """Epochs without a row of their own."""
         self._published = -1
         """Number of the newest epoch whose begin was published."""
-        self._sign = self._over = (0, 0)
-        """The last sign of life of the training, and when it was over, if that is not now: ns, monotonic and wall."""
+        self._last_sign = self._ended_at = (0, 0)
+        """The last sign of life of the training, and its end if that is in the past: ns, monotonic and wall clock."""
         self.trained = False
-        """Whether the training is over: what is logged from now on belongs to no epoch."""
+        """Whether the training is over: values logged from now on belong to no epoch."""
         self._paused = (0, 0)
-        """When it was paused last, ns: monotonic and wall clock."""
+        """When the run was last paused, ns: monotonic and wall clock."""
         self._memory = 0
         self._tail = wire.pack_tail(self._metrics)
         self.chosen: tuple[str, ...] = ()
-        """Names of metrics, or patterns of them (`rewards/*`), that alone are shown; empty: the most telling ones."""
+        """Names of the metrics to show, or patterns (`rewards/*`); empty: the most informative ones."""
         self._waiting: dict[str, float] = {}
-        """Metrics that get a slot if more telling ones leave them one, which the first epoch shows."""
+        """Metrics that get a slot after the first epoch if more informative ones leave any."""
         self._epochs_begun = 0
         self._settles_at = self._monotonic() + SETTLED_AFTER
         self._is_over = False
-        """Whether no more telling metric is expected."""
-        # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
+        """Whether no more informative metric is expected."""
+        # Held for microseconds, and only around what happens a few times an epoch; a step never acquires it.
         self._lock = threading.RLock()
         if directory is None:
             return
         try:
-            if not supported():
+            if not is_supported():
                 warn_once("board", "gpumon shows trainings on Linux only: it requires /proc")
                 return
-            self._create(directory())
-        except Exception as error:  # no directory, no room, no lock: a training continues without a board
+            file = make_board(directory(), description, monotonic, now)
+            self._file, self._map, self.path, self._version = file, file.mapped, file.path, 1
+        except Exception as error:  # no directory, no space, no lock: the training continues without a board
             self._turn_off()
             warn_once("board", f"this training will not show in gpumon: {error}")
         else:
-            lifetime.watch(self)
+            lifetime.register(self)
             self._event(wire.RUN_BEGIN)
             self.publish()
 
-    def see_to_file(self) -> None:
-        """Make the board anew where its directory was removed, and lock it again where its descriptor was closed.
+    def repair_file(self) -> None:
+        """Recreate the file if it was removed, and lock it again if its descriptor was closed.
 
-        Looks every second at most. What cannot be done now is tried again later.
+        Checks once a second at most. A failed repair is tried again later.
         """
         file, now = self._file, self._monotonic()
-        if file is None or now < self._look_at or self._directory is None:
+        if file is None or now < self._check_at or self._directory is None:
             return
-        self._look_at = now + _LOOK_EVERY
+        self._check_at = now + _CHECK_EVERY
         try:
-            if not is_there(file.path, file.place):
+            if not _is_at_path(file.path, file.inode):
                 with self._lock:
-                    before = os.path.basename(file.path), file.mapped
-                    made = make_board(self._directory(), self.description, self._monotonic, self._now, before)
-                    self._file, self._map, self.path = made, made.mapped, made.path
-                    _let_go(file)
-                    self.publish()  # what another thread wrote meanwhile
+                    replaced = os.path.basename(file.path), file.mapped
+                    new = make_board(self._directory(), self.description, self._monotonic, self._now, replaced)
+                    self._file, self._map, self.path = new, new.mapped, new.path
+                    _close_file(file)
+                    self.publish()  # includes what another thread wrote meanwhile
             else:
-                self._file = lock_again(file)
-        except Exception:  # no directory, no room, no descriptor
-            self._look_at = now + _LOOK_AGAIN
+                self._file = _relock(file)
+        except Exception:  # no directory, no space, no descriptor
+            self._check_at = now + _RETRY_AFTER
 
     @property
     def on(self) -> bool:
-        """Whether anything is written."""
+        """Whether the board is written."""
         return self._map is not None
 
     def publish(self, monotonic_ns: int = 0) -> None:
-        """Write the state as it is now; `monotonic_ns` is the time, when it was just taken."""
+        """Write the current state; `monotonic_ns`: the time now, if the caller has just read the clock."""
         mapped = self._map
         if mapped is None:
             return
-        # No shared buffer: threads that meet here write whole records, one after the other.
+        # No shared buffer: concurrent threads write whole records, one after the other.
         self._number = number = self._number + 1
         try:
-            self._sign = sign = monotonic_ns or self._monotonic(), self._now()
+            self._last_sign = times = monotonic_ns or self._monotonic(), self._now()
             head = wire.pack_head(
-                number, *sign, _int64(self.steps),
+                number, *times, _int64(self.steps),
                 min(self.wait_ns, wire.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
             mapped[_SLOTS[number & 1]] = wire.pack_state(head, self._tail)
-        except Exception as error:  # a tag is never worth a training
-            self._failed(error)
+        except Exception as error:  # publishing must never fail a training
+            self._fail(error)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Publish that `epoch` begins now. In no other phase it is the training's.
+        """Publish that `epoch` begins now, in the phase `train` unless another phase is open.
 
-        While the end of the one before is held back, it is folded into that one.
+        While the end of the previous epoch is held back, this one is folded into it.
         """
         with self._lock:
             if self._epochs_begun and self._waiting:
                 if self._settles_at:
                     self._settle()
-                self._waiting.clear()  # their numbers are of the epoch before
+                self._waiting.clear()  # their numbers belong to the previous epoch
             self._epoch = _int32(epoch)
             self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
@@ -370,7 +371,7 @@ class Board:
             if self.is_folding:
                 self._folded += self._has_folded
                 self._has_folded = True
-                self._begun = self._place(now)
+                self._begin = self._position(now)
                 return
             self._epochs_begun += 1
             self._logged = list(wire.NOTHING_LOGGED)
@@ -379,17 +380,17 @@ class Board:
             self.publish()
 
     def end_epoch(self, *, left: bool = False) -> None:
-        """Publish that the epoch ends now; `left`: before its end, or that the one reported as over was left.
+        """Publish that the epoch ends now; `left`: that it was left early, also if its end was published already.
 
-        Where epochs are so short that there is no room for all of them, the end is held back.
+        If epochs are too short to publish all of them, the end is held back.
         """
         with self._lock:
             if self._phase == 1:
                 self._phase = 0
             if not left and self._map is not None and not self._has_room():
                 if self._in_epoch:
-                    self._begun = self._begun or self._place(self._epoch_begin)
-                    self._ended = self._place(self._monotonic())
+                    self._begin = self._begin or self._position(self._epoch_begin)
+                    self._end = self._position(self._monotonic())
                 self._in_epoch = False
                 return
             self._unfold()
@@ -399,82 +400,83 @@ class Board:
 
     @property
     def is_folding(self) -> bool:
-        """Whether epochs are so short that the end of one is held back, and those that follow are folded into it."""
-        return self._begun is not None
+        """Whether epochs are so short that the end of one is held back and later ones are folded into it."""
+        return self._begin is not None
 
     def _has_room(self) -> bool:
-        """Whether an event more can be read in time."""
+        """Whether readers can read one more event in time."""
         now = self._monotonic()
         self._room = min(EVENTS_AT_ONCE, self._room + (now - self._room_at) * EVENTS_A_SECOND / 1e9)
         self._room_at = now
         return self._room >= 1
 
-    def _place(self, monotonic_ns: int) -> _Place:
-        return _Place(
+    def _position(self, monotonic_ns: int) -> _Position:
+        return _Position(
             self._epoch, monotonic_ns, monotonic_ns + self._now() - self._monotonic(), self.steps, self.wait_ns
         )
 
     def unfold(self) -> None:
-        """Publish where the open epoch began, if that is held back and it can be read in time."""
+        """Publish the begin of the open epoch if it is held back and there is room for it."""
         with self._lock:
             if self.is_folding and self._has_room():
                 self._unfold()
 
     def _unfold(self) -> None:
-        """Publish what is held back: the last of the folded epochs has a row of its own."""
-        begun, ended = self._begun, self._ended
-        if begun is None:
+        """Publish the events that are held back; the last of the folded epochs gets a row of its own."""
+        begin, end = self._begin, self._end
+        if begin is None:
             return
-        self._begun, phase = None, self._phase
+        self._begin, phase = None, self._phase
         if self._has_folded:
             self._has_folded = False
             self._phase = 0
-            self._event(wire.EPOCH_END, at=begun.times, end=begun.row, epoch=self._published)
-            self._phase, self._published = 1, begun.epoch
-            self._event(wire.EPOCH_BEGIN, at=begun.times, end=begun.row, epoch=begun.epoch)
+            self._event(wire.EPOCH_END, times=begin.times, row_end=begin.row_end, epoch=self._published)
+            self._phase, self._published = 1, begin.epoch
+            self._event(wire.EPOCH_BEGIN, times=begin.times, row_end=begin.row_end, epoch=begin.epoch)
             if self._folded:
                 self.describe(facts=self.description.facts._replace(folded=self._folded))
         if not self._in_epoch:
             self._phase = 0
-            self._event(wire.EPOCH_END, at=ended.times, end=ended.row, epoch=self._published)
+            self._event(wire.EPOCH_END, times=end.times, row_end=end.row_end, epoch=self._published)
         self._phase = phase
 
     def phase(self, name: str) -> str:
-        """Publish that the phase `name` begins now; gives the name of the one before."""
+        """Publish that the phase `name` begins now and return the name of the previous phase."""
         if self._map is None:
             return ""
         with self._lock:
-            before = self.description.phases[self._phase]
+            previous = self.description.phases[self._phase]
             if self.is_folding and name != PAUSED and not self._has_room():
-                return before
+                return previous
             self._unfold()
             self._phase = self._phase_index(clean(name, WORD_LENGTH))
             self._event(wire.CHECKPOINT if name == "checkpoint" else wire.PHASE)
             self.publish()
-        return before
+        return previous
 
     def end_rows(self, ends: Sequence[RowEnd]) -> None:
-        """Publish that rows of steps ended there; the last has what was logged since the rows before."""
+        """Publish the ends of rows of steps; the last row gets the values logged since the previous call."""
         with self._lock:
-            apart = self._now() - self._monotonic()
+            offset = self._now() - self._monotonic()
             for end in ends:
                 logged = None if end is ends[-1] else wire.NOTHING_LOGGED
-                self._event(wire.STEPS, at=(end.monotonic_ns, end.monotonic_ns + apart), end=end, logged=logged)
+                times = end.monotonic_ns, end.monotonic_ns + offset
+                self._event(wire.STEPS, times=times, row_end=end, logged=logged)
             self._logged = list(wire.NOTHING_LOGGED)
 
     def pause(self) -> None:
         """Publish that the run ends here unless a phase or an epoch follows."""
         with self._lock:
             self.must_end = False
-            self._tell_cpu_time()
+            self._publish_cpu_time()
             self._settle(is_over=True)
             self._paused = self._monotonic(), self._now()
             self.trained = True
             self.phase(PAUSED)
 
-    def set_back(self) -> None:
-        """What follows is of the last sign of life: the training was over then, and nobody noticed."""
-        self._over = self._sign
+    def backdate_end(self) -> None:
+        """Date later events to the last sign of life: the training ended then, without notice."""
+        self._ended_at = self._last_sign
 
     @property
     def events(self) -> int:
@@ -483,11 +485,11 @@ class Board:
 
     @property
     def epoch(self) -> int:
-        """The epoch that is open, or was the last; -1 before the first."""
+        """The open epoch, else the last one; -1 before the first."""
         return self._epoch
 
     def memory(self, devices: Sequence[wire.Memory]) -> None:
-        """Publish what the framework holds on each device."""
+        """Publish the framework's memory on each device."""
         mapped = self._map
         if mapped is None:
             return
@@ -496,79 +498,79 @@ class Board:
             record = wire.pack_memory(number, self._monotonic(), devices)
             offset = wire.MEMORY[number & 1]
             mapped[offset : offset + len(record)] = record
-        except Exception as error:  # a tag is never worth a training
-            self._failed(error)
+        except Exception as error:  # publishing must never fail a training
+            self._fail(error)
 
     def out_of_memory(self, asked: int, free: int, uuid: str = "") -> None:
         """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes."""
         self._event(wire.OUT_OF_MEMORY, aux=wire.device_mark(uuid), asked=asked, free=free)
 
     def log(self, metrics: Mapping[str, float], epoch: int | None = None, step: int = 0) -> None:
-        """Publish what was measured last, by name. Eight names have room: the most telling ones (`metric_rank`).
+        """Publish logged values by name. Eight names have room: the most informative ones (`metric_rank`).
 
-        `epoch`: the one it belongs to, where that is not the open or the last one. What comes for an
-        epoch that is over is published as a moment of its own, so that it is kept with that epoch, and so is what
-        comes for a row of steps that is over: that of `step`, unless 0.
+        `epoch`: the epoch of the values, if not the open or the last one. `step`: a step in the ended row of steps that
+        the values belong to; 0: the open row. Late values are published as an event of their own, so that they are kept
+        with their epoch or row.
         """
         if self._map is None:
             return
         if epoch is None and self.trained:
-            epoch = OF_NO_EPOCH
+            epoch = NO_EPOCH
         with self._lock:
             if any(name not in self.description.metrics for name in metrics):
-                self._give_slots(metrics)
+                self._assign_slots(metrics)
             names = self.description.metrics
-            of_row = 0 < step < 1 << 32  # as many bits as an event has for it
-            late = of_row or (epoch is not None and epoch != self._epoch)
-            logged = list(wire.NOTHING_LOGGED) if late else self._logged
+            is_of_row = 0 < step < 1 << 32  # an event has 32 bits for it
+            is_late = is_of_row or (epoch is not None and epoch != self._epoch)
+            logged = list(wire.NOTHING_LOGGED) if is_late else self._logged
             for name, value in metrics.items():
                 if name in names:
                     self._metrics[names.index(name)] = logged[names.index(name)] = value
             try:
                 self._tail = wire.pack_tail(self._metrics)
-            except Exception as error:  # a number that is none
-                self._failed(error)
-            if late:
-                self._event(wire.LOG, epoch=epoch, logged=logged, aux=step if of_row else 0)
+            except Exception as error:  # not a number
+                self._fail(error)
+            if is_late:
+                self._event(wire.LOG, epoch=epoch, logged=logged, aux=step if is_of_row else 0)
             elif not self._in_epoch and self._epoch_begin and not self.is_folding:
                 self._event(wire.LOG)
             if not self.is_folding or self._has_room():
                 self.publish()
 
-    def _give_slots(self, metrics: Mapping[str, float]) -> None:
-        """Give slots to those of `metrics` that have none: to each as long as enough are left for more telling ones."""
+    def _assign_slots(self, metrics: Mapping[str, float]) -> None:
+        """Assign slots to new `metrics`, as long as enough slots remain for more informative ones."""
         names, omitted = list(self.description.metrics), []
         is_settled = self._epochs_begun > 1 or self.trained or self._monotonic() >= self._settles_at
-        fresh = sorted((name for name in metrics if name not in names), key=metric_rank)
-        are_many = len(names) + len(fresh) > wire.MAX_METRICS
-        for name in fresh:
-            if self.chosen and not any(fnmatchcase(name, wanted) for wanted in self.chosen):
+        new = sorted((name for name in metrics if name not in names), key=metric_rank)
+        is_crowded = len(names) + len(new) > wire.MAX_METRICS
+        for name in new:
+            if self.chosen and not any(fnmatchcase(name, pattern) for pattern in self.chosen):
                 continue
             if self.chosen or self._is_over:
-                least = 0
+                reserved = 0
             elif is_settled:
-                least = _kept_for_late(metric_rank(name), names) if are_many else 0
+                reserved = _reserved_for_late(metric_rank(name), names) if is_crowded else 0
             else:
-                least = _kept_back(metric_rank(name), names)
+                reserved = _reserved_for_better(metric_rank(name), names)
             free = wire.MAX_METRICS - len(names)
-            if free > least:
+            if free > reserved:
                 names.append(name)
                 self._waiting.pop(name, None)
             elif self.chosen or (is_settled and (self._is_over or not free)):
                 omitted.append(name)
-            elif name in self._waiting or len(self._waiting) < _MOST_WAITING:
+            elif name in self._waiting or len(self._waiting) < _MAX_WAITING:
                 self._waiting[name] = metrics[name]
         if omitted:
-            said = ", ".join(omitted[:4]) + (f" and {len(omitted) - 4} more" if len(omitted) > 4 else "")
+            listed = ", ".join(omitted[:4]) + (f" and {len(omitted) - 4} more" if len(omitted) > 4 else "")
             warn_once(
                 "metrics",
-                f"a run shows at most {wire.MAX_METRICS} metrics, metrics=[…] chooses which; omitted: {said}",
+                f"a run shows at most {wire.MAX_METRICS} metrics, metrics=[…] chooses which; omitted: {listed}",
             )
         if len(names) > len(self.description.metrics):
             self.describe(metrics=tuple(names))
 
     def _settle(self, *, is_over: bool = False) -> None:
-        """Give slots to the metrics that wait for one; `is_over`: all that are left, as no other metric comes."""
+        """Assign slots to waiting metrics; `is_over`: all remaining slots, as no other metric will come."""
         self._settles_at, self._is_over = 0, is_over
         waiting, self._waiting = self._waiting, {}
         if waiting:
@@ -581,23 +583,23 @@ class Board:
         with self._lock:
             try:
                 self._write_description(self.description._replace(**changes))  # type: ignore[arg-type]
-            except BoardError as error:  # too long: what was said before still holds
+            except BoardError as error:  # too long: the previous description stays
                 warn_once("description", str(error))
             except Exception as error:
-                self._failed(error)
+                self._fail(error)
 
-    def tell(self, change: Callable[[About], About]) -> None:
-        """Publish the particulars of the run, changed by `change`; what has no room is omitted, with a warning."""
+    def update_about(self, change: Callable[[About], About]) -> None:
+        """Publish the metadata of the run, changed by `change`; parts without room are omitted, with a warning."""
         if self._map is None:
             return
         with self._lock:
             try:
-                wanted, mapped = change(self.about), self._map
-                if mapped is None or wanted == self.about:
+                about, mapped = change(self.about), self._map
+                if mapped is None or about == self.about:
                     return
-                omitted = write_about(mapped, self._about_version + 1, wanted).omitted
-                self.about, self._about_version = wanted, self._about_version + 1
-            except Exception as error:  # what was published before still holds
+                omitted = write_about(mapped, self._about_version + 1, about).omitted
+                self.about, self._about_version = about, self._about_version + 1
+            except Exception as error:  # the previous metadata stays
                 warn_once("about", f"the parameters of this run do not show: {type(error).__name__}: {error}")
                 return
         if omitted:
@@ -606,31 +608,31 @@ class Board:
     def close(
         self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False, withdrawn: bool = False
     ) -> None:
-        """Publish the end of the run and let go. The file stays, so that a daemon can read the end.
+        """Publish the end of the run and close the board. The file stays, so that a daemon can read the end.
 
-        The daemon that has read it removes it; without a daemon, the next training of this user does. `withdrawn`: the
-        run is to show nowhere, as if it had never begun. `stopped`: before its end; what failed is not also stopped.
+        The daemon removes the file after reading it; without a daemon, the next training of this user does.
+        `withdrawn`: hide the run as if it had never begun. `stopped`: it ended early; a failed run is not also stopped.
         """
         with self._lock:
             if self._map is None:
                 return
             if paused := self.description.phases[self._phase] == PAUSED:
-                failed = interrupted = stopped = False  # whatever ends the process now: the training was over
+                failed = interrupted = stopped = False  # however the process ends now, the training was over before
             elif not withdrawn:
-                self._tell_cpu_time()
+                self._publish_cpu_time()
             if not withdrawn:
                 self._settle(is_over=True)
             self._unfold()
             self._flags, aux = wire.FLAG_ENDED, 0
-            for said, flag, word in (
+            for is_set, flag, bit in (
                 (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
                 (interrupted, wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
                 (withdrawn, wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
                 (stopped and not failed, wire.FLAG_STOPPED, wire.RUN_STOPPED),
             ):
-                self._flags, aux = self._flags | flag * said, aux | word * said
+                self._flags, aux = self._flags | flag * is_set, aux | bit * is_set
             self._phase = 0
-            self._event(wire.RUN_END, aux=aux, at=self._paused if paused else None)
+            self._event(wire.RUN_END, aux=aux, times=self._paused if paused else None)
             self.publish()
             self._turn_off()
 
@@ -643,8 +645,8 @@ class Board:
         free: int = wire.NOT_KNOWN,
         epoch: int | None = None,
         logged: wire.Metrics | None = None,
-        at: tuple[int, int] | None = None,
-        end: RowEnd | None = None,
+        times: tuple[int, int] | None = None,
+        row_end: RowEnd | None = None,
     ) -> None:
         mapped = self._map
         if mapped is None:
@@ -653,17 +655,17 @@ class Board:
             number = self._events + 1
             self._room -= 1
             peak, self.peak = self.peak, wire.NOT_KNOWN
-            if at is None and self._over[0]:
-                at = self._over
+            if times is None and self._ended_at[0]:
+                times = self._ended_at
             try:
                 event = wire.Event(
                     mark=mark,
                     phase=self._phase,
                     number=number,
-                    monotonic_ns=at[0] if at else monotonic_ns or self._monotonic(),
-                    time_ns=at[1] if at else self._now(),
-                    step=_int64(end.step if end else self.steps),
-                    wait_ns=min(end.wait_ns if end else self.wait_ns, wire.NOT_KNOWN),
+                    monotonic_ns=times[0] if times else monotonic_ns or self._monotonic(),
+                    time_ns=times[1] if times else self._now(),
+                    step=_int64(row_end.step if row_end else self.steps),
+                    wait_ns=min(row_end.wait_ns if row_end else self.wait_ns, wire.NOT_KNOWN),
                     epoch=self._epoch if epoch is None else _int32(epoch),
                     aux=aux,
                     asked=asked,
@@ -678,13 +680,13 @@ class Board:
                 mapped[offset : offset + len(record)] = record
                 mapped[_EVENT_HEAD] = number.to_bytes(8, "little")
             except Exception as error:
-                self._failed(error)
+                self._fail(error)
             self._events = number
 
-    def _tell_cpu_time(self) -> None:
+    def _publish_cpu_time(self) -> None:
         try:
             seconds = round(self.cpu_time(), 2) if self.cpu_time is not None else 0.0
-        except Exception as error:  # a /proc of which nothing is expected
+        except Exception as error:  # an unexpected /proc
             warn_once("cpu", f"the CPU time of this training is unknown: {type(error).__name__}: {error}")
             return
         if seconds:
@@ -708,49 +710,45 @@ class Board:
         self.describe(phases=(*names, name))
         return len(names) if len(self.description.phases) > len(names) else 0
 
-    def _create(self, directory: str) -> None:
-        made = make_board(directory, self.description, self._monotonic, self._now)
-        self._file, self._map, self.path, self._version = made, made.mapped, made.path, 1
-
-    def _failed(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         self._turn_off()
         warn_once("board", f"this training no longer shows in gpumon: {type(error).__name__}: {error}")
 
     def _turn_off(self) -> None:
-        # The mapping is left to the last reference: a thread may be in the middle of a write.
+        # The mapping lives until the last reference is gone: a thread may be in the middle of a write.
         self._map = None
         file, self._file = self._file, None
         if file is not None:
-            _let_go(file)
+            _close_file(file)
 
-    def leave(self) -> None:
-        """In a forked child: let go of what is the parent's, silently."""
+    def abandon(self) -> None:
+        """Turn off silently in a forked child: the board belongs to the parent."""
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._turn_off()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # In a cycle the garbage collector may come to a board before the callback that would have closed it.
+        # In a reference cycle, the board may be collected before the callback that would have closed it.
         if getattr(self, "_map", None) is not None and not is_finalizing():  # then this module may be gone
             self.close(failed=self.must_end, stopped=self.is_left)
 
 
-def _kept_back(rank: int, names: Sequence[str]) -> int:
-    """Slots that a metric of this rank leaves to more telling ones that may come."""
-    least, of = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
-    return max(0, least - sum(metric_rank(name) < of for name in names))
+def _reserved_for_better(rank: int, names: Sequence[str]) -> int:
+    """Return the number of slots that a metric of this rank leaves to more informative ones that may still come."""
+    slots, below = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
+    return max(0, slots - sum(metric_rank(name) < below for name in names))
 
 
-def _kept_for_late(rank: int, names: Sequence[str]) -> int:
-    """Slots that a metric of this rank leaves to a validation that is made after some epochs."""
+def _reserved_for_late(rank: int, names: Sequence[str]) -> int:
+    """Return the number of slots that a metric of this rank leaves to a validation after some epochs."""
     return 0 if rank < 2 else max(0, _FOR_LATE - sum(metric_rank(name) == 1 for name in names))
 
 
-def _let_go(file: BoardFile) -> None:
-    """Close the descriptors of a board that are still its own; those of others stay as they are."""
-    if is_open(file.fd, file.place):
+def _close_file(file: BoardFile) -> None:
+    """Close the descriptors that still belong to the board; their numbers may have been reused for other files."""
+    if is_open(file.fd, file.inode):
         os.close(file.fd)
-    if file.mapped_fd != -1 and not is_open(file.mapped_fd, file.place):
-        _never_closed.append(file.mapped)  # it would close whatever has its number now
+    if file.mapped_fd != -1 and not is_open(file.mapped_fd, file.inode):
+        _never_closed.append(file.mapped)  # closing it would close another file that now has its number
 
 
 def _int32(number: int) -> int:

@@ -1,4 +1,8 @@
-"""How much one poll takes in of a user's boards, so that nobody's boards delay the sampling of others."""
+"""Board directories, as the daemon sees them: new files, limits for each user, retries, and the owners of boards.
+
+Any user may put files into a shared board directory. Limits for each user keep the boards of one from delaying the
+sampling of the others.
+"""
 
 from __future__ import annotations
 
@@ -20,52 +24,52 @@ from gpumon.tracking.sweep import lock_holder
 from gpumon.tracking.wire import NAME, BoardHeader
 
 EVENTS = 512
-"""Of one user in a second: a hundred ranks with epochs of 1 s have two fifths of it."""
+"""Events read of one user per second: a hundred ranks with epochs of 1 s need two fifths of it."""
 BYTES = 64 * 1024
-"""Of descriptions and particulars of runs, likewise: what is new in them is read later."""
+"""Bytes of descriptions and metadata read of one user per second; the rest is read later."""
 FOR_DESCRIPTIONS = 256 * 1024
-"""Bytes that particulars leave to descriptions: without these the events of a run are not understood."""
+"""Bytes reserved for descriptions, which metadata may not use: without its description a run's events mean nothing."""
 BURST = 8
-"""Seconds of which what was not used may be used at once, as when a daemon finds the boards of many ranks."""
+"""Seconds of unused budget that may be used at once, as when a starting daemon reads the boards of many ranks."""
 
-_LARGEST = 1 << 20
-_MOST_UIDS = 4096
+_MAX_SUBUID_BYTES = 1 << 20
+_MAX_UIDS = 4096
 
 
 class BudgetOwners:
-    """Users by uid: those that /etc/subuid lends to a user, as for rootless containers, use the budget of that user.
+    """Maps each uid to the user whose budget it uses: subordinate uids in /etc/subuid count as their user.
 
-    Any user may own files and processes under 65,536 of them.
+    /etc/subuid gives each user 65,536 uids, for example for rootless containers, to own files and processes under.
     """
 
     def __init__(self, path: str = "/etc/subuid") -> None:
         self._path = path
         self._stamp = 0
         self._ranges: list[tuple[int, int, int]] = []
-        """First uid, the one behind the last, and the user, in the order of the first."""
-        self._known: dict[int, int] = {}
+        """First uid, end (exclusive) and user of each range, sorted."""
+        self._owners: dict[int, int] = {}
 
     def of(self, uid: int) -> int:
         """Return the user whose budget `uid` uses."""
-        known = self._known.get(uid)
-        if known is None:
+        owner = self._owners.get(uid)
+        if owner is None:
             self._read()
-            if len(self._known) >= _MOST_UIDS:
-                self._known.clear()
-            place = bisect_right(self._ranges, uid, key=lambda one: one[0]) - 1
-            lent = place >= 0 and uid < self._ranges[place][1]
-            known = self._known[uid] = self._ranges[place][2] if lent else uid
-        return known
+            if len(self._owners) >= _MAX_UIDS:
+                self._owners.clear()
+            index = bisect_right(self._ranges, uid, key=lambda uids: uids[0]) - 1
+            is_subordinate = index >= 0 and uid < self._ranges[index][1]
+            owner = self._owners[uid] = self._ranges[index][2] if is_subordinate else uid
+        return owner
 
     def _read(self) -> None:
-        """Read the file again where it has changed."""
+        """Read the file again if it has changed."""
         try:
             stamp = os.stat(self._path).st_mtime_ns
             if stamp == self._stamp:
                 return
-            lines = read_regular(self._path, _LARGEST, follow=True).decode("utf-8", "replace").splitlines()
+            lines = read_regular(self._path, _MAX_SUBUID_BYTES, follow=True).decode("utf-8", "replace").splitlines()
         except OSError:
-            return  # as in a container
+            return  # no such file, as in a container
         self._stamp, ranges = stamp, []
         for line in lines:
             with suppress(ValueError, KeyError):  # no such user
@@ -73,11 +77,11 @@ class BudgetOwners:
                 owner = int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
                 ranges.append((int(first), int(first) + int(count), owner))
         self._ranges = sorted(ranges)
-        self._known.clear()
+        self._owners.clear()
 
 
 class Budget:
-    """What one user may have read; below 0 where a board had more than was left."""
+    """Events and bytes that may still be read of one user; negative after a board that had more."""
 
     def __init__(self, now: int) -> None:
         self.events = EVENTS * BURST
@@ -85,28 +89,28 @@ class Budget:
         self._at = now
 
     def refill(self, now: int) -> None:
-        """Add what has come since the last time; `now` in monotonic ns."""
-        passed, self._at = max(0, now - self._at), now
-        self.events = min(self.events + EVENTS * passed // SECOND, EVENTS * BURST)
-        self.bytes = min(self.bytes + BYTES * passed // SECOND, BYTES * BURST)
+        """Add the budget for the time since the last call; `now` in monotonic ns."""
+        elapsed, self._at = max(0, now - self._at), now
+        self.events = min(self.events + EVENTS * elapsed // SECOND, EVENTS * BURST)
+        self.bytes = min(self.bytes + BYTES * elapsed // SECOND, BYTES * BURST)
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further board is to be opened."""
+        """Whether no further board may be opened."""
         return self.events <= 0 or self.bytes <= 0
 
 
-AT_ONCE = 4096
-"""Files that one poll looks at: more than honest users of one machine have."""
+FILES_PER_POLL = 4096
+"""Files examined in one poll: more than honest users of one machine have."""
 _SETTLED = 3 * SECOND
-_LOOK_ANYWAY = 10 * SECOND
-"""ns after which a directory is looked at though its times are the same: a file may have changed its owner."""
+_RESCAN_AFTER = 10 * SECOND
+"""ns after which an unchanged directory is scanned again: a file may have changed its owner."""
 _Stamp = tuple[int, int, int, int]
-"""Of a directory: device, inode, and its times (ns since 1970, by the kernel's own clock)."""
+"""Device, inode, and times of a directory (ns since 1970, by the kernel's clock)."""
 
 
-class Listing:
-    """One pass through a directory, in portions. Raises OSError when it cannot be read."""
+class DirectoryScan:
+    """One pass through a directory, spread over several polls. Raises OSError if the directory cannot be read."""
 
     def __init__(self, directory: str) -> None:
         self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -117,82 +121,82 @@ class Listing:
             raise
         self.is_done = False
         self.seen: set[str] = set()
-        """Names that the reader noted in this pass."""
+        """Names that the reader has seen in this pass and did not open."""
 
-    def portion(self) -> Iterator[os.DirEntry[str]]:
-        """The next files with a board's name; `is_done` when these were the last."""
-        self.is_done = True  # also where the directory can be read no further
+    def next_files(self) -> Iterator[os.DirEntry[str]]:
+        """Yield the next files with a board's name, and set `is_done` if there are no more."""
+        self.is_done = True  # also if the directory cannot be read further
         with suppress(OSError):
-            found = list(islice(self._entries, AT_ONCE))
-            self.is_done = len(found) < AT_ONCE
-            yield from (entry for entry in found if NAME.fullmatch(entry.name))
+            entries = list(islice(self._entries, FILES_PER_POLL))
+            self.is_done = len(entries) < FILES_PER_POLL
+            yield from (entry for entry in entries if NAME.fullmatch(entry.name))
 
     def close(self) -> None:
         self._entries.close()
         os.close(self.fd)
 
 
-class Unchanged:
-    """Directories that need no look, because all that lay in them is known and their times are the same since."""
+class UnchangedDirectories:
+    """Directories that need no scan: they were scanned completely and their times have not changed since."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[_Stamp, int]] = {}
-        self._before: dict[str, _Stamp | None] = {}
+        self._scanned: dict[str, tuple[_Stamp, int]] = {}
+        self._stamps: dict[str, _Stamp | None] = {}
 
-    def __call__(self, directory: str, now: int) -> bool:
-        """Whether nothing has come to `directory` since `settle`; `now` in monotonic ns."""
-        stamp = self._before[directory] = _stamp(directory)
-        known = self._known.get(directory)
-        return known is not None and known[0] == stamp and now < known[1]
+    def is_unchanged(self, directory: str, now: int) -> bool:
+        """Whether `directory` has not changed since `settle`; `now` in monotonic ns."""
+        stamp = self._stamps[directory] = _stamp(directory)
+        scanned = self._scanned.get(directory)
+        return scanned is not None and scanned[0] == stamp and now < scanned[1]
 
     def settle(self, directory: str, now: int) -> None:
-        """All that lay in `directory` after the last question is known."""
-        stamp = self._before.get(directory)
-        # What comes within one tick of the kernel's clock, or the second of some file systems, leaves the same time.
+        """Record that `directory` has been scanned completely since the last `is_unchanged`."""
+        stamp = self._stamps.get(directory)
+        # Changes within one tick of the kernel's clock, or one second on some file systems, leave the same time.
         if stamp is not None and time_ns() - stamp[-1] > _SETTLED:
-            self._known[directory] = stamp, now + _LOOK_ANYWAY
+            self._scanned[directory] = stamp, now + _RESCAN_AFTER
 
     def forget(self, directory: str) -> None:
-        """Look at `directory` again, whatever its times say."""
-        self._known.pop(directory, None)
+        """Scan `directory` again, even if its times have not changed."""
+        self._scanned.pop(directory, None)
 
 
 def _stamp(directory: str) -> _Stamp | None:
     try:
-        found = os.stat(directory)
+        status = os.stat(directory)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def name_uid(name: str) -> int:
-    """The user in a board's name."""
+    """Return the uid in a board's name."""
     return int(name.split(".", 2)[1])
 
 
 def is_of_its_user(entry: os.DirEntry[str], uid: int) -> bool:
-    """Whether the file belongs to `uid`, whom its name names: else it is a stranger's, and nothing of it counts."""
+    """Whether the file is a regular one owned by `uid`, the uid in its name; all others are ignored."""
     try:
-        found = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == uid
+    return stat.S_ISREG(status.st_mode) and status.st_uid == uid
 
 
 __all__ = ["BoardOwner", "is_running", "lock_holder", "process_by_namespace", "read_process"]
 
 
 class BoardOwner(NamedTuple):
-    """The public part of `/proc/<pid>/status`."""
+    """User and inner pid of a process, from `/proc/<pid>/status`."""
 
     uid: int
-    """Effective, which owns the files it makes; right even where /proc/<pid> shows root as its owner."""
+    """Effective uid, which owns the files it creates; correct even if /proc/<pid> shows root as its owner."""
     inner_pid: int
-    """Its pid in its innermost pid namespace."""
+    """Pid in its innermost pid namespace."""
 
 
 def read_process(proc: str, pid: int) -> BoardOwner | None:
-    """The process `pid`, or None where it is gone or hidden from us."""
+    """Return the owner of the process `pid`; None if the process has ended or is hidden from us."""
     uid = inner = None
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
@@ -207,9 +211,9 @@ def read_process(proc: str, pid: int) -> BoardOwner | None:
 
 
 def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
-    """Whether the process that made a board of `uid` still runs, by its start time: the lock may be lost before.
+    """Whether the process that created a board of `uid` still runs, by its start time: it may have lost its lock.
 
-    `pid`: its own here, where it is known.
+    `pid`: its pid here, if known.
     """
     if not pid:
         try:
@@ -218,16 +222,16 @@ def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
         except OSError:
             return False
         pid = header.pid
-    found, process = read_stat(pid, proc), read_process(proc, pid)
-    if found is None or process is None or process.uid != uid:
+    status, process = read_stat(pid, proc), read_process(proc, pid)
+    if status is None or process is None or process.uid != uid:
         return False
-    return found.started == header.started and found.state not in ("Z", "X")
+    return status.started == header.started and status.state not in ("Z", "X")
 
 
 def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:
-    """The pid here of the process that calls itself `header.pid` in a pid namespace of its own; 0 if not found.
+    """Return the pid here of the process that has the pid `header.pid` in another pid namespace; 0 if not found.
 
-    For a holder of whom F_GETLK says only that it lives elsewhere. Reads all of /proc: ask once.
+    For a lock holder whose pid F_GETLK cannot report. Reads all of /proc, so call it once.
     """
     try:
         names = os.listdir(proc)
@@ -241,46 +245,46 @@ def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:
     return 0
 
 
-Place = tuple[str, str]
+BoardPath = tuple[str, str]
 """A directory, and the name of a board in it."""
-_LONGEST = 64 * SECOND
-_REMEMBERED = 4096
+_MAX_DELAY = 64 * SECOND
+_MAX_RETRIES = 4096
 
 
-class _Refused(NamedTuple):
-    again: int
+class _Retry(NamedTuple):
+    at: int
     delay: int
 
 
-class Refusals:
-    """When to look again at what, at ever longer intervals; never more than so many of them."""
+class RetryBackoff:
+    """Files that were not boards, and when to try them again: at ever longer intervals. Bounded in number."""
 
     def __init__(self) -> None:
-        self._found: dict[Place, _Refused] = {}
+        self._retries: dict[BoardPath, _Retry] = {}
 
-    def __contains__(self, place: Place) -> bool:
-        return place in self._found
+    def __contains__(self, path: BoardPath) -> bool:
+        return path in self._retries
 
-    def must_wait(self, place: Place, now: int) -> bool:
-        """Whether `place` is not to be looked at yet; `now` in monotonic ns."""
-        found = self._found.get(place)
-        return found is not None and found.again > now
+    def must_wait(self, path: BoardPath, now: int) -> bool:
+        """Whether `path` must not be tried yet; `now` in monotonic ns."""
+        retry = self._retries.get(path)
+        return retry is not None and retry.at > now
 
-    def add(self, place: Place, now: int) -> None:
-        """Look at `place` again later, after twice as long as the last time."""
-        if len(self._found) >= _REMEMBERED:
-            # Only who has most of them is looked at anew, each poll some.
-            ((most, _),) = Counter(name_uid(name) for _, name in self._found).most_common(1)
-            self._found = {kept: why for kept, why in self._found.items() if name_uid(kept[1]) != most}
-        before = self._found.get(place)
-        delay = min(2 * before.delay, _LONGEST) if before else SECOND
-        self._found[place] = _Refused(now + delay, delay)
+    def add(self, path: BoardPath, now: int) -> None:
+        """Try `path` again later, after twice the previous delay."""
+        if len(self._retries) >= _MAX_RETRIES:
+            # Only the files of the user with the most entries are tried again, some in each poll.
+            ((largest, _),) = Counter(name_uid(name) for _, name in self._retries).most_common(1)
+            self._retries = {key: retry for key, retry in self._retries.items() if name_uid(key[1]) != largest}
+        previous = self._retries.get(path)
+        delay = min(2 * previous.delay, _MAX_DELAY) if previous else SECOND
+        self._retries[path] = _Retry(now + delay, delay)
 
-    def forget(self, place: Place) -> None:
-        """It is a board now, or gone."""
-        self._found.pop(place, None)
+    def forget(self, path: BoardPath) -> None:
+        """Remove `path`: it is a board now, or gone."""
+        self._retries.pop(path, None)
 
     def keep(self, directory: str, names: set[str]) -> None:
-        """Forget what lay in `directory` and is not among `names`."""
-        for place in [place for place in self._found if place[0] == directory and place[1] not in names]:
-            del self._found[place]
+        """Remove the files of `directory` that are not among `names`."""
+        for path in [path for path in self._retries if path[0] == directory and path[1] not in names]:
+            del self._retries[path]

@@ -1,8 +1,7 @@
-"""The description in a board: the JSON next to its numbers.
+"""The description of a run in its board, as JSON.
 
-The training writes it with `encode`, the daemon reads it with `decode`, and the bounds of both
-stand here once. The writer keeps them so that the text always fits; the reader because every byte
-may come from a hostile process.
+The training writes it with `encode`, the daemon reads it with `decode`, and both apply the same bounds: the writer so
+that the text always fits, the reader because every byte may come from a hostile process.
 """
 
 from __future__ import annotations
@@ -36,74 +35,74 @@ class Description(NamedTuple):
     local_rank: int = 0
     world_size: int = 1
     devices: tuple[str, ...] = ()
-    """UUIDs, as far as the training knows them."""
+    """UUIDs known to the training."""
     visible: str = ""
-    """CUDA_VISIBLE_DEVICES as it is; empty when not set."""
+    """CUDA_VISIBLE_DEVICES; empty if not set."""
     order: str = ""
-    """CUDA_DEVICE_ORDER as it is."""
+    """CUDA_DEVICE_ORDER; empty if not set."""
     epochs: int = 0
-    """Planned; 0 where unknown."""
+    """Planned number; 0 if unknown."""
     first_epoch: int = 0
     base: int = 0
-    """Where the framework begins to count epochs: 0 or 1."""
+    """Number of the framework's first epoch: 0 or 1."""
     metrics: tuple[str, ...] = ()
     """Names of the metric slots in use."""
     phases: tuple[str, ...] = ("", TRAIN)
-    """Names of the phases; grows only at its end, so that an index never changes its meaning."""
+    """Names of the phases. New names are appended, so that the index of a name never changes."""
     facts: RunFacts = RunFacts()
 
 
-def words(texts: Iterable[object], count: int, length: int = WORD_LENGTH) -> tuple[str, ...]:
-    """At most `count` strings, each cleaned and bounded."""
+def _clean_all(texts: Iterable[object], count: int, length: int = WORD_LENGTH) -> tuple[str, ...]:
+    """Return at most `count` of the strings in `texts`, each cleaned and bounded."""
     return tuple(clean(text, length) for text, _ in zip(texts, range(count), strict=False) if isinstance(text, str))
 
 
 def encode(description: Description) -> bytes:
-    """The JSON of a description. Raises BoardError when it cannot fit."""
+    """Return the JSON of a description. Raises BoardError if it does not fit into a board."""
     bounded = description._replace(
         name=clean(description.name, NAME_LENGTH),
         id=clean(description.id, ID_LENGTH),
-        devices=words(description.devices, MAX_DEVICES, DEVICE_LENGTH),
+        devices=_clean_all(description.devices, MAX_DEVICES, DEVICE_LENGTH),
         visible=clean(description.visible, VISIBLE_LENGTH),
         order=clean(description.order, WORD_LENGTH),
         framework=clean(description.framework, WORD_LENGTH),
-        metrics=words(description.metrics, MAX_METRICS),
-        phases=words(description.phases, MAX_PHASES),
+        metrics=_clean_all(description.metrics, MAX_METRICS),
+        phases=_clean_all(description.phases, MAX_PHASES),
     )
-    written = {**bounded._asdict(), **read_facts(description.facts._asdict())._asdict()}
-    del written["facts"]
-    text = json.dumps(written, ensure_ascii=False, separators=(",", ":")).encode()
+    document = {**bounded._asdict(), **read_facts(description.facts._asdict())._asdict()}
+    del document["facts"]
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     if len(text) > TEXT_ROOM:
-        raise BoardError(f"a description of {len(text)} bytes has no room in a board")
+        raise BoardError(f"a description of {len(text)} bytes does not fit into a board")
     return text
 
 
 def decode(text: bytes) -> Description:
-    """The description in `text`. Raises BoardError when it is none.
+    """Parse the JSON of a description. Raises BoardError if it is not one.
 
-    A field of the wrong type or size reads as if it were absent.
+    A field of the wrong type or out of its range is treated as missing.
     """
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BoardError("the description is no JSON") from error
-    if not isinstance(found, dict):
-        raise BoardError("the description is no object")
+        raise BoardError("the description is not JSON") from error
+    if not isinstance(document, dict):
+        raise BoardError("the description is not a JSON object")
 
     def text_of(key: str, length: int) -> str:
-        value = found.get(key)
+        value = document.get(key)
         return clean(value, length) if isinstance(value, str) else ""
 
-    def number_of(key: str, otherwise: int, least: int = 0) -> int:
-        value = found.get(key)
-        return value if type(value) is int and least <= value <= LARGEST else otherwise
+    def number_of(key: str, default: int, minimum: int = 0) -> int:
+        value = document.get(key)
+        return value if type(value) is int and minimum <= value <= LARGEST else default
 
     def list_of(key: str) -> list[object]:
-        value = found.get(key)
+        value = document.get(key)
         return value if isinstance(value, list) else []
 
     def slots_of(key: str, count: int) -> tuple[str, ...]:
-        # A slot with a broken name keeps its place: the others are found by their index.
+        # A slot with an invalid name keeps its index: the others are found by theirs.
         return tuple(clean(name, WORD_LENGTH) if isinstance(name, str) else "" for name in list_of(key)[:count])
 
     return Description(
@@ -113,7 +112,7 @@ def decode(text: bytes) -> Description:
         rank=number_of("rank", 0),
         local_rank=number_of("local_rank", 0),
         world_size=number_of("world_size", 1, 1),
-        devices=words(list_of("devices"), MAX_DEVICES, DEVICE_LENGTH),
+        devices=_clean_all(list_of("devices"), MAX_DEVICES, DEVICE_LENGTH),
         visible=text_of("visible", VISIBLE_LENGTH),
         order=text_of("order", WORD_LENGTH),
         epochs=number_of("epochs", 0),
@@ -121,5 +120,5 @@ def decode(text: bytes) -> Description:
         base=min(1, number_of("base", 0)),
         metrics=slots_of("metrics", MAX_METRICS),
         phases=slots_of("phases", MAX_PHASES),
-        facts=read_facts(found),
+        facts=read_facts(document),
     )

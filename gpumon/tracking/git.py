@@ -1,7 +1,7 @@
-"""The commit that a program comes from, and whether its files were changed since.
+"""The git commit of a program, and whether its files were changed since.
 
-The commit is read from git's own files. Whether the tree is dirty takes git itself, in a process that the training
-never waits for: without its answer in time it is unknown.
+The commit is read from git's own files. To find out whether the tree is dirty, git itself runs in a process that the
+training never waits for: if it does not answer in time, the result is unknown.
 """
 
 from __future__ import annotations
@@ -15,53 +15,51 @@ from typing import NamedTuple
 
 from gpumon.common.paths import read_regular
 
-_DEEPEST = 32
-_MOST_BYTES = 1 << 22
-_LARGEST_INDEX = 1 << 25
-"""Bytes of an index of some 300 000 files: comparing more takes too much of the machine."""
-_PATIENCE = 10_000_000_000
-"""ns for which git is awaited."""
+_MAX_DEPTH = 32
+_MAX_BYTES = 1 << 22
+_MAX_INDEX = 1 << 25
+"""Bytes of an index of some 300,000 files: comparing more would load the machine too much."""
+_TIMEOUT = 10_000_000_000
+"""ns after which git is killed."""
 _DIGITS = frozenset("0123456789abcdef")
 _DIFF = (
     "-c", "core.fsmonitor=false", "diff", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty",
     "HEAD", "--",
 )  # fmt: skip
-_OWN = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-_PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME")
-"""Variables that git needs to be found and to know its user's settings; none is kept."""
+_ENV = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+_INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME")
+"""Environment variables that git needs to be found and to read its user's settings; none is stored."""
 
 
 class Repository(NamedTuple):
-    """A working tree, and where git keeps what it knows of it."""
+    """A working tree and its git directories."""
 
     tree: str
     git_dir: str
     common_dir: str
-    """The same, but for one that has several trees."""
+    """Same as `git_dir`, unless the repository has several working trees."""
 
 
-def repository_of(directory: str) -> Repository | None:
-    """The repository in whose tree `directory` is; None where it is in none."""
+def find_repository(directory: str) -> Repository | None:
+    """Return the repository whose working tree contains `directory`; None if there is none."""
     tree = os.path.abspath(directory)
-    for _ in range(_DEEPEST):
-        found = f"{tree}/.git"
-        if os.path.isfile(found):  # a further tree, or a submodule
-            said = _read(found)
-            git_dir = os.path.join(tree, said[7:].strip()) if said.startswith("gitdir:") else ""
-        else:
-            git_dir = found
+    for _ in range(_MAX_DEPTH):
+        git_dir = f"{tree}/.git"
+        if os.path.isfile(git_dir):  # another working tree of a repository, or a submodule
+            text = _read(git_dir)
+            git_dir = os.path.join(tree, text[7:].strip()) if text.startswith("gitdir:") else ""
         if git_dir and os.path.isfile(f"{git_dir}/HEAD"):
             common = _read(f"{git_dir}/commondir").strip()
             return Repository(tree, git_dir, os.path.join(git_dir, common) if common else git_dir)
-        above = os.path.dirname(tree)
-        if above == tree:
+        parent = os.path.dirname(tree)
+        if parent == tree:
             return None
-        tree = above
+        tree = parent
     return None
 
 
-def commit_of(repository: Repository) -> str:
-    """The id of the commit that is checked out; empty where there is none, or it cannot be read."""
+def read_commit(repository: Repository) -> str:
+    """Return the id of the checked-out commit; empty if there is none or it cannot be read."""
     head = _read(f"{repository.git_dir}/HEAD").strip()
     if not head.startswith("ref:"):
         return head if _is_id(head) else ""
@@ -69,9 +67,9 @@ def commit_of(repository: Repository) -> str:
     if not name.startswith("refs/") or ".." in name:
         return ""
     for directory in (repository.git_dir, repository.common_dir):
-        found = _read(f"{directory}/{name}").strip()
-        if _is_id(found):
-            return found
+        id = _read(f"{directory}/{name}").strip()
+        if _is_id(id):
+            return id
     for line in _read(f"{repository.common_dir}/packed-refs").splitlines():
         id, _, packed = line.partition(" ")
         if packed == name and _is_id(id):
@@ -80,55 +78,54 @@ def commit_of(repository: Repository) -> str:
 
 
 class DirtyCheck:
-    """git, asked whether what runs differs from the commit.
+    """Checks with git whether the working tree differs from the commit.
 
-    It does where a file that git knows was changed, or where git does not know `script` at all; other files that git
-    does not know count for nothing.
+    It differs if a tracked file was changed or `script` is untracked; other untracked files do not count.
     """
 
     def __init__(self, repository: Repository, env: Mapping[str, str], script: str = "") -> None:
         self.answer: bool | None = None
-        """None while it is not known."""
+        """None while unknown."""
         self._pid = 0
-        self._since = monotonic_ns()
+        self._start_ns = monotonic_ns()
         self._tree = repository.tree
-        self._env = {name: env[name] for name in _PASSED_ON if name in env} | _OWN
+        self._env = {name: env[name] for name in _INHERITED if name in env} | _ENV
         self._next = ("ls-files", "--error-unmatch", "--", script) if script else ()
         try:
-            if os.stat(f"{repository.git_dir}/index").st_size <= _LARGEST_INDEX:
-                self._ask(_DIFF)
+            if os.stat(f"{repository.git_dir}/index").st_size <= _MAX_INDEX:
+                self._spawn(_DIFF)
         except OSError:
-            return  # nothing was ever added
+            return  # no index: nothing was ever added
 
     def is_over(self) -> bool:
-        """Whether no answer is to come any more. Never waits."""
+        """Whether the check has ended, with or without an answer. Never waits."""
         if not self._pid:
             return True
         try:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:  # other code of this process took its end, or this is a forked child
+        except ChildProcessError:  # other code of this process has waited for it, or this is a forked child
             self._pid = 0
             return True
         if not pid:
-            if monotonic_ns() - self._since > _PATIENCE:
+            if monotonic_ns() - self._start_ns > _TIMEOUT:
                 with suppress(OSError):
                     os.kill(self._pid, signal.SIGKILL)
             return False
         self._pid = 0
         answer = {0: False, 1: True}.get(os.waitstatus_to_exitcode(status))
         if answer is False and self._next:
-            words, self._next = self._next, ()
-            self._ask(words)
+            arguments, self._next = self._next, ()
+            self._spawn(arguments)
             return not self._pid
         self.answer = answer
         return True
 
-    def _ask(self, words: Sequence[str]) -> None:
-        """Start git; without it the answer stays unknown."""
-        nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    def _spawn(self, arguments: Sequence[str]) -> None:
+        """Start git; if that fails, the answer stays unknown."""
+        files = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         with suppress(OSError, ValueError):
-            # Neither a thread nor a copy of this process: both would disturb a training that forks, or is large.
-            self._pid = os.posix_spawnp("git", ["git", "-C", self._tree, *words], self._env, file_actions=nothing)
+            # Neither a thread nor a fork: they would disturb a training that forks or is large.
+            self._pid = os.posix_spawnp("git", ["git", "-C", self._tree, *arguments], self._env, file_actions=files)
 
 
 def _is_id(text: str) -> bool:
@@ -137,6 +134,6 @@ def _is_id(text: str) -> bool:
 
 def _read(path: str) -> str:
     try:
-        return read_regular(path, _MOST_BYTES, follow=True).decode("utf-8", "replace")
+        return read_regular(path, _MAX_BYTES, follow=True).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -1,8 +1,8 @@
-"""Fork and exit handling of boards.
+"""Fork and exit handling of boards, and how an exception ends a run.
 
-A forked child (a worker of a DataLoader) leaves the boards to its parent. A process that ends closes
-what is still open, so that a run without a `with` ends as finished, or as failed or interrupted when an
-exception brought the process down. An exception that is caught elsewhere is seen by a `with` alone.
+A forked child (a worker of a DataLoader) leaves the boards to its parent. A process that exits closes its open boards,
+so that a run without a `with` statement ends as finished, or as failed or interrupted if an exception ended the
+process. Only a `with` statement sees an exception that is caught elsewhere.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class Lasting(Protocol):
-    """A resource that must not outlive its process: a board."""
+class OpenBoard(Protocol):
+    """A board, which must be closed before its process ends."""
 
     must_end: bool
-    """Whether it has failed if it is still open at the end of the process."""
+    """Whether the run failed if it is still open at the end of the process."""
     is_left: bool
 
-    def leave(self) -> None: ...
-    def set_back(self) -> None: ...
+    def abandon(self) -> None: ...
+    def backdate_end(self) -> None: ...
     def close(self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False) -> None: ...
 
 
 class Ending(NamedTuple):
-    """The ways in which a run ends."""
+    """How a run ended."""
 
     failed: bool = False
     interrupted: bool = False
-    """By its user: it has also failed."""
+    """By its user; then `failed` is set too."""
     stopped: bool = False
     """On purpose, by its program."""
 
@@ -41,22 +41,22 @@ _STOPS = (
     ("optuna", "TrialPruned"), ("asyncio", "CancelledError"), ("concurrent", "CancelledError"), ("trio", "Cancelled"),
     ("lightning", "SIGTERMException"), ("pytorch_lightning", "SIGTERMException"), ("unittest", "SkipTest"),
 )  # fmt: skip
-"""Exceptions of libraries by which a program stops something on purpose: the package, and the class."""
+"""Exceptions with which a program stops something on purpose: package and class."""
 _INTERRUPTS = (("click", "Abort"), ("typer", "Abort"), ("bdb", "BdbQuit"))
-"""Those by which its user does."""
+"""Exceptions with which its user interrupts it."""
 _EXITS = (("click", "Exit"), ("typer", "Exit"))
-"""Those that stand for SystemExit, with an `exit_code`."""
+"""Equivalents of SystemExit, with an `exit_code`."""
 
-_open: weakref.WeakSet[Lasting] = weakref.WeakSet()
-_kept: list[Lasting] = []
+_open: weakref.WeakSet[OpenBoard] = weakref.WeakSet()
+_kept: list[OpenBoard] = []
 
 
-def ending(error: BaseException | None) -> Ending:
-    """Return the way a run ends that `error` has left; None: it was left without an error."""
+def ending_of(error: BaseException | None) -> Ending:
+    """Return how a run ends whose code raised `error`; None: nothing was raised."""
     if error is None:
         return Ending()
     if isinstance(error, BaseExceptionGroup):
-        return _joined([ending(part) for part in error.exceptions])
+        return _combine([ending_of(part) for part in error.exceptions])
     if is_stop(error):
         return Ending(stopped=True)
     if isinstance(error, SystemExit) and error.code in (None, 0):
@@ -66,15 +66,15 @@ def ending(error: BaseException | None) -> Ending:
     return Ending(failed=True, interrupted=isinstance(error, KeyboardInterrupt) or _is_one_of(error, _INTERRUPTS))
 
 
-def _joined(parts: Sequence[Ending]) -> Ending:
-    """Return the worst of several ways to end: failed, interrupted, stopped."""
+def _combine(parts: Sequence[Ending]) -> Ending:
+    """Return the worst of several endings: failed, interrupted, stopped."""
     failed = any(part.failed for part in parts)
     interrupted = failed and all(part.interrupted for part in parts if part.failed)
     return Ending(failed, interrupted, stopped=not failed and any(part.stopped for part in parts))
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether `error` is how a program stops something on purpose, and no failure as long as something catches it."""
+    """Whether a program stops something on purpose with `error`: no failure as long as it is caught."""
     if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
         return True
     return _is_one_of(error, _STOPS)
@@ -84,46 +84,47 @@ def _is_one_of(error: BaseException, kinds: Sequence[tuple[str, str]]) -> bool:
     return any((kind.__module__.partition(".")[0], kind.__name__) in kinds for kind in type(error).__mro__)
 
 
-def watch(board: Lasting) -> None:
-    """See to `board` from now on, for as long as it is referenced."""
+def register(board: OpenBoard) -> None:
+    """Close `board` when the process ends, unless it is no longer referenced by then."""
     _open.add(board)
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:
-        # A forked child of multiprocessing ends without `atexit`; it has finalizers of its own.
+        # A forked child of multiprocessing exits without `atexit`; it has finalizers of its own.
         util.Finalize(None, close_all, exitpriority=1)
 
 
-def keep(board: Lasting) -> None:
-    """Keep `board`, which has no other reference, until the process ends."""
+def keep(board: OpenBoard) -> None:
+    """Keep a reference to `board` until the process ends."""
     _kept.append(board)
     _open.add(board)
 
 
 def close_all() -> None:
-    """End what is still open."""
-    how = ending(_brought_down())
-    failed = how.failed or how.stopped  # nothing has caught it
+    """End all runs that are still open."""
+    ending = ending_of(_uncaught_error())
+    failed = ending.failed or ending.stopped  # nothing has caught it
     for board in [*_open]:
         if board.must_end and not failed:
-            board.set_back()  # its exception was caught long ago
-        board.close(failed=failed or board.must_end, interrupted=how.interrupted, stopped=board.is_left)
+            board.backdate_end()  # its exception was caught long ago
+        board.close(failed=failed or board.must_end, interrupted=ending.interrupted, stopped=board.is_left)
     _kept.clear()
 
 
-def _brought_down() -> BaseException | None:
+def _uncaught_error() -> BaseException | None:
+    """Return the exception that ends this process, if any."""
     error = sys.exc_info()[1]
     if error is None and not hasattr(sys, "ps1"):  # an interactive session outlives its exceptions
         error = getattr(sys, "last_value", None)
     return error
 
 
-def _leave_to_parent() -> None:
-    # The lock did not come along into the child; the descriptors and the mapping did.
+def _abandon_all() -> None:
+    # A forked child inherits the descriptors and the mapping, but not the lock.
     for board in list(_open):
-        board.leave()
+        board.abandon()
     _open.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_leave_to_parent)
+    os.register_at_fork(after_in_child=_abandon_all)
 atexit.register(close_all)

@@ -1,4 +1,7 @@
-"""Samples per step, from the attributes of a loader: nothing is fetched from it."""
+"""Measurements of a training that need no framework: batch size from a loader's attributes, and CPU time.
+
+Nothing is fetched from a loader. The CPU time includes the workers of loaders.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from typing import Any, NamedTuple
 from gpumon.common.procfs import cpu_with_children
 from gpumon.tracking.values import whole
 
-_MOST = 4096
-"""Processes that are asked: a tree that grows meanwhile has an end."""
+_MAX_PROCESSES = 4096
+"""Processes to visit: the tree may grow while it is read."""
 
 
 class CpuTime:
-    """CPU time from now on. `own`: also that of this process itself, and not only of those that it started.
+    """CPU time of the processes that this process started, and with `own` of this process too, from now on.
 
-    `since_start`: also what was used before now, since this process began.
+    `since_start`: also the time used since this process started.
     """
 
     def __init__(
@@ -30,40 +33,40 @@ class CpuTime:
         self._own = own
         self._proc = proc
         self._times = times
-        self._before = 0.0 if since_start else self._so_far()
+        self._start = 0.0 if since_start else self._total()
 
     def seconds(self) -> float:
-        """Seconds until now, user and system."""
-        return max(0.0, self._so_far() - self._before)
+        """Return the user and system time in seconds until now."""
+        return max(0.0, self._total() - self._start)
 
-    def _so_far(self) -> float:
+    def _total(self) -> float:
         times = self._times()
         ended = times.children_user + times.children_system
-        alive = sum(map(self._of, self._children()))
-        return ended + alive + (times.user + times.system if self._own else 0.0)
+        running = sum(map(self._process_seconds, self._descendants()))
+        return ended + running + (times.user + times.system if self._own else 0.0)
 
-    def _children(self) -> Iterator[str]:
-        """Every living process below this one."""
-        found = self._below("self")
-        asked = 0
-        while found and asked < _MOST:
-            pid = found.pop()
-            asked += 1
+    def _descendants(self) -> Iterator[str]:
+        """Yield the pid of each running descendant of this process."""
+        pids = self._children("self")
+        visited = 0
+        while pids and visited < _MAX_PROCESSES:
+            pid = pids.pop()
+            visited += 1
             yield pid
-            found += self._below(pid)
+            pids += self._children(pid)
 
-    def _below(self, pid: str) -> list[str]:
-        found: list[str] = []
+    def _children(self, pid: str) -> list[str]:
+        pids: list[str] = []
         try:
             for thread in os.listdir(f"{self._proc}/{pid}/task"):
                 with open(f"{self._proc}/{pid}/task/{thread}/children") as file:
-                    found += file.read().split()
+                    pids += file.read().split()
         except OSError:
-            return found  # it has ended, or this kernel does not list children
-        return found
+            return pids  # it has ended, or this kernel does not list children
+        return pids
 
-    def _of(self, pid: str) -> float:
-        """Seconds of a process and of its children that have ended."""
+    def _process_seconds(self, pid: str) -> float:
+        """Return the seconds of a process and its ended children."""
         try:
             with open(f"{self._proc}/{pid}/stat", "rb") as file:
                 return cpu_with_children(file.read()) / os.sysconf("SC_CLK_TCK")
@@ -71,27 +74,26 @@ class CpuTime:
             return 0.0
 
 
-_WRAPPED = 4
-"""Wrappers around a loader that are looked through."""
+_MAX_WRAPPERS = 4
 
 
-class Samples(NamedTuple):
-    """Samples of a step."""
+class BatchSize(NamedTuple):
+    """Samples per step."""
 
     batch: int
-    """Of each but the last."""
+    """Samples of each step but the last."""
     mean: float = 0.0
-    """Over a whole pass, where the last batch is short; 0 where all are alike, or where this is unknown."""
+    """Mean over a whole pass if the last batch is smaller; 0 if all are equal, or if unknown."""
 
 
-def samples_of(loader: Any, times: int = 1) -> Samples | None:
-    """Samples of a step that takes `times` batches of `loader`; None where it does not say.
+def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
+    """Return the samples of a step that takes `times` batches of `loader`; None if the loader does not report them.
 
-    Looks through `enumerate` and tqdm, also at the iterator of a DataLoader. Raises whatever the attributes of a
-    loader of the user's own raise.
+    Understands `enumerate`, tqdm and the iterator of a DataLoader. Raises whatever the attributes of a user's loader
+    raise.
     """
-    loader = _unwrapped(loader)
-    # `or` would ask for the length of the sampler, and that of an IterableDataset has none.
+    loader = _unwrap(loader)
+    # `or` would take the length of the sampler, and the sampler of an IterableDataset has none.
     batches = getattr(loader, "batch_sampler", None)
     if batches is None:
         batches = getattr(loader, "_index_sampler", None)
@@ -100,21 +102,24 @@ def samples_of(loader: Any, times: int = 1) -> Samples | None:
     if batch is None or batch <= 0:
         return None
     sampler = getattr(batches, "sampler", None)
-    alike = sampler is None or getattr(batches, "drop_last", True)
-    samples, steps = (0, 0) if alike else (_length(sampler), _length(batches))
-    return counted(batch, samples, steps, times)
+    is_even = sampler is None or getattr(batches, "drop_last", True)
+    samples, count = (0, 0) if is_even else (_length(sampler), _length(batches))
+    return batch_size_of_pass(batch, samples, count, times)
 
 
-def counted(batch: int, samples: int, batches: int, times: int = 1) -> Samples:
-    """Of steps that take `times` batches, where a pass has so many samples in so many batches (0: unknown)."""
-    # Shards of several ranks say how many samples all of them have together: then the numbers do not fit.
+def batch_size_of_pass(batch: int, samples: int, batches: int, times: int = 1) -> BatchSize:
+    """Return the samples of a step that takes `times` batches.
+
+    `batch`: size of a batch; `samples` and `batches`: their numbers in a whole pass, 0 if unknown.
+    """
+    # The shard of a rank may report the samples of all ranks together: then the numbers do not match.
     if 0 < samples < batch * batches and -(-samples // batch) == batches:
-        return Samples(batch * times, samples / -(-batches // times))
-    return Samples(batch * times)
+        return BatchSize(batch * times, samples / -(-batches // times))
+    return BatchSize(batch * times)
 
 
-def _unwrapped(loader: Any) -> Any:
-    for _ in range(_WRAPPED):
+def _unwrap(loader: Any) -> Any:
+    for _ in range(_MAX_WRAPPERS):
         if type(loader) is enumerate:
             loader = loader.__reduce__()[1][0]  # (enumerate, (iterator, next number))
         elif not hasattr(loader, "batch_size") and getattr(loader, "iterable", None) is not None:
@@ -122,8 +127,8 @@ def _unwrapped(loader: Any) -> Any:
     return loader
 
 
-def _length(of: Any) -> int:
+def _length(sampler: Any) -> int:
     try:
-        return len(of)
-    except Exception:  # a sampler without end, or one of the user's own
+        return len(sampler)
+    except Exception:  # an endless sampler, or a user's class that may do anything
         return 0

@@ -1,15 +1,17 @@
-"""Devices that a run trains on: its claim, checked against the driver's process list.
+"""Assigns runs to devices and samples: the run's claim of its GPUs, checked against the driver's process list.
 
-A user can name any GPU in a board of his own. So a claim holds only where the driver's process list does not speak
-against it, and for long only where it lists a process of that user: the first seconds of a training have none.
+A user can claim any GPU in a board. So a claim is accepted only if the driver's process list does not contradict it,
+and for more than the first seconds of a training only if the list has a process of that user on the GPU.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
@@ -25,132 +27,130 @@ from gpumon.tracking.description import ID_LENGTH
 from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
 
 
-class InForce(NamedTuple):
-    """Epoch and phase from a boundary on, until the next one."""
+@dataclass(frozen=True, slots=True)
+class RunPosition:
+    """Epoch and phase of a run from a boundary until the next one."""
 
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC of this machine."""
+    """Time of the boundary: ns, CLOCK_MONOTONIC of this machine."""
     number: int
-    """That of the boundary."""
+    """Number of the boundary."""
     epoch: int
-    """From an epoch's end to the next one's begin its number stays, without a phase; -1 where there is none."""
+    """Stays after the end of an epoch, without a phase, until the next epoch begins; -1 if there is none."""
     phase: str
     began: float
-    """Seconds since 1970 when the epoch began; NaN where that is lost."""
-    over: bool
-    """Whether the run has ended here."""
+    """When the epoch began, seconds since 1970; NaN if its boundary is lost."""
+    is_over: bool
+    """Whether the run has ended."""
 
 
-def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
-    """Feed `boundaries` to `fold` and return what is in force after each."""
-    found = []
+def positions_after(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[RunPosition]:
+    """Feed `boundaries` to `fold` and return the position after each."""
+    positions = []
     for boundary in boundaries:
         fold.add(boundary)
         began = fold.begin.time_ns / 1e9 if fold.begin is not None and fold.current >= 0 else NAN
-        over = boundary.mark is Mark.RUN_END
-        found.append(
-            InForce(
+        positions.append(
+            RunPosition(
                 monotonic_ns=boundary.monotonic_ns,
                 number=boundary.number,
                 epoch=fold.current,
                 phase=fold.phase,
                 began=began,
-                over=over,
+                is_over=boundary.mark is Mark.RUN_END,
             )
         )
-    return found
+    return positions
 
 
-def attribute(run: Run, moments: Sequence[InForce], monotonic_ns: int) -> Run | None:
-    """Return `run` with the epoch, phase and state in force at `monotonic_ns` (ns, CLOCK_MONOTONIC of this machine).
+def attribute(run: Run, positions: Sequence[RunPosition], monotonic_ns: int) -> Run | None:
+    """Return `run` with its epoch, phase and state at `monotonic_ns` (ns, CLOCK_MONOTONIC of this machine).
 
-    `moments` are the run's own, in the order of their times. None before the run began. Where
-    boundaries were lost nothing is guessed: the epoch is -1 until the next one that is known.
+    `positions`: those of the run, in order of time. None before the run began. After lost boundaries the epoch is
+    unknown (-1) until the next known one.
     """
-    after = bisect_right(moments, monotonic_ns, key=_monotonic)
+    after = bisect_right(positions, monotonic_ns, key=attrgetter("monotonic_ns"))
     if after == 0:
-        # The first boundaries may be lost, and then the run may have begun before the first one known.
-        known_begin = moments and moments[0].number == 1
-        return None if known_begin else run._replace(epoch=-1, phase="", epoch_started=NAN, state=RunState.RUNNING)
-    last = moments[after - 1]
-    if after < len(moments):
-        state = run.state if last.over else RunState.RUNNING
-        if moments[after].number != last.number + 1:
+        # If the first boundaries are lost, the run may have begun before the first known one.
+        is_begin_known = positions and positions[0].number == 1
+        return None if is_begin_known else run._replace(epoch=-1, phase="", epoch_started=NAN, state=RunState.RUNNING)
+    last = positions[after - 1]
+    if after < len(positions):
+        state = run.state if last.is_over else RunState.RUNNING
+        if positions[after].number != last.number + 1:
             return run._replace(epoch=-1, phase="", epoch_started=NAN, state=state)
     else:
         state = run.state
     began = last.began
-    if not is_known(began) and after == len(moments) and last.epoch == run.epoch:
-        began = run.epoch_started  # its boundary is lost; the board's state still has it
+    if not is_known(began) and after == len(positions) and last.epoch == run.epoch:
+        began = run.epoch_started  # its boundary is lost, but the board's state has its begin
     return run._replace(epoch=last.epoch, phase=last.phase, epoch_started=began, state=state)
 
 
-def _monotonic(moment: InForce) -> int:
-    return moment.monotonic_ns
-
-
-_PLACES = {field: GPU_INDEX[f"gpu.run_{field}"] for field in ("allocated", "reserved", "inactive_split")}
+_MEMORY_INDEX = {field: GPU_INDEX[f"gpu.run_{field}"] for field in ("allocated", "reserved", "inactive_split")}
 _USED = GPU_INDEX["gpu.run_used"]
 _mark = lru_cache(maxsize=256)(device_mark)
 
 
-def with_holdings(
-    samples: Sequence[Sample], runs: Sequence[Run], told: Mapping[str, Sequence[Memory]], processes: Sequence[Process]
+def with_run_memory(
+    samples: Sequence[Sample], runs: Sequence[Run], memory: Mapping[str, Sequence[Memory]], processes: Sequence[Process]
 ) -> list[Sample]:
-    """`samples`, those with a run with what all its processes here hold; `told` is framework memory by key of the run.
+    """Return `samples` with the memory of their runs: the sum over all processes of the run on the device.
 
-    A sum of which one part is not known is not known.
+    `memory`: framework memory by key of the run. A sum is unknown if any of its parts is.
     """
     if not runs:
         return list(samples)
-    in_force = {run.key: run for run in runs}
+    by_key = {run.key: run for run in runs}
     return [
-        _filled(sample, runs, in_force[sample.run], told, processes) if sample.run in in_force else sample
+        _add_memory(sample, runs, by_key[sample.run], memory, processes) if sample.run in by_key else sample
         for sample in samples
     ]
 
 
-def _filled(
-    sample: Sample, runs: Sequence[Run], of: Run, told: Mapping[str, Sequence[Memory]], processes: Sequence[Process]
+def _add_memory(
+    sample: Sample, runs: Sequence[Run], run: Run, memory: Mapping[str, Sequence[Memory]], processes: Sequence[Process]
 ) -> Sample:
     uuid = sample.device.uuid
-    # A user may give a run the id of another user's. A process that reports the run twice holds its memory once.
-    here = {
-        run.pid or run.key: run
-        for run in runs
-        if run.id == of.id and run.user == of.user and run.state is RunState.RUNNING and uuid in run.gpus
+    # Users can give their runs the id of another user's run. A process may report the same run twice.
+    ranks = {
+        rank.pid or rank.key: rank
+        for rank in runs
+        if rank.id == run.id and rank.user == run.user and rank.state is RunState.RUNNING and uuid in rank.gpus
     }
-    held = {pid: entry_for(uuid, run.gpus, told.get(run.key, ())) for pid, run in here.items()}
+    entries = {pid: memory_entry(uuid, rank.gpus, memory.get(rank.key, ())) for pid, rank in ranks.items()}
     values = list(sample.values)
-    for field, place in _PLACES.items():
-        values[place] = _sum(NAN if entry is None else _bytes(getattr(entry, field)) for entry in held.values())
-    listed = {process.pid: process.memory_used for process in processes if process.uuid == uuid and process.pid in here}
-    # The driver's list is seconds old at times, may fail, and does not show the processes of every container.
-    # A process that grows holds more by now than the list says.
-    hidden = PROCESSES in sample.device.missing or any(
-        entry is not None and _holds(entry) and (pid not in listed or _bytes(entry.reserved) > listed[pid])
-        for pid, entry in held.items()
+    for field, index in _MEMORY_INDEX.items():
+        values[index] = _sum(NAN if entry is None else _bytes(getattr(entry, field)) for entry in entries.values())
+    listed = {
+        process.pid: process.memory_used for process in processes if process.uuid == uuid and process.pid in ranks
+    }
+    # The driver's list may be seconds old, may fail, and does not show the processes of every container. A growing
+    # process holds more than the list reports.
+    is_incomplete = PROCESSES in sample.device.missing or any(
+        entry is not None and _has_memory(entry) and (pid not in listed or _bytes(entry.reserved) > listed[pid])
+        for pid, entry in entries.items()
     )
-    values[_USED] = NAN if hidden else _sum(listed.values())
+    values[_USED] = NAN if is_incomplete else _sum(listed.values())
     return sample._replace(values=values)
 
 
-def entry_for(uuid: str, devices: Sequence[str], told: Sequence[Memory]) -> Memory | None:
-    """Return the report of a process on the device `uuid`, one of its `devices`; None if there is none.
+def memory_entry(uuid: str, devices: Sequence[str], entries: Sequence[Memory]) -> Memory | None:
+    """Return the entry of a process for the device `uuid`, one of its `devices`; None if there is none.
 
-    A framework that does not know UUIDs numbers its devices in the order in which the process sees them.
+    A framework without UUIDs numbers its devices in the order in which the process sees them.
     """
     mark = _mark(uuid)
-    for entry in told:
+    for entry in entries:
         if entry.device == mark:
             return entry
-    unnamed = sorted(entry for entry in told if not entry.device)
-    if len(unnamed) == len(told) == len(devices) and uuid in devices:
+    unnamed = sorted(entry for entry in entries if not entry.device)
+    if len(unnamed) == len(entries) == len(devices) and uuid in devices:
         return unnamed[list(devices).index(uuid)]
     return None
 
 
-def _holds(entry: Memory) -> bool:
+def _has_memory(entry: Memory) -> bool:
     return any(amount not in (0, NOT_KNOWN) for amount in (entry.allocated, entry.reserved))
 
 
@@ -159,22 +159,22 @@ def _bytes(count: int) -> float:
 
 
 def _sum(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) if found else NAN
+    known = list(values)
+    return sum(known) if known else NAN
 
 
 UNPROVEN_FOR = 60 * SECOND
-"""ns for which a user's claim of a GPU holds without a process of his on it."""
-_REMEMBERED = 3600 * SECOND
-"""ns after the last such claim, from which on another one holds again."""
-_MOST = 4096
+"""ns for which a user's claim of a GPU is accepted without a process of that user on it."""
+_FORGET_AFTER = 3600 * SECOND
+"""ns after a user's last unproven claim of a GPU, from which on a new one is accepted again."""
+_MAX_CLAIMS = 4096
 
 
 class Claim(NamedTuple):
-    """The devices of a run as the run itself reports them, before the driver is asked."""
+    """The devices of a run as the run itself reports them."""
 
     pid: int = 0
-    """On this machine, from the kernel; 0 when not known."""
+    """On this machine, from the kernel; 0 if unknown."""
     uid: int = 0
     user: str = ""
     devices: tuple[str, ...] = ()
@@ -183,116 +183,120 @@ class Claim(NamedTuple):
     order: str = ""
     world_size: int = 1
     is_numbered_here: bool = True
-    """Whether numbers in `visible` can be those of this machine; not of a training in another pid namespace."""
+    """Whether numbers in `visible` can be device numbers of this machine; False in another pid namespace."""
 
 
-class Match(NamedTuple):
-    """The devices of a run, and why some that it claimed are not among them."""
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The devices of a run, and why claimed devices were rejected."""
 
     devices: tuple[str, ...] = ()
     refused: str = ""
-    """One line for a log; empty when nothing was refused."""
+    """One line for a log; empty if nothing was rejected."""
     unproven: tuple[str, ...] = ()
-    """Devices that it claims and on which the driver lists no process of its user, although it lists all."""
+    """Claimed devices on which the driver's complete list has no process of the run's user."""
 
 
 class UnprovenClaims:
-    """Since when users claim devices without a process of theirs on them.
+    """How long each user has claimed devices without a process on them.
 
-    By user, not by run: a user who begins one run after the other has no more time than with one.
+    Counted by user, not by run, so that starting one run after the other does not extend the time.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[int, str], tuple[int, int]] = {}
-        """First and newest moment of such a claim, ns; by user and device."""
+        """First and last time of an unproven claim, ns; by user and device."""
 
-    def doubted(self, uid: int) -> list[str]:
-        """Return the devices that claims of this user do not hold any more."""
-        return [uuid for (of, uuid), (first, last) in self._times.items() if of == uid and last - first > UNPROVEN_FOR]
+    def expired(self, uid: int) -> list[str]:
+        """Return the devices for which unproven claims of this user are no longer accepted."""
+        return [
+            uuid for (owner, uuid), (first, last) in self._times.items() if owner == uid and last - first > UNPROVEN_FOR
+        ]
 
-    def take(self, uid: int, match: Match, now: int) -> None:
-        """Note what was found of a claim at `now`, ns."""
+    def update(self, uid: int, match: Match, now: int) -> None:
+        """Record the result of checking a claim at `now`, ns."""
         for uuid in match.devices:
             if uuid not in match.unproven:
                 self._times.pop((uid, uuid), None)
         for uuid in match.unproven:
             first, _ = self._times.get((uid, uuid), (now, now))
             self._times[(uid, uuid)] = first, now
-        if len(self._times) > _MOST:
+        if len(self._times) > _MAX_CLAIMS:
             self._times.pop(next(iter(self._times)))
 
     def forget(self, now: int) -> None:
-        """Forget claims that nobody has made for long."""
-        for key in [key for key, (_, last) in self._times.items() if now - last > _REMEMBERED]:
+        """Forget claims that were last made long ago."""
+        for key in [key for key, (_, last) in self._times.items() if now - last > _FORGET_AFTER]:
             del self._times[key]
 
 
-def devices_of(
+def match_devices(
     claim: Claim,
     devices: Sequence[Device],
     processes: Sequence[Process],
-    doubted: Collection[str] = (),
+    expired: Collection[str] = (),
     *,
-    is_listed_whole: bool = True,
+    is_complete: bool = True,
 ) -> Match:
-    """The UUIDs of the devices that a run trains on, MIG instances among them; empty where they are unknown.
+    """Return the UUIDs of the devices that a run trains on, including MIG instances; empty if unknown.
 
-    First what the training claims; else where the driver lists its pid; else the numbers in
-    CUDA_VISIBLE_DEVICES, where these count as the driver does. A device that only others
-    use is refused, and so is one on which its user has no process if it is one of `doubted`, or the driver lists the
-    training on others. `is_listed_whole`: a process that does not stand among `processes` is not there, unlike in a
-    container that cannot tell whose a pid is.
+    In this order: the devices that the training claims; the devices on which the driver lists its pid; the numbers in
+    CUDA_VISIBLE_DEVICES, if they count as the driver does. A claimed device is rejected if only other users have
+    processes on it. It is also rejected if its user has none on it and either it is among `expired` or the driver lists
+    the training on other devices. `is_complete`: a process missing from `processes` is not on the GPU; not so in a
+    container, which cannot identify the owner of a pid.
     """
-    # What runs on a GPU that MIG divides runs on one of its instances: which one, the driver's list tells.
+    # A process on a GPU divided by MIG runs on one of the instances; the driver's list shows which.
     whole = [device for device in devices if not device.is_divided]
-    is_numbered = len(whole) == len(devices)  # CUDA counts instances in an order of its own
+    is_numbered = len(whole) == len(devices)  # CUDA numbers instances in its own order
     devices = whole
     listed = [device.uuid for device in devices if _lists(processes, device.uuid, claim.pid)]
     claimed = _claimed(claim, devices)
     if not claimed and listed:
         return Match(tuple(listed))
-    wanted = claimed or (_by_number(claim, devices) if is_numbered and claim.is_numbered_here else [])
-    refused = [uuid for uuid in wanted if _only_others(uuid, claim, processes)]
-    whole_lists = {device.uuid for device in devices if is_listed_whole and PROCESSES not in device.missing}
-    unproven = tuple(uuid for uuid in wanted if uuid in whole_lists and _is_unproven(uuid, claim, processes))
+    candidates = claimed or (_by_number(claim, devices) if is_numbered and claim.is_numbered_here else [])
+    refused = [uuid for uuid in candidates if _only_others(uuid, claim, processes)]
+    complete = {device.uuid for device in devices if is_complete and PROCESSES not in device.missing}
+    unproven = tuple(uuid for uuid in candidates if uuid in complete and _is_unproven(uuid, claim, processes))
     reason = f"{', '.join(refused)}: in use, and by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
-    if listed and {*wanted} <= {*unproven}:  # it trains elsewhere, whatever it says
+    if listed and {*candidates} <= {*unproven}:  # it trains on other devices than it claims
         return Match(tuple(listed), reason, unproven)
-    kept = [uuid for uuid in wanted if uuid not in refused and not (uuid in unproven and uuid in doubted)]
-    return Match(tuple(dict.fromkeys(kept)) or tuple(listed), reason, unproven)
+    accepted = [uuid for uuid in candidates if uuid not in refused and not (uuid in unproven and uuid in expired)]
+    return Match(tuple(dict.fromkeys(accepted)) or tuple(listed), reason, unproven)
 
 
-def stamp(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
-    """`samples`, each with the key of the run in force on its device: of those that run, the one begun last."""
-    on: dict[str, Run] = {}
+def assign_runs(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
+    """Return `samples`, each with the key of the run on its device: the last started of those that are running."""
+    by_device: dict[str, Run] = {}
     for run in runs:
         if run.state == RunState.RUNNING:
             for uuid in run.gpus:
-                if uuid not in on or run.started >= on[uuid].started:
-                    on[uuid] = run
-    if not on:
+                if uuid not in by_device or run.started >= by_device[uuid].started:
+                    by_device[uuid] = run
+    if not by_device:
         return list(samples)
     return [
-        sample._replace(run=on[sample.device.uuid].key) if sample.device.uuid in on else sample for sample in samples
+        sample._replace(run=by_device[sample.device.uuid].key) if sample.device.uuid in by_device else sample
+        for sample in samples
     ]
 
 
 def _claimed(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    """The devices that the training names by their UUIDs."""
-    found = [_by_uuid(uuid, devices) for uuid in claim.devices]
+    """Return the devices whose UUIDs the training reports."""
+    uuids = [_by_uuid(uuid, devices) for uuid in claim.devices]
     if claim.devices != visible_uuids(claim.visible):
-        return [uuid for uuid in found if uuid]  # its framework names each of them
-    return _as_cuda_reads(found)
+        return [uuid for uuid in uuids if uuid]  # reported one by one by its framework
+    return _as_cuda_reads(uuids)
 
 
-def _as_cuda_reads(found: Sequence[str | None]) -> list[str]:
-    """The devices of the entries of CUDA_VISIBLE_DEVICES.
+def _as_cuda_reads(entries: Sequence[str | None]) -> list[str]:
+    """Return the devices of the entries of CUDA_VISIBLE_DEVICES; None stands for an invalid entry.
 
-    The first entry that means none ends the list, and of a list that names a device twice nothing is visible
+    The first invalid entry ends the list, and if a device is listed twice, none is visible
     (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars; torch/cuda/__init__.py, _parse_visible_devices).
     """
     valid: list[str] = []
-    for uuid in found:
+    for uuid in entries:
         if uuid is None:
             break
         valid.append(uuid)
@@ -300,34 +304,34 @@ def _as_cuda_reads(found: Sequence[str | None]) -> list[str]:
 
 
 def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
-    """The one device meant by `uuid`; what follows the prefix may be shortened, and the prefix may be the other."""
+    """Return the only device that matches `uuid`, which may be shortened or have the prefix of the other kind."""
     exact = [device.uuid for device in devices if device.uuid == uuid]
     if exact:
         return exact[0]
     prefix, bare = uuid[:4], uuid[4:]
     if len(bare) < 4:
         return None
-    begin = [device.uuid for device in devices if device.uuid.startswith(prefix + bare)]
-    # torch names a MIG instance with the prefix of a whole GPU in some versions.
-    found = begin or [device.uuid for device in devices if device.uuid[4:] == bare]
-    return found[0] if len(found) == 1 else None
+    matches = [device.uuid for device in devices if device.uuid.startswith(prefix + bare)]
+    # Some versions of torch report a MIG instance with the prefix of a whole GPU.
+    matches = matches or [device.uuid for device in devices if device.uuid[4:] == bare]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    # The numbers on a board are NVIDIA's: those of others do not count as their drivers do.
+    # Only NVIDIA's numbers are used: those of other vendors do not count as their drivers do.
     whole = sorted((device for device in devices if _is_numbered(device)), key=lambda device: device.index)
     if claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
-        return []  # CUDA counts the fastest first, the driver by bus: the numbers may mean others
+        return []  # CUDA numbers the fastest first, the driver by bus
     numbers = []
     for text in claim.visible.split(","):
         text = text.strip()
         if not (text.isascii() and text.isdigit() and len(text) < 5):
-            break  # as CUDA reads it, the first that is none ends the list
+            break  # as in CUDA, the first invalid entry ends the list
         numbers.append(int(text))
     if claim.world_size > 1 and len(numbers) > 1:
-        return []  # one of several ranks sees all of them and uses one: which one is unknown
-    is_mixed = len(whole) < len(devices)  # CUDA counts its own GPUs alone, from 0
-    by_index = {place if is_mixed else device.index: device.uuid for place, device in enumerate(whole)}
+        return []  # one of several ranks sees all of them and uses one, and it is unknown which
+    is_mixed = len(whole) < len(devices)  # CUDA counts only its own GPUs, from 0
+    by_index = {position if is_mixed else device.index: device.uuid for position, device in enumerate(whole)}
     return _as_cuda_reads([by_index.get(number) for number in numbers])
 
 
@@ -341,27 +345,27 @@ def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:
 
 def _only_others(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
     here = [process for process in processes if process.uuid == uuid]
-    # A process of an unknown user is no evidence, neither for a claim nor against it.
+    # A process of an unknown user is evidence neither for nor against a claim.
     return bool(here) and all(process.user not in ("", claim.user) and process.pid != claim.pid for process in here)
 
 
 def _is_unproven(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
-    """Whether no process there is, or may be, one of its user."""
+    """Whether all processes on the device are known to belong to other users."""
     here = [process for process in processes if process.uuid == uuid]
     return all(process.user not in ("", claim.user) and process.pid != claim.pid for process in here)
 
 
-class Named(NamedTuple):
-    """A run that a board reports."""
+class RunIdentity(NamedTuple):
+    """Id and origin of a run, from its board."""
 
     id: str
-    """As it calls itself."""
+    """As reported by the run."""
     uid: int
-    """Its owner, by the kernel."""
+    """Its owner, from the kernel."""
     pid: int
-    """0 where it is not known, as of a run that has ended."""
+    """0 if unknown, for example after its end."""
     key: str = ""
-    """Of its board."""
+    """Key of its board."""
     rank: int = 0
     world_size: int = 1
     began: float = 0.0
@@ -370,63 +374,65 @@ class Named(NamedTuple):
 
 
 class RunIds:
-    """Owners of ids, for as long as a run of theirs has it."""
+    """Makes the ids of runs unique across users and attempts."""
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
+        """The user whose run has the plain id, by id."""
         self._attempts: dict[str, tuple[str, int]] = {}
-        """By key: the id without its attempt, and the number of that from 1."""
+        """The id without its attempt, and the number of the attempt from 1; by key."""
 
-    def of(self, runs: Sequence[Named], start_time: Callable[[int], int]) -> list[str]:
-        """Return the ids under which runs are shown: of those of another user than the first, with that user behind.
+    def resolve(self, runs: Sequence[RunIdentity], start_time: Callable[[int], int]) -> list[str]:
+        """Return the ids under which runs are shown: users other than the first get their uid appended.
 
-        Of two that are new at once the first is that whose process began first (`start_time` of a pid; 0: not known).
+        Among runs that appear together, the first is the one whose process started first (`start_time` of a pid; 0:
+        unknown).
         """
-        named = {(run.id, run.uid) for run in runs}
-        owners = {id: uid for id, uid in self._owners.items() if (id, uid) in named}
-        if len(named) > len({id for id, _ in named}):
+        used = {(run.id, run.uid) for run in runs}
+        owners = {id: uid for id, uid in self._owners.items() if (id, uid) in used}
+        if len(used) > len({id for id, _ in used}):
             runs_by_age = sorted(runs, key=lambda run: (run.pid and start_time(run.pid)) or inf)
-        else:  # as good as always, and no process is asked
+        else:  # the usual case, in which no start time is needed
             runs_by_age = list(runs)
         for run in runs_by_age:
             owners.setdefault(run.id, run.uid)
         self._owners = owners
-        owned = [run.id if owners[run.id] == run.uid or not run.id else _of_user(run) for run in runs]
-        return self._of_attempts(runs, owned)
+        owned = [run.id if owners[run.id] == run.uid or not run.id else _user_id(run) for run in runs]
+        return self._number_attempts(runs, owned)
 
-    def _of_attempts(self, runs: Sequence[Named], ids: Sequence[str]) -> list[str]:
-        """`ids` of `runs`, with a number behind those of a later attempt. What a run was called once, it stays."""
-        known = {run.key for run in runs}
-        self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in known}
-        if len(self._attempts) < len(known):
-            shown: dict[str, list[Named]] = {}
+    def _number_attempts(self, runs: Sequence[RunIdentity], ids: Sequence[str]) -> list[str]:
+        """Return `ids` of `runs` with the number of their attempt appended. The id of a run never changes."""
+        keys = {run.key for run in runs}
+        self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in keys}
+        if len(self._attempts) < len(keys):
+            shown: dict[str, list[RunIdentity]] = {}
             newest: dict[str, int] = {}
             for run in runs:
                 if run.key in self._attempts:
                     id, number = self._attempts[run.key]
-                    shown.setdefault(_of_attempt(id, number), []).append(run)
+                    shown.setdefault(_attempt_id(id, number), []).append(run)
                     newest[id] = max(number, newest.get(id, 1))
-            fresh = [(run, id) for run, id in zip(runs, ids, strict=True) if run.key not in self._attempts]
-            for run, id in sorted(fresh, key=lambda one: one[0].began):
+            new = [(run, id) for run, id in zip(runs, ids, strict=True) if run.key not in self._attempts]
+            for run, id in sorted(new, key=lambda pair: pair[0].began):
                 number = newest.get(id, 1)
-                while id and any(_is_earlier(one, run) for one in shown.get(_of_attempt(id, number), ())):
+                while id and any(_is_earlier(other, run) for other in shown.get(_attempt_id(id, number), ())):
                     number += 1
                 newest[id] = number
                 self._attempts[run.key] = id, number
-                shown.setdefault(_of_attempt(id, number), []).append(run)
-        return [_of_attempt(*self._attempts[run.key]) for run in runs]
+                shown.setdefault(_attempt_id(id, number), []).append(run)
+        return [_attempt_id(*self._attempts[run.key]) for run in runs]
 
 
-def _is_earlier(one: Named, run: Named) -> bool:
-    """Whether two of one id are the same rank, in two attempts."""
-    return one.rank == run.rank and (one.is_over or run.world_size > 1)
+def _is_earlier(other: RunIdentity, run: RunIdentity) -> bool:
+    """Whether `other`, which has the same id, is the same rank as `run` in an earlier attempt."""
+    return other.rank == run.rank and (other.is_over or run.world_size > 1)
 
 
-def _of_attempt(id: str, number: int) -> str:
-    behind = f"~{number}" if number > 1 else ""
-    return id[: ID_LENGTH - len(behind)] + behind
+def _attempt_id(id: str, number: int) -> str:
+    suffix = f"~{number}" if number > 1 else ""
+    return id[: ID_LENGTH - len(suffix)] + suffix
 
 
-def _of_user(run: Named) -> str:
-    behind = f"~{run.uid}"
-    return run.id[: ID_LENGTH - len(behind)] + behind
+def _user_id(run: RunIdentity) -> str:
+    suffix = f"~{run.uid}"
+    return run.id[: ID_LENGTH - len(suffix)] + suffix

@@ -1,11 +1,11 @@
-"""Device memory of the training's framework, which only its own process can report.
+"""Device memory of the training's framework, which only the training process can report.
 
-Read on the training's own thread, at most every half second and at boundaries, from the books that the framework
-keeps anyway. Nothing here waits for a GPU, wakes one, or resets a peak, which is the user's. A framework that was not
-imported, or has not yet come up on a GPU by itself, is not asked.
+Read on the training's own thread, at boundaries and at most every half second, from statistics that the framework keeps
+anyway. Nothing here waits for a GPU, wakes one, or resets a peak (only the user does that). A framework that is not
+imported, or has not yet initialized a GPU by itself, is not queried.
 
-What is unknown stays unknown. TensorFlow reports what it uses, never what it took from the driver. JAX's
-`bytes_limit` is what it may take and its `bytes_reserved` a stack outside the heap; only `pool_bytes` is what it took.
+TensorFlow reports the memory in use, but not the memory it took from the driver. JAX's `bytes_limit` is the most it may
+take and its `bytes_reserved` a stack outside the heap; only `pool_bytes` is the memory it took.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
 EVERY = 500_000_000
 """ns between two reads."""
 BOUNDARIES_AT_ONCE = 5_000_000
-"""ns that reading at boundaries may take before its share of the time counts."""
+"""ns of reading at boundaries that are allowed before the limit of its share applies."""
 BOUNDARIES_SHARE = 200
-"""Of so much time, one part may go into reading at boundaries: a training of very short epochs leaves some out."""
+"""One part in this many of the time may be spent reading at boundaries; very short epochs skip some reads."""
 SCAN_EVERY = 10_000_000_000
-"""ns between two looks at the devices that torch sees and does not use: each costs as much as one that it uses."""
+"""ns between two scans of devices that torch sees but does not use; each costs as much as a device in use."""
 NEVER = 1 << 63
-_WHOLE_UUID = 40
+_UUID_LENGTH = 40
 
 _TORCH_BYTES = {
     "allocated": ("allocated_bytes", "current"),
@@ -43,13 +43,13 @@ _TORCH_BYTES = {
 }
 _TORCH_COUNTS = {"retries": "num_alloc_retries", "ooms": "num_ooms"}
 _TORCH_NATIVE = ("active", "inactive_split", "requested", "retries", "ooms")
-"""Counters that only torch's own allocator has."""
+"""Counters that only torch's native allocator has."""
 
 
 class MemoryReader:
-    """Publishes on `board` what the frameworks of this process hold; watches for their out-of-memory errors.
+    """Publishes the memory of this process's frameworks on `board`, and registers it for out-of-memory errors.
 
-    Never raises. A framework that cannot be read is left out from then on, with one warning.
+    Never raises. A framework that cannot be read is skipped from then on, with one warning.
     """
 
     def __init__(
@@ -57,67 +57,67 @@ class MemoryReader:
         board: Board,
         modules: Mapping[str, Any] | None = None,
         monotonic: Callable[[], int] = monotonic_ns,
-        failures: out_of_memory.Failures = out_of_memory.PROCESS,
+        reporter: out_of_memory.OutOfMemoryReporter = out_of_memory.REPORTER,
     ) -> None:
         self.due_ns = 0 if board.on else NEVER
-        """When the next `read` is due: ns, monotonic. Compared by the caller, so that a step pays nothing more."""
+        """When the next `read` is due: ns, monotonic. The caller compares it, so that a step costs no call."""
         self._board = board
         self._modules = sys.modules if modules is None else modules
         self._monotonic = monotonic
         self._published = False
-        self._begun = monotonic()
-        self._at_boundaries = 0
+        self._start_ns = monotonic()
+        self._boundaries_ns = 0
         self._peak = NOT_KNOWN
         visible = visible_uuids(board.description.visible)
         self._readers: dict[str, Callable[[Mapping[str, Any], int], list[Memory]]] = {
-            "torch": _Torch(visible, failures),
+            "torch": _Torch(visible, reporter),
             "TensorFlow": _TensorFlow(visible),
             "JAX": _Jax(visible),
         }
         if board.on:
-            failures.watch(board)
+            reporter.add(board)
 
     def read(self, now: int = 0) -> None:
-        """Read and publish; `now` is the time, when it was just taken."""
+        """Read and publish; `now`: the time, if the caller has just read the clock."""
         if not self._board.on:
             self.due_ns = NEVER
             return
         now = now or self._monotonic()
         self.due_ns = now + EVERY
-        held: list[Memory] = []
+        devices: list[Memory] = []
         for framework, reader in list(self._readers.items()):
             try:
-                held += reader(self._modules, now)
-            except Exception as error:  # a version of another shape, a context that is lost
+                devices += reader(self._modules, now)
+            except Exception as error:  # an unexpected version, a lost context
                 self._readers.pop(framework, None)
                 warn_once(f"memory {framework}", f"{framework}'s memory is not shown: {type(error).__name__}: {error}")
-        self._peak = _sum(one.peak for one in held)
-        if held or self._published:  # what is no longer known is taken back
-            self._published = bool(held)
-            self._board.memory(held)
+        self._peak = _sum(device.peak for device in devices)
+        if devices or self._published:  # an empty record withdraws values that are no longer known
+            self._published = bool(devices)
+            self._board.memory(devices)
 
-    def at_boundary(self) -> None:
-        """Something begins or ends: read the peak until then for the event that follows.
+    def read_at_boundary(self) -> None:
+        """Read the peak for the next event, which begins or ends something.
 
-        A peak that rises between two boundaries belongs to what lies between them; only the user resets it.
+        A peak that rises between two boundaries belongs to the time between them.
         """
         if self.due_ns == NEVER:
             return
-        begun = self._monotonic()
-        allowed = BOUNDARIES_AT_ONCE + (begun - self._begun) // BOUNDARIES_SHARE
-        if self._at_boundaries >= allowed and begun < self.due_ns:
+        start = self._monotonic()
+        allowed = BOUNDARIES_AT_ONCE + (start - self._start_ns) // BOUNDARIES_SHARE
+        if self._boundaries_ns >= allowed and start < self.due_ns:
             return
-        self.read(begun)
+        self.read(start)
         self._board.peak = self._peak
-        self._at_boundaries += self._monotonic() - begun
+        self._boundaries_ns += self._monotonic() - start
 
 
 class _Torch:
-    """Memory that torch's caching allocators hold."""
+    """Reads the memory of torch's caching allocators."""
 
-    def __init__(self, visible: tuple[str, ...], failures: out_of_memory.Failures) -> None:
+    def __init__(self, visible: tuple[str, ...], reporter: out_of_memory.OutOfMemoryReporter) -> None:
         self._visible = visible
-        self._failures = failures
+        self._reporter = reporter
         self._used: set[int] = set()
         self._scan_due = 0
         self._marks: dict[int, int] = {}
@@ -127,18 +127,18 @@ class _Torch:
         cuda: Any = getattr(torch, "cuda", None)
         if not _initialized(cuda):
             return _other_accelerator(torch)
-        self._failures.observe(torch, self._visible)
-        looked_at = {*self._used, cuda.current_device()}
+        self._reporter.observe(torch, self._visible)
+        indexes = {*self._used, cuda.current_device()}
         if now >= self._scan_due:
             self._scan_due = now + SCAN_EVERY
-            looked_at.update(range(cuda.device_count()))
-        held = [
-            _of_torch(index, self._mark(cuda, index), cuda.memory_stats_as_nested_dict(index))
-            for index in sorted(looked_at)
+            indexes.update(range(cuda.device_count()))
+        devices = [
+            _from_torch(index, self._mark(cuda, index), cuda.memory_stats_as_nested_dict(index))
+            for index in sorted(indexes)
         ]
-        # A device that was in use is reported from then on, so that its emptiness shows.
-        self._used.update(one.number for one in held if one.reserved not in (0, NOT_KNOWN))
-        return [one for one in held if one.number in (self._used or {cuda.current_device()})]
+        # A device that was ever in use stays reported, also when it is empty.
+        self._used.update(device.number for device in devices if device.reserved not in (0, NOT_KNOWN))
+        return [device for device in devices if device.number in (self._used or {cuda.current_device()})]
 
     def _mark(self, cuda: Any, index: int) -> int:
         if index not in self._marks:
@@ -147,7 +147,7 @@ class _Torch:
 
 
 class _TensorFlow:
-    """Memory that TensorFlow uses on its logical GPUs."""
+    """Reads the memory in use on TensorFlow's logical GPUs."""
 
     def __init__(self, visible: tuple[str, ...]) -> None:
         self._visible = visible
@@ -156,98 +156,97 @@ class _TensorFlow:
         config = getattr(modules.get("tensorflow"), "config", None)
         context = getattr(modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None)()
         if config is None or not getattr(context, "_initialized", False):
-            return []  # each question to `config` would bring it up
+            return []  # any call of `config` would initialize it
         logical, physical = config.list_logical_devices("GPU"), config.get_visible_devices("GPU")
-        found = []
+        devices = []
         for number, device in enumerate(logical):
-            # Several logical devices on a GPU: which is whose is not told.
-            of = physical[number] if len(physical) == len(logical) else physical[0] if len(physical) == 1 else None
-            ordinal = str(getattr(of, "name", "")).rpartition(":")[2]
-            used = config.experimental.get_memory_info(device.name)
-            mark = _mark(self._visible[int(ordinal)]) if _in(ordinal, self._visible) else 0
-            found.append(Memory(number, mark, count_of(used.get("current")), peak=count_of(used.get("peak"))))
-        return found
+            # With several logical devices per GPU, TensorFlow does not report which GPU each is on.
+            gpu = physical[number] if len(physical) == len(logical) else physical[0] if len(physical) == 1 else None
+            ordinal = str(getattr(gpu, "name", "")).rpartition(":")[2]
+            info = config.experimental.get_memory_info(device.name)
+            mark = _visible_mark(ordinal, self._visible)
+            devices.append(Memory(number, mark, count_of(info.get("current")), peak=count_of(info.get("peak"))))
+        return devices
 
 
 class _Jax:
-    """Memory that XLA's allocators hold for JAX on the GPUs of this process."""
+    """Reads the memory of XLA's allocators for JAX on the GPUs of this process."""
 
     def __init__(self, visible: tuple[str, ...]) -> None:
         self._visible = visible
 
     def __call__(self, modules: Mapping[str, Any], now: int) -> list[Memory]:
-        # Every public function brings JAX up, and asking it whether it is up waits for the thread that starts it.
+        # All public functions of JAX initialize it, and asking whether it is initialized may wait for another thread.
         backends = getattr(modules.get("jax._src.xla_bridge"), "_backends", {})
-        found = []
+        devices = []
         for backend in [backends[name] for name in list(backends) if name in ("cuda", "rocm", "gpu")]:
             for device in backend.local_devices():
-                told = device.memory_stats() or {}
-                allocated, held = count_of(told.get("bytes_in_use")), count_of(told.get("pool_bytes"))
+                stats = device.memory_stats() or {}
+                allocated, pool = count_of(stats.get("bytes_in_use")), count_of(stats.get("pool_bytes"))
                 if allocated == NOT_KNOWN:
                     continue
-                ordinal = str(getattr(device, "local_hardware_id", None))
-                found.append(
+                devices.append(
                     Memory(
                         int(device.id),
-                        _mark(self._visible[int(ordinal)]) if _in(ordinal, self._visible) else 0,
+                        _visible_mark(str(getattr(device, "local_hardware_id", None)), self._visible),
                         allocated,
-                        reserved=held if held >= allocated else NOT_KNOWN,
-                        peak=count_of(told.get("peak_bytes_in_use")),
+                        reserved=pool if pool >= allocated else NOT_KNOWN,
+                        peak=count_of(stats.get("peak_bytes_in_use")),
                         # Earlier versions of XLA leave it at zero on GPUs.
-                        largest_free=count_of(told.get("largest_free_block_bytes")) or NOT_KNOWN,
+                        largest_free=count_of(stats.get("largest_free_block_bytes")) or NOT_KNOWN,
                     )
                 )
-        return found
+        return devices
 
 
 def _sum(counts: Iterable[int]) -> int:
-    found = list(counts)
-    return sum(found) if found and NOT_KNOWN not in found else NOT_KNOWN
+    values = list(counts)
+    return sum(values) if values and NOT_KNOWN not in values else NOT_KNOWN
 
 
 def _initialized(backend: Any) -> bool:
-    asked = getattr(backend, "is_initialized", None)
-    return asked is not None and bool(asked())
+    is_initialized = getattr(backend, "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def _other_accelerator(torch: Any) -> list[Memory]:
-    """Memory that torch holds on devices other than CUDA's."""
-    # `torch.accelerator` itself would look for devices, and so wake a driver: first whether one is in use.
+    """Return torch's memory on devices other than CUDA's."""
+    # `torch.accelerator` itself would search for devices and wake a driver, so check first that one is in use.
     if not any(_initialized(getattr(torch, name, None)) for name in ("xpu", "mtia")):
         return []
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None or not hasattr(accelerator, "memory_stats"):
         return []
-    found = []
-    for index in range(accelerator.device_count()):
-        held = _of_torch(index, 0, _nested(accelerator.memory_stats(index)))
-        if held.reserved not in (0, NOT_KNOWN):
-            found.append(held)
-    return found
+    devices = [
+        _from_torch(index, 0, _nested(accelerator.memory_stats(index))) for index in range(accelerator.device_count())
+    ]
+    return [device for device in devices if device.reserved not in (0, NOT_KNOWN)]
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Statistics of `torch.accelerator` in the shape of `torch.cuda`, as far as gpumon reads them."""
+    """Convert the statistics of `torch.accelerator` that gpumon reads to the nested form of `torch.cuda`."""
     nested: dict[str, Any] = dict(flat)
     for key, which in _TORCH_BYTES.values():
         nested.setdefault(key, {}).setdefault("all", {})[which] = flat.get(f"{key}.all.{which}")
     return nested
 
 
-def _of_torch(number: int, mark: int, told: Mapping[str, Any]) -> Memory:
-    known = {field: count_of(told.get(key)) for field, key in _TORCH_COUNTS.items()}
+def _from_torch(number: int, mark: int, stats: Mapping[str, Any]) -> Memory:
+    fields = {field: count_of(stats.get(key)) for field, key in _TORCH_COUNTS.items()}
     for field, (key, which) in _TORCH_BYTES.items():
-        known[field] = count_of(told.get(key, {}).get("all", {}).get(which))
-    if known["active"] == 0 < known["allocated"] < NOT_KNOWN:
-        # An allocator that is not torch's own, such as cudaMallocAsync, leaves at zero what it does not count.
-        known.update(dict.fromkeys(_TORCH_NATIVE, NOT_KNOWN))
-    return Memory(number, mark, **known)
+        fields[field] = count_of(stats.get(key, {}).get("all", {}).get(which))
+    if fields["active"] == 0 < fields["allocated"] < NOT_KNOWN:
+        # Another allocator than torch's own, such as cudaMallocAsync, leaves counters that it does not have at zero.
+        fields.update(dict.fromkeys(_TORCH_NATIVE, NOT_KNOWN))
+    return Memory(number, mark, **fields)
 
 
 def _mark(uuid: str) -> int:
     # CUDA_VISIBLE_DEVICES may shorten a UUID, and then its mark would match no device.
-    return device_mark(uuid) if len(uuid) >= _WHOLE_UUID else 0
+    return device_mark(uuid) if len(uuid) >= _UUID_LENGTH else 0
 
 
-def _in(ordinal: str, visible: tuple[str, ...]) -> bool:
-    return ordinal.isascii() and ordinal.isdigit() and int(ordinal) < len(visible)
+def _visible_mark(ordinal: str, visible: tuple[str, ...]) -> int:
+    """Return the mark of the visible device with the number `ordinal`; 0 if unknown."""
+    is_index = ordinal.isascii() and ordinal.isdigit() and int(ordinal) < len(visible)
+    return _mark(visible[int(ordinal)]) if is_index else 0

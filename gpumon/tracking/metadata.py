@@ -1,6 +1,6 @@
-"""The program of a run, as far as it is known without asking: its script, its commit, versions of libraries.
+"""Metadata of a run: its program (script, commit, library versions), parameters, notes and tags.
 
-Nothing is imported for it, no command line is read, and no variable of the environment is kept.
+Nothing is imported to find it out, no command line is read, and no environment variable is stored.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from gpumon.model.run import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, Parameter, bounded_text, unique_tags
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, is_notebook
-from gpumon.tracking.git import DirtyCheck, commit_of, repository_of
+from gpumon.tracking.git import DirtyCheck, find_repository, read_commit
 from gpumon.tracking.warn import warn_once
 
 LIBRARIES = (
     "torch", "lightning", "pytorch_lightning", "transformers", "accelerate", "ignite", "tensorflow", "keras", "jax",
     "xgboost", "lightgbm", "sklearn",
 )  # fmt: skip
-"""Modules whose versions are kept where the training has imported them."""
+"""Modules whose versions are kept if the training has imported them."""
 SCRIPT, COMMIT, DIRTY, PYTHON = "script", "commit", "dirty", "python"
 
 
 class Program:
-    """Facts of this process; one for all runs in it."""
+    """Facts about the program of this process, shared by all its runs."""
 
     def __init__(
         self, argv: Sequence[str], main: Mapping[str, Any], modules: Mapping[str, Any], env: Mapping[str, str]
@@ -37,15 +37,15 @@ class Program:
         script, directory = _script(argv, main, env)
         if script:
             self._facts[SCRIPT] = script
-        # What stands around an environment says nothing about the programs installed in it.
-        repository = repository_of(directory) if directory and not _is_installed(directory) else None
-        if repository is not None and (commit := commit_of(repository)):
+        # The repository around a Python environment is not that of the programs installed in it.
+        repository = find_repository(directory) if directory and not _is_installed(directory) else None
+        if repository is not None and (commit := read_commit(repository)):
             self._facts[COMMIT] = commit
             self._check = DirtyCheck(repository, env, "" if is_notebook(argv) else f"{directory}/{script}")
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that will ever be known of the tree is known."""
+        """Whether the check of the working tree has ended."""
         check = self._check
         if check is not None and check.is_over():
             self._check = None
@@ -54,7 +54,7 @@ class Program:
         return self._check is None
 
     def facts(self) -> dict[str, Parameter]:
-        """Facts that are known by now."""
+        """Return the facts known by now."""
         _ = self.is_settled
         return {**self._facts, PYTHON: ".".join(map(str, sys.version_info[:3])), **_versions(self._modules)}
 
@@ -62,24 +62,24 @@ class Program:
 _program: list[Program] = []
 
 
-def program(env: Mapping[str, str]) -> Program:
-    """The program that this process runs: looked at once, as its code was read; cells of a notebook change."""
+def current_program(env: Mapping[str, str]) -> Program:
+    """Return the program of this process. It is inspected once, when its code was read; for a notebook, each time."""
     if not _program or is_notebook(sys.argv):
         _program[:] = [Program(sys.argv, vars(sys.modules["__main__"]), sys.modules, env)]
     return _program[0]
 
 
 def script_facts(path: str) -> dict[str, Parameter]:
-    """Script and commit of the program of another process; no process is started for it."""
+    """Return script and commit of the program of another process. Starts no process."""
     facts: dict[str, Parameter] = {SCRIPT: os.path.basename(path)}
-    repository = repository_of(os.path.dirname(os.path.abspath(path)))
-    if repository is not None and (commit := commit_of(repository)):
+    repository = find_repository(os.path.dirname(os.path.abspath(path)))
+    if repository is not None and (commit := read_commit(repository)):
         facts[COMMIT] = commit
     return facts
 
 
 def _script(argv: Sequence[str], main: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, str]:
-    """The name of the script or notebook, and where it lies; empty for one that was typed in."""
+    """Return the name of the script or notebook and its directory; both empty for interactive code."""
     path = main.get("__file__")
     if is_notebook(argv):
         return default_name(argv, env, main), os.getcwd()  # a kernel is started in its notebook's directory
@@ -96,41 +96,44 @@ def _is_installed(directory: str) -> bool:
 
 
 def _versions(modules: Mapping[str, Any]) -> dict[str, Parameter]:
-    found: dict[str, Parameter] = {}
+    versions: dict[str, Parameter] = {}
     for name in LIBRARIES:
-        # Not by getattr: some modules import others when they are asked for a name.
+        # Without getattr: some modules import others on attribute access.
         version = getattr(modules.get(name), "__dict__", {}).get("__version__")
         if isinstance(version, str):
-            found[name] = str.__str__(version)
-    return found
+            versions[name] = str.__str__(version)
+    return versions
 
 
-_MOST_HELD = 4 * MOST_PARAMETERS
-_LONGEST = 4096
+_MAX_PARAMETERS = 4 * MOST_PARAMETERS
+_MAX_LENGTH = 4096
 
 
-class Telling:
-    """Particulars of one run, in its board; `of` gives the program, None where another process of it publishes that."""
+class RunMetadata:
+    """Publishes the metadata of one run in its board.
 
-    def __init__(self, board: Board, of: Callable[[], Program] | None = None) -> None:
+    `find_program` returns its program; None if another process of the run publishes that.
+    """
+
+    def __init__(self, board: Board, find_program: Callable[[], Program] | None = None) -> None:
         self._board = board
-        self._of = of
+        self._find_program = find_program
         self._program: Program | None = None
         self.is_pending = False
-        """Whether more of the program is to come."""
+        """Whether facts about the program are still missing."""
         self._by_framework: set[str] = set()
 
-    def begin(self) -> None:
-        """Publish the program, as far as it is known by now."""
-        if self._of is not None and self._board.on:
+    def start(self) -> None:
+        """Inspect the program and publish the facts known by now."""
+        if self._find_program is not None and self._board.on:
             try:
-                self._program = self._of()
-            except Exception as error:  # a directory that is gone, a module that is odd
+                self._program = self._find_program()
+            except Exception as error:  # a directory that is gone, an unusual module
                 warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
-        self.look()
+        self.update_program()
 
-    def look(self) -> None:
-        """Publish the program anew, as far as it is known by now."""
+    def update_program(self) -> None:
+        """Publish the facts about the program known by now."""
         self.is_pending = False
         if self._program is None:
             return
@@ -141,69 +144,69 @@ class Telling:
             self._program = None
             warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
             return
-        self._board.tell(lambda about: about._replace(program=facts))
+        self._board.update_about(lambda about: about._replace(program=facts))
         self.is_pending = not is_settled
 
-    def config(self, given: object, more: Mapping[str, object], *, by_framework: bool = False) -> None:
-        """Publish parameters; those that the user gave stand against those that a framework knows."""
+    def config(self, values: object, named: Mapping[str, object], *, by_framework: bool = False) -> None:
+        """Publish the parameters in `values` and `named`. A framework's do not replace those of the user."""
         if not self._board.on:
             return
         try:
             from gpumon.tracking.parameters import parameters  # most trainings never need it
 
-            found = parameters(given, more)
-        except Exception as error:  # a mapping of the user's own, that may do anything
-            kind = type(given).__name__
+            fresh = parameters(values, named)
+        except Exception as error:  # a user's mapping that may do anything
+            kind = type(values).__name__
             warn_once("config", f"run.config({kind}): its values could not be read ({type(error).__name__})")
             return
-        if given is not None and not found and not _is_empty(given):
-            warn_once("config", f"run.config({type(given).__name__}): give a dict, a namespace or a dataclass")
+        if values is not None and not fresh and not _is_empty(values):
+            warn_once("config", f"run.config({type(values).__name__}): give a dict, a namespace or a dataclass")
 
-        def with_found(about: About) -> About:
-            held = dict(about.config)
-            for name, value in found.items():
-                if by_framework and name in held and name not in self._by_framework:
+        def merge(about: About) -> About:
+            config = dict(about.config)
+            for name, value in fresh.items():
+                if by_framework and name in config and name not in self._by_framework:
                     continue
-                if name in held or len(held) < _MOST_HELD:
-                    held[name] = value
+                if name in config or len(config) < _MAX_PARAMETERS:
+                    config[name] = value
                     (self._by_framework.add if by_framework else self._by_framework.discard)(name)
-            return about._replace(config=held)
+            return about._replace(config=config)
 
-        self._board.tell(with_found)
+        self._board.update_about(merge)
 
     def note(self, text: object) -> None:
         """Publish a note."""
         if not self._board.on:
             return
-        said = _safe_line(text)
-        if said:
-            one = Note(time.time_ns(), said)
-            self._board.tell(lambda about: about._replace(notes=(*about.notes, one)[-2 * MOST_NOTES :]))
+        line = _safe_line(text)
+        if line:
+            note = Note(time.time_ns(), line)
+            self._board.update_about(lambda about: about._replace(notes=(*about.notes, note)[-2 * MOST_NOTES :]))
 
     def tag(self, texts: Iterable[object]) -> None:
-        """Publish tags, with those from before."""
+        """Publish tags in addition to the earlier ones."""
         if not self._board.on:
             return
         fresh = [_safe_line(text) for text in texts]
 
-        def with_tags(about: About) -> About:
+        def merge(about: About) -> About:
             tags = unique_tags((*about.tags, *fresh))
             if not set(unique_tags(fresh)) <= set(tags):
                 warn_once("tags", f"a run has at most {len(tags)} tags")
             return about._replace(tags=tags)
 
-        self._board.tell(with_tags)
+        self._board.update_about(merge)
 
 
-def telling(board: Board, env: Mapping[str, str], local_rank: int) -> Telling:
-    """Return the particulars of the run of `board`: of the program only in the first of its processes here."""
-    return Telling(board, (lambda: program(env)) if local_rank == 0 else None)
+def metadata_of(board: Board, env: Mapping[str, str], local_rank: int) -> RunMetadata:
+    """Return the metadata publisher of `board`. Only the first local rank publishes the program."""
+    return RunMetadata(board, (lambda: current_program(env)) if local_rank == 0 else None)
 
 
 def _safe_line(text: object) -> str:
     try:
         return _line(text)
-    except Exception as error:  # a text of the user's own type, a module that cannot be loaded just now
+    except Exception as error:  # a user's type of text, a module that cannot be loaded
         warn_once("note", f"a note or tag is left out: {type(error).__name__}: {error}")
         return ""
 
@@ -214,11 +217,11 @@ def _line(text: object) -> str:
         return ""
     from gpumon.tracking.secrets import masked_text  # its patterns take milliseconds
 
-    return bounded_text(masked_text(" ".join(str(text)[:_LONGEST].split())), NOTE_LENGTH)
+    return bounded_text(masked_text(" ".join(str(text)[:_MAX_LENGTH].split())), NOTE_LENGTH)
 
 
-def _is_empty(given: object) -> bool:
+def _is_empty(values: object) -> bool:
     try:
-        return not given
-    except Exception:  # as arrays do
+        return not values
+    except Exception:  # arrays raise
         return False

@@ -1,9 +1,8 @@
-"""Out-of-memory errors of the training's framework: reported to the runs of this process, each once.
+"""Out-of-memory errors of the training's framework, each reported once to the runs of this process.
 
-torch has an observer that its allocator calls at the moment itself, before anything unwinds, with what was asked
-for and what was free (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). It is private, and another
-allocator than torch's own has none; then, and with TensorFlow and JAX, the error itself reports it, once it has come
-to the end of a run.
+torch's allocator calls an observer when an allocation fails, before the exception propagates, with the requested and
+the free bytes (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). The observer is a private API, and only
+torch's own allocator has it. Otherwise, and with TensorFlow and JAX, the error is recognized when it ends a run.
 """
 
 from __future__ import annotations
@@ -20,22 +19,23 @@ from gpumon.tracking.context import torch_uuid
 from gpumon.tracking.warn import warn_once
 from gpumon.tracking.wire import NOT_KNOWN
 
-_TOLD = "_gpumon_told"
-_DEEPEST = 8
-"""Errors that led to an error, as far as they are looked at."""
-_LONGEST = 4096
+_REPORTED = "_gpumon_reported"
+"""Attribute set on an error that was reported."""
+_MAX_CAUSES = 8
+"""Causes and contexts of an error to follow."""
+_MAX_LENGTH = 4096
 """Characters of a message that are read."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _AMOUNT = r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([KMGT])?i?B)\b"
 _ASKED = re.compile(r"(?:tried to allocate|trying to allocate|allocating) " + _AMOUNT, re.IGNORECASE)
 _FREE = re.compile(_AMOUNT + r" (?:is )?free\b", re.IGNORECASE)
 _OLDER_TORCH = re.compile(r"(?:CUDA|HIP) (error: )?out of memory\b")
-"""Beginning of the message of a plain RuntimeError: `OutOfMemoryError` is of torch 1.13, `AcceleratorError` of 2.8."""
+"""Message of a plain RuntimeError, before `OutOfMemoryError` (torch 1.13) and `AcceleratorError` (torch 2.8)."""
 _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 
 class _Failure(NamedTuple):
-    """An out-of-memory error as its message reports it: bytes, or `NOT_KNOWN`."""
+    """An out-of-memory error parsed from its message. Bytes, or `NOT_KNOWN`."""
 
     torch: bool
     asked: int
@@ -43,114 +43,118 @@ class _Failure(NamedTuple):
     message: str
 
 
-class Failures:
-    """The out-of-memory errors of a process, and the boards they are reported to. Nothing here raises."""
+class OutOfMemoryReporter:
+    """Reports the out-of-memory errors of a process to its boards. Nothing here raises."""
 
     def __init__(self) -> None:
-        # Replaced as a whole: the observer runs on whatever thread allocates.
+        # Replaced as a whole, since the observer may run on any thread that allocates.
         self._boards: tuple[weakref.ref[Board], ...] = ()
-        self._asked: Any = None
-        self._observed = False
-        """Whether torch has reported one by itself: then it reports all."""
+        self._observed_torch: Any = None
+        self._has_observed = False
+        """Whether torch's observer has reported an error: then it reports all."""
 
-    def watch(self, board: Board) -> None:
-        """Report to `board`, for as long as it is referenced and on."""
-        alive = [ref for ref in self._boards if (held := ref()) is not None and held.on]
+    def add(self, board: Board) -> None:
+        """Report to `board` as long as it is referenced and on."""
+        alive = [ref for ref in self._boards if (other := ref()) is not None and other.on]
         self._boards = (*alive, weakref.ref(board))
 
     def observe(self, torch: Any, visible: tuple[str, ...]) -> None:
-        """Have torch's allocator report its errors; once for each process. CUDA must be initialized."""
-        if self._asked is torch:
+        """Attach the observer to torch's allocator, once per process. CUDA must be initialized."""
+        if self._observed_torch is torch:
             return
-        self._asked = torch
+        self._observed_torch = torch
         try:
             attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
             if attach is None:
                 return
 
             def failed(device: int, asked: int, _total: int = 0, free: int = NOT_KNOWN, *_: object) -> None:
-                # Whatever is raised here would stand in place of torch's own error.
-                self._observed = True
+                # An exception raised here would replace torch's own error.
+                self._has_observed = True
                 try:
-                    self._tell(asked, free, _uuid(torch, device, visible))
+                    self._report(asked, free, _uuid(torch, device, visible))
                 except Exception as error:
                     warn_once("out of memory", f"an out-of-memory error is not shown: {type(error).__name__}: {error}")
 
             attach(failed)
-        except Exception:  # an allocator without observers, such as cudaMallocAsync: then the error reports it
+        except (
+            Exception
+        ):  # an allocator without observers, such as cudaMallocAsync: `report_error` recognizes the error
             return
 
-    def raised(self, error: BaseException | None, modules: Mapping[str, Any] | None = None) -> None:
-        """Report `error`, with which a run ends, if it is or comes of one that was not reported yet."""
+    def report_error(self, error: BaseException | None, modules: Mapping[str, Any] | None = None) -> None:
+        """Report `error`, which ends a run, if it or one of its causes is an unreported out-of-memory error."""
         modules = sys.modules if modules is None else modules
         try:
-            for _ in range(_DEEPEST):
-                if error is None or getattr(error, _TOLD, False):
+            for _ in range(_MAX_CAUSES):
+                if error is None or getattr(error, _REPORTED, False):
                     return
-                failure = _recognized(error, modules)
+                failure = _recognize(error, modules)
                 if failure is not None:
-                    setattr(error, _TOLD, True)
-                    if not (failure.torch and self._observed):
-                        self._tell(failure.asked, failure.free, _named(failure, modules))
+                    setattr(error, _REPORTED, True)
+                    if not (failure.torch and self._has_observed):
+                        self._report(failure.asked, failure.free, _device_uuid(failure, modules))
                     return
                 error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         except Exception as problem:
             warn_once("out of memory", f"an out-of-memory error is not shown: {type(problem).__name__}: {problem}")
 
-    def _tell(self, asked: object, free: object, uuid: str) -> None:
+    def _report(self, asked: object, free: object, uuid: str) -> None:
         for ref in self._boards:
             board = ref()
             if board is not None:
                 board.out_of_memory(count_of(asked), count_of(free), uuid)
 
 
-PROCESS = Failures()
-"""Those of this process."""
+REPORTER = OutOfMemoryReporter()
+"""The reporter of this process."""
 
 
 def count_of(value: object) -> int:
-    """Return a framework's number of bytes or of times; `NOT_KNOWN` if it is not one (some report -1)."""
+    """Return a byte count or counter of a framework; `NOT_KNOWN` if it is not one (some report -1)."""
     return value if isinstance(value, int) and 0 <= value < NOT_KNOWN else NOT_KNOWN
 
 
-def _recognized(error: BaseException, modules: Mapping[str, Any]) -> _Failure | None:
+def _recognize(error: BaseException, modules: Mapping[str, Any]) -> _Failure | None:
     kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
     names = {name for package, name in kinds if package in ("torch", "tensorflow", "jax", "jaxlib")}
     if not names and not (type(error) is RuntimeError and "torch" in modules):
         return None
-    message = str(error)[:_LONGEST]
+    message = str(error)[:_MAX_LENGTH]
     if not names:
         older = _OLDER_TORCH.match(message)
-        return _failure(message, torch=older[1] is None) if older else None
+        return _parse(message, torch=older[1] is None) if older else None
     torch = "OutOfMemoryError" in names
     if not torch:
         lower = message.lower()
-        if "AcceleratorError" in names:  # outside torch's allocator, as when a context or a library takes memory
-            found = "out of memory" in lower
-        elif "ResourceExhaustedError" in names:  # also what a full host, or too long a message to a server, is called
+        if "AcceleratorError" in names:  # raised outside torch's allocator, for example by a context or a library
+            is_out_of_memory = "out of memory" in lower
+        elif "ResourceExhaustedError" in names:  # also raised for host memory, and for too long a message to a server
             on_gpu = "device:cpu" not in lower and "by allocator cpu" not in lower
-            found = on_gpu and any(words in lower for words in ("oom when", "out of memory", "failed to allocate"))
+            phrases = ("oom when", "out of memory", "failed to allocate")
+            is_out_of_memory = on_gpu and any(phrase in lower for phrase in phrases)
         else:
             backends = getattr(modules.get("jax._src.xla_bridge"), "_backends", {})
             on_gpu = any(name in backends for name in ("cuda", "rocm", "gpu"))
-            found = bool(names & {"XlaRuntimeError", "JaxRuntimeError"}) and on_gpu and "resource_exhausted" in lower
-        if not found:
+            is_xla = bool(names & {"XlaRuntimeError", "JaxRuntimeError"})
+            is_out_of_memory = is_xla and on_gpu and "resource_exhausted" in lower
+        if not is_out_of_memory:
             return None
-    return _failure(message, torch=torch)
+    return _parse(message, torch=torch)
 
 
-def _failure(message: str, *, torch: bool) -> _Failure:
+def _parse(message: str, *, torch: bool) -> _Failure:
     return _Failure(torch, _bytes(_ASKED.search(message)), _bytes(_FREE.search(message)), message)
 
 
-def _bytes(found: re.Match[str] | None) -> int:
-    if found is None:
+def _bytes(match: re.Match[str] | None) -> int:
+    if match is None:
         return NOT_KNOWN
-    amount = float(found[1]) * _UNITS[(found[2] or "").lower()]
+    amount = float(match[1]) * _UNITS[(match[2] or "").lower()]
     return round(amount) if amount < NOT_KNOWN else NOT_KNOWN
 
 
-def _named(failure: _Failure, modules: Mapping[str, Any]) -> str:
+def _device_uuid(failure: _Failure, modules: Mapping[str, Any]) -> str:
     device = _TORCH_DEVICE.search(failure.message) if failure.torch else None
     if device is None:
         return ""
@@ -160,12 +164,12 @@ def _named(failure: _Failure, modules: Mapping[str, Any]) -> str:
 def _uuid(torch: Any, device: int, visible: tuple[str, ...]) -> str:
     try:
         return torch_uuid(torch.cuda, device, visible)
-    except Exception:  # no such device, a context that is lost: the mark stands without it
+    except Exception:  # no such device, a lost context: reported without a device
         return ""
 
 
 @atexit.register
-def _brought_down() -> None:
-    # Before the boards are closed at the end of the process: what ended it may have passed by every run.
+def _report_uncaught() -> None:
+    # Runs before the boards are closed: the exception that ends the process may not have passed through a run.
     if not hasattr(sys, "ps1"):  # an interactive session outlives its exceptions
-        PROCESS.raised(getattr(sys, "last_value", None))
+        REPORTER.report_error(getattr(sys, "last_value", None))

@@ -1,7 +1,7 @@
-"""The parameters of a training, from whatever holds them: a dict, a namespace of argparse, a dataclass.
+"""Flattens the parameters of a training, from a dict, an argparse namespace, a dataclass, and similar objects.
 
-Values become plain ones without a call that may take long: nothing is read from a GPU, and of an object that is
-neither number nor text no more than its type is kept.
+Values are converted without calls that may take long: nothing is read from a GPU, and only the type is kept of an
+object that is neither number nor text.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from typing import Any, TypeGuard
 from gpumon.model.run import MOST_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
 from gpumon.tracking.secrets import MASK, is_secret_name, masked
 
-_DEEPEST = 6
-_MOST_ITEMS = 64
-"""Of a list that is one text."""
-_MOST_SEEN = 4 * MOST_PARAMETERS
-_LONGEST = 4096
+_MAX_DEPTH = 6
+_MAX_ITEMS = 64
+"""Items of a list that becomes one text."""
+_MAX_VALUES = 4 * MOST_PARAMETERS
+_MAX_LENGTH = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
-"""Modules of the standard library whose objects are short texts."""
+"""Modules of the standard library whose objects have a short text."""
 _CONFIGS = ("collections", "ml_collections", "omegaconf")
-"""Packages whose lists and dictionaries are read like Python's own. Others may compute each item."""
+"""Packages whose lists and dictionaries are read like Python's own. Those of others may compute each item."""
 _NAMES = ("dtype", "device")
-"""Types of frameworks that stand for their name."""
+"""Types of frameworks whose objects are represented by their text."""
 
 
-def parameters(given: object, more: Mapping[str, object]) -> dict[str, Parameter]:
-    """The parameters in `given` and `more` by name, bounded and without secrets; later ones win."""
-    found: dict[str, Parameter] = {}
-    sources: list[object] = [] if given is None else [{"arguments": given} if _is_listed(given) else given]
-    for source in (*sources, more):
-        for name, value in islice(_flat("", source, 0), _MOST_SEEN):
+def parameters(values: object, named: Mapping[str, object]) -> dict[str, Parameter]:
+    """Return the parameters in `values` and `named` by name, bounded and without secrets; later ones win."""
+    flat: dict[str, Parameter] = {}
+    sources: list[object] = [] if values is None else [{"arguments": values} if _is_unnamed(values) else values]
+    for source in (*sources, named):
+        for name, value in islice(_flatten("", source, 0), _MAX_VALUES):
             name = bounded_text(name, NAME_LENGTH)
-            found[name] = bounded_value(masked(name, value))
-    return found
+            flat[name] = bounded_value(masked(name, value))
+    return flat
 
 
-def _is_listed(given: object) -> bool:
-    return isinstance(given, type | str) or (_is_list(given) and not hasattr(given, "_asdict"))
+def _is_unnamed(values: object) -> bool:
+    return isinstance(values, type | str) or (_is_list(values) and not hasattr(values, "_asdict"))
 
 
-def _flat(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Parameter]]:
-    """The plain values in `value`, each with its whole name."""
-    parts = _parts(value, top=not depth) if depth < _DEEPEST else None
+def _flatten(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Parameter]]:
+    """Yield the plain values in `value`, each with its full name."""
+    parts = _parts(value, top=not depth) if depth < _MAX_DEPTH else None
     if parts is None:
         yield prefix, _plain(value)
         return
     for name, part in parts:
-        yield from _flat(f"{prefix}.{name}" if prefix else str(name), part, depth + 1)
+        yield from _flatten(f"{prefix}.{name}" if prefix else str(name), part, depth + 1)
 
 
 def _parts(value: Any, *, top: bool) -> Iterable[tuple[object, object]] | None:
-    """Names and values that `value` holds; None where it is a value by itself."""
+    """Return the names and values in `value`; None if it is a plain value."""
     if isinstance(value, Mapping) or (_is_config(value) and hasattr(value, "keys")):
         return ((name, _item(value, name)) for name in value)
     if isinstance(value, type):
@@ -65,25 +65,25 @@ def _parts(value: Any, *, top: bool) -> Iterable[tuple[object, object]] | None:
     if hasattr(kind, "_asdict") and isinstance(value, tuple):
         return zip(kind._fields, value, strict=False)
     if kind.__name__.endswith("Namespace") or top:
-        held = getattr(value, "__dict__", {})
-        return ((name, held[name]) for name in list(held) if not str(name).startswith("_"))
+        attributes = getattr(value, "__dict__", {})
+        return ((name, attributes[name]) for name in list(attributes) if not str(name).startswith("_"))
     if _is_list(value):
         items = _items(value)
-        if any(_parts(one, top=False) is not None for one in items):
+        if any(_parts(item, top=False) is not None for item in items):
             return enumerate(items)
     return None
 
 
 def _fields(kind: Any) -> Sequence[str]:
-    """Names of the fields of a dataclass, or of a class of pydantic or attrs; none where it is another class."""
-    own = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "__pydantic_fields__", None)
-    if isinstance(own, Mapping):
-        return list(own)
+    """Return the field names of a dataclass or a class of pydantic or attrs; empty for any other class."""
+    fields = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "__pydantic_fields__", None)
+    if isinstance(fields, Mapping):
+        return list(fields)
     return [field.name for field in getattr(kind, "__attrs_attrs__", ())]
 
 
 def _is_config(value: Any) -> bool:
-    """Whether it is a container of a package for configurations: reading it takes no time."""
+    """Whether it is a container of a configuration package, which is fast to read."""
     return type(value).__module__.partition(".")[0] in _CONFIGS
 
 
@@ -92,13 +92,13 @@ def _is_list(value: Any) -> TypeGuard[Sequence[object]]:
 
 
 def _items(values: Sequence[object]) -> list[object]:
-    return [_item(values, i) for i in range(min(len(values), _MOST_SEEN))]
+    return [_item(values, i) for i in range(min(len(values), _MAX_VALUES))]
 
 
-def _item(held: Any, key: object) -> object:
-    """What `held` has there; its reason where it gives none, such as a mandatory value that was not set."""
+def _item(container: Any, key: object) -> object:
+    """Return an item; if that fails, as for a mandatory value that is not set, the name of the error."""
     try:
-        return held[key]
+        return container[key]
     except Exception as error:
         return f"<{type(error).__name__}>"
 
@@ -106,28 +106,28 @@ def _item(held: Any, key: object) -> object:
 def _plain(value: object) -> Parameter:
     if value is None or isinstance(value, bool | int | float | str):
         if isinstance(value, str):
-            return str.__str__(value)[:_LONGEST]
+            return str.__str__(value)[:_MAX_LENGTH]
         return value
     if _is_list(value):
-        return _listed(_items(value))
+        return _join(_items(value))
     if isinstance(value, set | frozenset):
-        return _listed(value)
+        return _join(value)
     if isinstance(value, os.PathLike):
-        return str(os.fspath(value))[:_LONGEST]
+        return str(os.fspath(value))[:_MAX_LENGTH]
     kind = type(value)
     enum = sys.modules.get("enum")
     if enum is not None and isinstance(value, enum.Enum):
         inner = value.value
         return _plain(inner) if isinstance(inner, bool | int | float | str) else value.name
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        return str(getattr(value, "__qualname__", kind.__name__))[:_LONGEST]
+        return str(getattr(value, "__qualname__", kind.__name__))[:_MAX_LENGTH]
     if kind.__name__.lower() in _NAMES or kind.__module__ in _TEXTS or isinstance(value, range):
-        return str(value)[:_LONGEST]
+        return str(value)[:_MAX_LENGTH]
     return _number(value, kind)
 
 
 def _number(value: Any, kind: type) -> Parameter:
-    """A number of numpy's or a framework's, where it lies in the memory of this machine; else the type."""
+    """Return a scalar of numpy or a framework as a number if it is in host memory; else the name of its type."""
     shape = getattr(value, "shape", None)
     if shape is not None and len(shape) == 0 and "cpu" in str(getattr(value, "device", "cpu")).lower():
         item = value.item()
@@ -137,16 +137,16 @@ def _number(value: Any, kind: type) -> Parameter:
     return bounded_text(f"<{kind.__name__}{size}>", VALUE_LENGTH)
 
 
-def _listed(values: Collection[object]) -> str:
-    """A list as one text; what follows the option of a secret in a command line is masked."""
-    said: list[str] = []
-    secret = False
-    for value in islice(values, _MOST_ITEMS):
+def _join(values: Collection[object]) -> str:
+    """Return a list as one text. In a command line, the value after a secret option is masked."""
+    texts: list[str] = []
+    is_secret = False
+    for value in islice(values, _MAX_ITEMS):
         text = str(_plain(value))
-        said.append(MASK if secret else text)
-        secret = text.startswith("-") and "=" not in text and is_secret_name(text)
-        if sum(map(len, said)) > _LONGEST:
+        texts.append(MASK if is_secret else text)
+        is_secret = text.startswith("-") and "=" not in text and is_secret_name(text)
+        if sum(map(len, texts)) > _MAX_LENGTH:
             break
-    is_cut = len(said) < len(values)
-    between = " " if any(text.startswith("--") for text in said) else ", "
-    return between.join(said) + (f"{between}…" if is_cut else "")
+    is_cut = len(texts) < len(values)
+    separator = " " if any(text.startswith("--") for text in texts) else ", "
+    return separator.join(texts) + (f"{separator}…" if is_cut else "")

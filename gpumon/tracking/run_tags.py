@@ -1,4 +1,4 @@
-"""The tags of a run that has begun: what callbacks publish, and a training loop through `ActiveRun`.
+"""Publishes the epochs, phases and steps of a started run, for callbacks and, through `ActiveRun`, training loops.
 
 Nothing here raises, waits, or touches a GPU: the training comes first.
 """
@@ -13,23 +13,23 @@ from typing import NamedTuple, Protocol
 from gpumon.model.run import LARGEST
 from gpumon.tracking import out_of_memory
 from gpumon.tracking.board import Board
-from gpumon.tracking.context import framework_of
-from gpumon.tracking.lifetime import ending
-from gpumon.tracking.loader import CpuTime, Samples, samples_of
+from gpumon.tracking.context import detect_framework
+from gpumon.tracking.lifetime import ending_of
+from gpumon.tracking.loader import BatchSize, CpuTime, read_batch_size
 from gpumon.tracking.memory import NEVER, MemoryReader
-from gpumon.tracking.metadata import Telling
-from gpumon.tracking.values import Pending, RowEnd, StepMarker, whole
+from gpumon.tracking.metadata import RunMetadata
+from gpumon.tracking.values import PendingNumbers, RowEnd, StepMarker, whole
 from gpumon.tracking.warn import shown, warn_once
 from gpumon.tracking.wire import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
-"""ns within which the exception that has left an epoch comes to the end of the run."""
+"""ns within which an exception that left an epoch reaches the end of the run."""
 AT_ONCE = 100_000_000
-"""ns between the ends of the loops over batches and over epochs, where both are left at once."""
-_MOST_LATE = 16
-"""Logs for rows that are over, between two steps that are published; more of them count to the open row."""
+"""ns between leaving the loop over batches and the loop over epochs, if both are left together."""
+_MAX_LATE_LOGS = 16
+"""Logs for ended rows between two published steps; further ones count to the open row."""
 STEP_EVERY = 50_000_000
-"""ns between two steps that are published, and looked at for more than their number."""
+"""ns between two published steps."""
 
 
 class UnclosedEpoch(NamedTuple):
@@ -40,86 +40,95 @@ class UnclosedEpoch(NamedTuple):
     at_ns: int
     """ns, monotonic."""
     is_short: bool = False
-    """Whether it had fewer steps than each of those before it."""
+    """Whether it had fewer steps than each earlier epoch."""
 
 
 class LeftLoader(NamedTuple):
-    """A loop over batches that was left before the last one."""
+    """A loop over batches that was left before the last batch."""
 
     event: int
-    """Number of the newest event then."""
+    """Number of the newest event at that time."""
     at_ns: int
     """ns, monotonic."""
 
 
 class EpochListener(Protocol):
-    """Something that goes along with a run on the training's own thread. Raises nothing."""
+    """Receives the progress of a run on the training's own thread. Raises nothing."""
 
-    def come_by(self) -> None:
-        """The training is at a step, or before an epoch."""
+    def poll(self) -> None:
+        """Called at a step or before an epoch, but not at each step."""
 
     def epoch_ended(self, epoch: int, step: int) -> None:
-        """An epoch has ended, `step` steps after the training's begin."""
+        """Called when an epoch has ended, `step` steps after the training's begin."""
 
     def run_paused(self, rows_to: int) -> None:
-        """The run is over unless more follows; without epochs, its rows of steps lead to step `rows_to`, else 0."""
+        """Called when the run is over unless more follows.
+
+        `rows_to`: the step to which the rows of steps of a training without epochs lead; 0 for other trainings.
+        """
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
-        """The run is over; `waits`: and nothing is lost if this takes a moment."""
+        """Called when the run is over; `waits`: this call may take a moment. `rows_to`: as for `run_paused`."""
 
 
 class RunTags:
-    """Tags of one run, in its board: epochs, phases, steps and waits."""
+    """Publishes the epochs, phases, steps and waits of one run in its board."""
 
     def __init__(
-        self, board: Board, look: Callable[[], tuple[str, ...]] | None = None, telling: Telling | None = None
+        self,
+        board: Board,
+        find_devices: Callable[[], tuple[str, ...]] | None = None,
+        metadata: RunMetadata | None = None,
     ) -> None:
         self._board = board
-        self._telling = Telling(board) if telling is None else telling
-        self._look = look
+        self._metadata = RunMetadata(board) if metadata is None else metadata
+        self._find_devices = find_devices
         self._due = 0 if board.on else NEVER
-        self._looked = 0
+        """When the next step is published: ns, monotonic."""
+        self._published_steps = 0
         self._epoch: object | None = None
+        """Token of the open epoch."""
         self._first: int | None = None
-        self._batch_given = board.description.facts.batch > 0
+        """Number of the first epoch."""
+        self._has_batch = board.description.facts.batch > 0
         self._unclosed = UnclosedEpoch(0, 0)
         self._left_loader: LeftLoader | None = None
-        """The last loop over batches of the open epoch, if it was left before its end."""
+        """The last loop over batches of the open epoch, if it was left early."""
         self._has_loader = False
         """Whether the open epoch has a loop over batches."""
         self._epoch_step = 0
         """Steps before the open epoch."""
         self._fewest = 0
-        """Steps of the shortest epoch that was gone through; 0 before the first."""
+        """Steps of the shortest completed epoch; 0 before the first."""
         self._is_even = True
-        """Whether all that were gone through had as many."""
-        self._pending = Pending()
+        """Whether all completed epochs had the same number of steps."""
+        self._pending = PendingNumbers()
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
-        self._late = 0
+        self._late_logs = 0
         self._loaders: list[int] = []
-        """Threads of the loaders in use: a batch of theirs counts as a step when it comes, before the step is made."""
+        """Thread of each loader in use. A batch counts as a step when it is fetched, before the step is made."""
         self._unpaired = -1
-        """Steps when a loader that is zipped with another one had no batch for the last of the other's."""
+        """Number of steps when one of two zipped loaders had no batch for the last batch of the other."""
         self.finds_framework = False
-        """Whether the framework is found among the modules that are imported, also after the run began."""
+        """Whether to detect the framework from the imported modules, also after the run began."""
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """Name of the run."""
         return self._board.description.name
 
     @property
     def id(self) -> str:
-        """Shared by all ranks of this run."""
+        """Id of the run, shared by all its ranks."""
         return self._board.description.id
 
     @property
     def on(self) -> bool:
-        """Whether tags are published; false after the end, and where no board could be made."""
+        """Whether the run is published; False after its end, and if its board could not be created."""
         return self._board.on
 
     def __repr__(self) -> str:
@@ -127,36 +136,36 @@ class RunTags:
         return f"<run {self.id}{epoch}, step {self._board.steps}{'' if self.on else ', off'}>"
 
     def _repr_html_(self) -> str:
-        from html import escape  # in notebooks only
+        from html import escape  # only notebooks need it
 
         return f"<code>{escape(repr(self))}</code>"
 
     def begin_epoch(self, number: int) -> None:
-        """An epoch begins now; one that is open ends. For callbacks: a loop uses `epochs` or `epoch`."""
+        """Begin an epoch; an open one ends. For callbacks: a loop uses `epochs` or `epoch`."""
         self._begin_epoch(number)
 
     def end_epoch(self) -> None:
-        """The open epoch ends now; without one nothing happens. For callbacks."""
+        """End the open epoch, if any. For callbacks."""
         if self._epoch is not None:
             self._end_epoch(self._epoch)
 
     def begin_phase(self, name: str) -> str:
-        """The phase `name` begins now; gives the one before, to go back to. For callbacks."""
+        """Begin the phase `name` and return the name of the previous one, for returning to it. For callbacks."""
         if not self._board.on:
             return ""
-        self._memory.at_boundary()
+        self._memory.read_at_boundary()
         if self._first is None:
-            # No row ends within what is over now.
+            # No row of steps ends within the phase that ends now.
             now = monotonic_ns()
             if self._board.steps:
                 self._mark_rows(now)
-            self._rows.note(self._made(now))
+            self._rows.restart(self._row_end(now))
         return self._board.phase(name if isinstance(name, str) else shown(name))
 
     def at_step(self, step: int, since: int = 0) -> None:
-        """The training has come to `step` of the whole run; `since` when (ns, monotonic) it waited for data, unless 0.
+        """Set the number of steps of the whole run to `step`. For callbacks.
 
-        For callbacks.
+        `since`: when the wait for data began that ends now (ns, monotonic); 0: there was none.
         """
         now, board = monotonic_ns(), self._board
         if since and board.wait_ns != NOT_KNOWN:
@@ -165,153 +174,154 @@ class RunTags:
         if now >= self._due:
             self._at_due(now)
 
-    def made_by_now(self, step: int) -> None:
-        """The training has made `step` steps of the whole run, and it is unknown when each: no row ends among them.
+    def skip_to_step(self, step: int) -> None:
+        """Set the number of steps of the whole run if it is unknown when each was made: no row of steps ends here.
 
         For callbacks.
         """
         now, board = monotonic_ns(), self._board
         board.steps = step
-        self._rows.note(RowEnd(step, now, board.wait_ns))
+        self._rows.restart(RowEnd(step, now, board.wait_ns))
         board.publish(now)
 
     def waited(self, nanoseconds: int) -> None:
-        """So long did the training wait for data; published with the next step. For callbacks."""
+        """Add a wait for data; published with the next step. For callbacks."""
         if self._board.wait_ns != NOT_KNOWN:
-            self._board.wait_ns += max(1, nanoseconds)  # measured: never 0
+            self._board.wait_ns += max(1, nanoseconds)  # 0 would mean that it was not measured
 
     def wait_unknown(self) -> None:
         """Report the wait for data of this training as unknown from now on. For callbacks."""
         self._board.wait_ns = NOT_KNOWN
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """Publish that a step takes `times` batches of `loader`, where it knows their size. For callbacks too."""
+        """Publish that a step takes `times` batches of `loader`, if it reports their size. Also for callbacks."""
         try:
-            found = samples_of(loader, times)
-        except Exception:  # a loader of the user's own, whose attributes may do anything
+            size = read_batch_size(loader, times)
+        except Exception:  # a user's loader whose attributes may do anything
             return
-        if found is not None:
-            self.samples(found)
+        if size is not None:
+            self.set_batch_size(size)
 
-    def samples(self, found: Samples) -> None:
-        """A step has so many, as a loader or batch shows; what `gpumon.run` was given stands. For callbacks."""
-        known = self._board.description.facts
-        told = known._replace(batch=found.batch, mean_batch=found.mean)
-        if not self._batch_given and 0 < found.batch <= LARGEST and told != known:
-            self._board.describe(facts=told)
+    def set_batch_size(self, size: BatchSize) -> None:
+        """Publish the samples per step; a batch size passed to `gpumon.run` has precedence. For callbacks."""
+        facts = self._board.description.facts
+        changed = facts._replace(batch=size.batch, mean_batch=size.mean)
+        if not self._has_batch and 0 < size.batch <= LARGEST and changed != facts:
+            self._board.describe(facts=changed)
 
     def plan(self, *, epochs: object = None, steps: object = None) -> None:
-        """Publish how many epochs or steps are planned, from which views tell the time left. For callbacks.
+        """Publish the planned number of epochs or steps, for the estimate of the remaining time. For callbacks.
 
-        Only what is a whole number from 1 on is taken; what `gpumon.run` was given stands. `steps` count over the
-        whole run, as `at_step` does: `max_steps` of a trainer.
+        Ignores values that are not integers from 1. Numbers passed to `gpumon.run` have precedence. `steps` count over
+        the whole run as in `at_step`, like `max_steps` of a trainer.
         """
-        known = self._board.description
+        description = self._board.description
         planned = whole(steps) or 0
-        if 0 < planned <= LARGEST and not known.facts.planned_steps:
-            self._board.describe(facts=known.facts._replace(planned_steps=planned))
+        if 0 < planned <= LARGEST and not description.facts.planned_steps:
+            self._board.describe(facts=description.facts._replace(planned_steps=planned))
         planned = whole(epochs) or 0
-        if 0 < planned <= LARGEST and not known.epochs:
+        if 0 < planned <= LARGEST and not description.epochs:
             self._board.describe(epochs=planned)
 
     def pause(self) -> None:
-        """The training is over, and well, unless more follows: a framework that validates or tests behind it.
+        """End the training successfully, unless more follows, such as a validation or test. For callbacks.
 
-        Until then the run is in the phase `paused`, which counts for nothing. `begin_phase` or `begin_epoch` continues
-        it; where nothing follows, it has ended now, whatever becomes of the process. For callbacks.
+        Until then the run is in the phase `paused`, which no measurement counts. `begin_phase` or `begin_epoch`
+        continues it; otherwise the run has ended now, however the process ends later.
         """
         if self._epoch is not None:
-            self._end_epoch(self._epoch, left=True)  # its framework ends each one that it goes through
-        self._take_arrived()
-        self._memory.at_boundary()
+            self._end_epoch(self._epoch, left=True)  # a framework ends each completed epoch itself
+        self._log_arrived()
+        self._memory.read_at_boundary()
         self._board.pause()
         if self.listener is not None and self._board.on:
             self.listener.run_paused(self._board.steps if self._first is None else 0)
 
-    def config(self, given: object = None, /, **more: object) -> None:
-        """Keep parameters with the run, by name: a dict, a namespace of argparse, a dataclass, or keyword arguments.
+    def config(self, values: object = None, /, **named: object) -> None:
+        """Keep parameters with the run: a dict, an argparse namespace, a dataclass, or keyword arguments.
 
-        Parts of a part have names with dots, such as `optimizer.lr`. Others on this machine can read them: what looks
-        like a secret is masked. Later values take the place of earlier ones.
+        Nested values get names with dots, such as `optimizer.lr`. Other users of this machine can read them, so values
+        that look like secrets are masked. Later values replace earlier ones.
         """
-        self._telling.config(given, more)
+        self._metadata.config(values, named)
 
-    def framework_config(self, given: Mapping[str, object]) -> None:
-        """Keep parameters that the framework knows; those that the user gave stand. For callbacks."""
-        self._telling.config(given, {}, by_framework=True)
+    def framework_config(self, values: Mapping[str, object]) -> None:
+        """Keep parameters that the framework knows; they do not replace parameters of the user. For callbacks."""
+        self._metadata.config(values, {}, by_framework=True)
 
     def note(self, text: str) -> None:
-        """Keep a line with the run, such as what was tried; what looks like a secret is masked."""
-        self._telling.note(text)
+        """Keep a line of text with the run; text that looks like a secret is masked."""
+        self._metadata.note(text)
 
     def tag(self, *tags: str) -> None:
         """Tag the run with words to find it by, such as 'baseline'."""
-        self._telling.tag(tags)
+        self._metadata.tag(tags)
 
     def must_end(self) -> None:
-        """A run that is dropped, or whose process ends, before its own end has not finished. For callbacks."""
+        """Count the run as failed if it is dropped, or its process ends, before `end`. For callbacks."""
         self._board.must_end = True
 
     def describe(self, **changes: object) -> None:
-        """Change what is said of this run, by the fields of `Description`; for callbacks."""
+        """Change fields of the run's `Description`. For callbacks."""
         self._board.describe(**changes)
 
     def end(
         self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
     ) -> None:
-        """End the run, which `error` has left; `stopped`: before its end, on purpose. For callbacks.
+        """End the run; `error`: the exception that ended it; `stopped`: it was ended early on purpose. For callbacks.
 
-        `late`: nobody noticed when it ended, so that it ends with its last sign of life.
+        `late`: it ended unnoticed, so that its end is its last sign of life.
         """
         if late:
-            self._board.set_back()
-        how = ending(error)
-        stopped = stopped or how.stopped
-        failed = how.failed or (failed and not how.stopped)
-        broken = failed or how.stopped or error is not None  # by sys.exit(0) too, which is no failure
-        # Asked first: what is published below is no sign that the training has gone on.
-        left = (broken or self._unclosed.is_short) and self._left_by_it()
+            self._board.backdate_end()
+        ending = ending_of(error)
+        stopped = stopped or ending.stopped
+        failed = ending.failed or (failed and not ending.stopped)
+        is_broken_off = failed or ending.stopped or error is not None  # also by sys.exit(0), which is not a failure
+        # Checked before anything is published below, which would look like progress of the training.
+        left = (is_broken_off or self._unclosed.is_short) and self._left_epoch_just_now()
         if failed:
-            out_of_memory.PROCESS.raised(error)
-        self._take_arrived()
-        self._telling.look()
+            out_of_memory.REPORTER.report_error(error)
+        self._log_arrived()
+        self._metadata.update_program()
         if self._epoch is not None:
-            self._end_epoch(self._epoch, left=broken or stopped)
+            self._end_epoch(self._epoch, left=is_broken_off or stopped)
         elif left:
             self._board.end_epoch(left=True)
-        self._memory.at_boundary()
+        self._memory.read_at_boundary()
         listener = self.listener if self._board.on else None
-        self._board.close(failed=failed, interrupted=how.interrupted, stopped=stopped)
+        self._board.close(failed=failed, interrupted=ending.interrupted, stopped=stopped)
         if listener is not None:
-            listener.run_ended(self._board.steps if self._first is None else 0, waits=not (broken or stopped))
+            waits = not (is_broken_off or stopped)
+            listener.run_ended(self._board.steps if self._first is None else 0, waits=waits)
 
     def _begin_epoch(self, number: object) -> object:
         if self._epoch is not None:
             self._end_epoch(self._epoch)  # its loop was left without being closed
         if self.listener is not None and self._board.on:
-            self.listener.come_by()
-        self._epoch = opened = object()
-        self._board.see_to_file()
+            self.listener.poll()
+        self._epoch = token = object()
+        self._board.repair_file()
         if not self._board.is_folding:
-            self._find_devices()
-        if self._telling.is_pending:
-            self._telling.look()
+            self._update_devices()
+        if self._metadata.is_pending:
+            self._metadata.update_program()
         try:
             epoch = int(number)  # type: ignore[call-overload]
-        except Exception:  # nothing like a number, or a type of the user's own that may do anything
+        except Exception:  # not a number, or a user's type that may do anything
             warn_once("epoch", f"{shown(number)} is not an epoch number")
             epoch = -1
         if self._first is None:
             self._first = epoch
             if epoch:
                 self._board.describe(first_epoch=epoch)
-        self._memory.at_boundary()
+        self._memory.read_at_boundary()
         self._left_loader, self._has_loader, self._epoch_step = None, False, self._board.steps
         self._board.begin_epoch(epoch)
-        return opened
+        return token
 
-    def _end_epoch(self, opened: object, *, left: bool = False) -> None:
-        if self._epoch is not opened:
+    def _end_epoch(self, token: object, *, left: bool = False) -> None:
+        if self._epoch is not token:
             return
         self._epoch = None
         if not self._board.on:
@@ -320,27 +330,27 @@ class RunTags:
         if steps > 0 and not left:
             self._is_even = self._is_even and steps == (self._fewest or steps)
             self._fewest = min(self._fewest or steps, steps)
-        self._take_arrived()
-        self._memory.at_boundary()
+        self._log_arrived()
+        self._memory.read_at_boundary()
         self._board.end_epoch(left=left)
         if self.listener is not None and not self._board.is_folding:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
-    def _left_by_it(self) -> bool:
-        """Whether what ends the run left an epoch: nothing was published since, no time has passed."""
+    def _left_epoch_just_now(self) -> bool:
+        """Whether the run ends directly after leaving an epoch: nothing was published and no time has passed since."""
         return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:
-        """Publish a step, and look after all that steps bring along.
+        """Publish a step and do the periodic work.
 
-        At most every 50 ms, which each step finds out for itself: readers look no more often, and after a real
-        training step, which leaves cold caches, publishing costs 20 times what it does in a loop of its own.
+        Called at most every 50 ms (each step compares the time): readers poll no more often, and after a real training
+        step, which leaves cold CPU caches, publishing costs 20 times as much as in a tight loop.
         """
         if not self._board.on:
             self._due = NEVER
             return
         self._due = now + STEP_EVERY
-        self._late = 0
+        self._late_logs = 0
         self._board.unfold()
         self._board.publish(now)
         if self._first is None and self._board.steps:
@@ -348,29 +358,30 @@ class RunTags:
         if now >= self._memory.due_ns:
             self._memory.read(now)
         if self._pending:
-            self._take_arrived()
+            self._log_arrived()
         if self.listener is not None:
-            self.listener.come_by()
-        self._board.see_to_file()
-        self._looked += 1
-        if not self._looked & (self._looked - 1):
-            # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …
-            self._find_devices()
-            self._telling.look()
+            self.listener.poll()
+        self._board.repair_file()
+        self._published_steps += 1
+        if not self._published_steps & (self._published_steps - 1):
+            # CUDA may be initialized by now, or the model may have moved: check again at 1, 2, 4, 8, …
+            self._update_devices()
+            self._metadata.update_program()
 
     def _mark_rows(self, now: int) -> None:
-        """Publish which rows of steps are over, in a training without epochs."""
-        board = self._board
-        ends = self._rows.passed(self._made(now))
+        """Publish the rows of steps that have ended, in a training without epochs."""
+        ends = self._rows.advance(self._row_end(now))
         if ends:
-            self._memory.at_boundary()
-            board.end_rows(ends)
+            self._memory.read_at_boundary()
+            self._board.end_rows(ends)
 
-    def _made(self, now: int) -> RowEnd:
+    def _row_end(self, now: int) -> RowEnd:
+        """Return the number of steps made, without a step whose batch was only fetched."""
         board = self._board
         return RowEnd(board.steps - bool(self._loaders), now, board.wait_ns)
 
-    def _take_arrived(self) -> None:
+    def _log_arrived(self) -> None:
+        """Log the values that have arrived from a GPU."""
         for (epoch, row), metrics in sorted(self._pending.collect().items()):
             if row and self._first is None:
                 self._log_step(metrics, min(row, self._board.steps))
@@ -378,16 +389,17 @@ class RunTags:
                 self._board.log(metrics, epoch)
 
     def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
-        """Publish what was logged at `step` of a training without epochs, for the row in which it lies."""
-        over = step <= self._rows.ended and self._late < _MOST_LATE
-        self._late += over
-        self._board.log(metrics, step=step if over else 0)
+        """Publish the values logged at `step` of a training without epochs, for the row of that step."""
+        is_late = step <= self._rows.ended and self._late_logs < _MAX_LATE_LOGS
+        self._late_logs += is_late
+        self._board.log(metrics, step=step if is_late else 0)
 
-    def _find_devices(self) -> None:
-        if self._look is None or not self._board.on:
+    def _update_devices(self) -> None:
+        """Publish the devices and the framework, if they have changed or are found only now."""
+        if self._find_devices is None or not self._board.on:
             return
-        if self.finds_framework and not self._board.description.framework and (name := framework_of(sys.modules)):
+        if self.finds_framework and not self._board.description.framework and (name := detect_framework(sys.modules)):
             self._board.describe(framework=name)
-        found = self._look()
-        if found and found != self._board.description.devices:
-            self._board.describe(devices=found)
+        devices = self._find_devices()
+        if devices and devices != self._board.description.devices:
+            self._board.describe(devices=devices)

@@ -1,6 +1,6 @@
-"""Masking what looks like a secret before it reaches a board: others on the machine can read it there.
+"""Masks values that look like secrets before they are written to a board, which other users can read.
 
-A guess, by names and by shapes; too much is masked rather than too little.
+Secrets are recognized by name and by form; in doubt a value is masked.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from itertools import pairwise
 from gpumon.model.run import Parameter
 
 MASK = "***"
-_LOOKED_AT = 4096
-"""Letters of a text that are looked at; what is kept of it is shorter."""
+_MAX_LENGTH = 4096
+"""Characters of a text that are examined; the stored text is shorter."""
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _SECRET = frozenset(
     ("token", "password", "passwd", "passphrase", "pwd", "pw", "secret", "secrets", "credential", "credentials")
 ) | {"auth", "authorization", "apikey", "bearer", "cookie", "jwt", "accesskey", "privatekey", "authtoken"}
 _NUMBERS_PASS = frozenset(("token", "auth"))
-"""As in `max_token`: a number under such a name alone is none."""
+"""Words as in `max_token`: a number under such a name is not a secret."""
 _KEYS = frozenset(
     ("api", "access", "private", "secret", "ssh", "encryption", "account", "license", "service", "signing", "webhook")
 )
-"""Words that make a key one that is secret."""
+"""Words before `key` that make it a secret one."""
 _MAYBE = frozenset(("key", "keys", "tokens", "pass"))
-"""Names under which a long random text is a secret."""
+"""Words in names under which a long random text is a secret."""
 _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[\w+/=.~-]{16,}")
 _PLACEHOLDER = re.compile(r"<.{1,24}>|\[.{1,24}\]")
-"""Of a tokenizer, such as <pad> under `pad_token`."""
+"""Special tokens of a tokenizer, such as <pad> under `pad_token`."""
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"sk[-_](?=[\w-]*[0-9A-Z])[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w{8,}|hf_(?=\w*[0-9A-Z])\w{8,}|glpat-[\w-]{8,}|"
@@ -37,21 +37,21 @@ _SHAPES = re.compile(
 )
 _LOGIN = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{0,31}://)[^\s/@]{1,512}@")
 _SIGNED = re.compile(r"""(?<=[?&;#])((?:sig|[\w.-]{0,32}signature)=)[^\s&;#,"']+""", re.IGNORECASE)
-"""The signature of an address, with which everybody may read what lies there: storage in clouds has such ones."""
+"""The signature in a URL of cloud storage, with which anyone can read the object."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTALL)
-_GIVEN = re.compile(r"""(?<![\w.-])([\w.-]{1,64})["']?\s{0,4}[=:]\s{0,4}""")
+_ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,64})["']?\s{0,4}[=:]\s{0,4}""")
 _OPTION = re.compile(r"(?<![\w-])(--?[\w-]{1,64})\s{1,4}")
 _VALUE = re.compile(r"""(?:bearer|basic)\s{1,4}\S+|"[^"]*"?|'[^']*'?|[^\s&;,}"']+""", re.IGNORECASE)
-"""The value behind a name within a text, as in a command line, an address or JSON."""
+"""The value after a name in a text, as in a command line, a URL or JSON."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name is kept to itself, whatever it is."""
+    """Whether any value with this name is a secret."""
     return bool(_secret_words(name))
 
 
 def masked(name: str, value: Parameter) -> Parameter:
-    """`value` of the parameter `name`, without what looks like a secret."""
+    """Return `value` of the parameter `name` with everything masked that looks like a secret."""
     if value is None or isinstance(value, bool) or value == "":
         return value
     secret = _secret_words(name)
@@ -59,37 +59,37 @@ def masked(name: str, value: Parameter) -> Parameter:
         return MASK if secret - _NUMBERS_PASS else value
     if secret:
         return value if secret <= _NUMBERS_PASS and _PLACEHOLDER.fullmatch(value) else MASK
-    if not _MAYBE.isdisjoint(_words(name)) and _RANDOM.fullmatch(value[:_LOOKED_AT]):
+    if not _MAYBE.isdisjoint(_words(name)) and _RANDOM.fullmatch(value[:_MAX_LENGTH]):
         return MASK
     return masked_text(value)
 
 
 def masked_text(text: str) -> str:
-    """`text` without the parts of it that look like secrets."""
-    text = _PRIVATE_KEY.sub(MASK, text[:_LOOKED_AT])
+    """Return `text` with the parts masked that look like secrets."""
+    text = _PRIVATE_KEY.sub(MASK, text[:_MAX_LENGTH])
     text = _LOGIN.sub(rf"\1{MASK}@", text)
     text = _SIGNED.sub(rf"\1{MASK}", text)
     text = _SHAPES.sub(MASK, text)
-    return _without_values(_without_values(text, _GIVEN), _OPTION)
+    return _mask_values(_mask_values(text, _ASSIGNMENT), _OPTION)
 
 
-def _without_values(text: str, names: re.Pattern[str]) -> str:
-    """`text` without the values that follow secret names."""
-    kept, at = "", 0
-    for found in names.finditer(text):
-        if found.start() >= at and is_secret_name(found[1]) and (value := _VALUE.match(text, found.end())):
-            kept, at = kept + text[at : found.end()] + MASK, value.end()
-    return kept + text[at:]
+def _mask_values(text: str, names: re.Pattern[str]) -> str:
+    """Return `text` with the values after secret names masked."""
+    result, position = "", 0
+    for name in names.finditer(text):
+        if name.start() >= position and is_secret_name(name[1]) and (value := _VALUE.match(text, name.end())):
+            result, position = result + text[position : name.end()] + MASK, value.end()
+    return result + text[position:]
 
 
 def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(name[:_LOOKED_AT])]
+    return [word.lower() for word in _WORDS.findall(name[:_MAX_LENGTH])]
 
 
 def _secret_words(name: str) -> set[str]:
     words = _words(name)
-    found = {word for word in words if word in _SECRET}
-    for before, word in pairwise(words):
-        if word in ("key", "keys") and before in _KEYS:
-            found.add(f"{before} {word}")
-    return found
+    secret = {word for word in words if word in _SECRET}
+    for previous, word in pairwise(words):
+        if word in ("key", "keys") and previous in _KEYS:
+            secret.add(f"{previous} {word}")
+    return secret

@@ -1,6 +1,6 @@
-"""Removing boards of this user that no process holds and no daemon will read any more.
+"""Removes old boards of this user that no process locks and no daemon will read.
 
-A daemon removes what it has read. Where none ever runs, the next training of the same user does it.
+A daemon removes the boards it has read. Without a daemon, the next training of the same user removes them.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from gpumon.tracking.wire import unpack_state
 KEEP = 600 * 1_000_000_000
 """ns that a board stays after its end, for a daemon that starts late."""
 _FLOCK = Struct("@hhqqi4x")
-_MOST = 512
+_MAX_FILES = 512
 
 
 def lock_holder(fd: int) -> int | None:
-    """The pid that holds the POSIX lock on `fd`, as this process sees it; None when no process does.
+    """Return the pid of the process that holds the POSIX lock on `fd`, as this process sees it; None if none does.
 
-    0 when the holder lives in a pid namespace that cannot be seen from here. A lock of the asking
-    process itself does not count: the kernel answers None.
+    0 if the holder is in a pid namespace that cannot be seen from here. The kernel does not report a lock of the
+    calling process.
     """
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
     return None if kind == fcntl.F_UNLCK else max(0, pid)
 
 
 def sweep(directory: str, uid: int, own: Collection[str], now: int) -> None:
-    """Remove dead boards of `uid` in `directory`, silent before `now` (ns since 1970) - KEEP.
+    """Remove dead boards of `uid` in `directory` whose last change was more than KEEP before `now` (ns since 1970).
 
-    Never opens a board of the caller itself, by the names in `own`: closing it again would drop its lock.
+    Never opens a board of this process (`own`: their names): closing it would drop its lock.
     """
-    mine = f"tag.{uid}."
+    prefix = f"tag.{uid}."
     try:
         with os.scandir(directory) as entries:
-            names = [entry.name for entry in islice(entries, _MOST)]
+            names = [entry.name for entry in islice(entries, _MAX_FILES)]
     except OSError:
         return  # a shared directory that cannot be listed: its daemon cleans up
     for name in names:
-        final = name.lstrip(".")  # one that never got its name
-        if final.startswith(mine) and final not in own:
+        final = name.lstrip(".")  # a board is created under a hidden name
+        if final.startswith(prefix) and final not in own:
             try:
                 _remove_if_dead(f"{directory}/{name}", uid, now)
             except OSError:
@@ -55,13 +55,13 @@ def sweep(directory: str, uid: int, own: Collection[str], now: int) -> None:
 def _remove_if_dead(path: str, uid: int, now: int) -> None:
     fd = open_regular(path)
     try:
-        found = os.fstat(fd)
-        if found.st_uid != uid or lock_holder(fd) is not None:
+        status = os.fstat(fd)
+        if status.st_uid != uid or lock_holder(fd) is not None:
             return
 
-        # Writes through a mapping do not reliably move the file's own time.
+        # Writes through a mapping do not reliably update the file's modification time.
         state = unpack_state(os.pread(fd, wire.FRONT, 0))
-        if now - max(found.st_mtime_ns, state.time_ns if state else 0) > KEEP:
+        if now - max(status.st_mtime_ns, state.time_ns if state else 0) > KEEP:
             os.unlink(path)
     finally:
         os.close(fd)

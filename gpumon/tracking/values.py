@@ -1,8 +1,7 @@
-"""Numbers out of whatever a training logs, without ever waiting for a GPU.
+"""Values of a run: logged numbers without waiting for a GPU, their importance, and the ends of rows of steps.
 
-`float(tensor)` of a CUDA tensor stops the training until the GPU has caught up. So the value is
-copied to pinned memory behind what is already queued, with an event after it, and taken
-when the event has passed, on a later call.
+`float(tensor)` of a CUDA tensor blocks the training until the GPU has caught up. So the value is copied to pinned
+memory asynchronously, with a CUDA event after it, and read in a later call, when the event has completed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from gpumon.tracking.wire import NOT_KNOWN
 
 
 class RowEnd(NamedTuple):
-    """A moment at which a training had made a round number of steps."""
+    """The end of a row of steps: when a training had made a round number of steps."""
 
     step: int
     monotonic_ns: int
@@ -27,57 +26,56 @@ class RowEnd(NamedTuple):
 
 
 class StepMarker:
-    """Follows the steps of one run, as often as they are published."""
+    """Divides the steps of one run into rows."""
 
     def __init__(self) -> None:
-        self._before = RowEnd(0, 0, 0)
+        self._previous = RowEnd(0, 0, 0)
         self._size = 1
         self.ended = 0
         """The step with which the newest row ended; 0 before the first."""
         self.next = 0
-        """The step with which the next one ends, unless rows have become longer by then."""
+        """The step with which the next row ends, unless rows have become longer by then."""
 
-    def passed(self, now: RowEnd) -> list[RowEnd]:
-        """The ends of rows that lie between the last call and this one.
+    def advance(self, now: RowEnd) -> list[RowEnd]:
+        """Return the ends of rows between the last call and this one.
 
-        Between two calls, which are 50 ms apart at most while steps are fast, steps are taken to be equally long.
+        Steps are assumed to be equally long between two calls, which are at most 50 ms apart while steps are fast.
         """
-        before = self._before
-        self.note(now)
+        previous = self._previous
+        self.restart(now)
         size = self._size
-        # Of what came before the first call it is unknown when each step was made.
-        first = before.step // size * size + size if before.monotonic_ns else max(size, now.step // size * size)
-        ends = [_between(before, now, step) for step in range(first, now.step + 1, size)]
+        # It is unknown when each step before the first call was made.
+        first = previous.step // size * size + size if previous.monotonic_ns else max(size, now.step // size * size)
+        ends = [_interpolate(previous, now, step) for step in range(first, now.step + 1, size)]
         if ends:
             self.ended = ends[-1].step
         return ends
 
-    def note(self, now: RowEnd) -> None:
-        """Note where the training stands when something else was published: no row ends before it."""
-        self._before = now
+    def restart(self, now: RowEnd) -> None:
+        """Continue from `now`; no row ends before it."""
+        self._previous = now
         self._size = size = mark_size(now.step)
         self.next = now.step // size * size + size
 
     def end_of(self, step: int) -> int:
-        """Return the step with which the row of `step` ends, as long as rows are now."""
+        """Return the step with which the row of `step` ends, by the current length of rows."""
         return -(-step // self._size) * self._size
 
 
-def _between(before: RowEnd, now: RowEnd, step: int) -> RowEnd:
-    """The moment at which a training that was here and there made that step."""
-    if not before.monotonic_ns or step == now.step or NOT_KNOWN in (before.wait_ns, now.wait_ns):
+def _interpolate(previous: RowEnd, now: RowEnd, step: int) -> RowEnd:
+    """Return the estimated time and wait at `step`, between two known positions."""
+    if not previous.monotonic_ns or step == now.step or NOT_KNOWN in (previous.wait_ns, now.wait_ns):
         return now._replace(step=step)
-    share = (step - before.step) / (now.step - before.step)
+    share = (step - previous.step) / (now.step - previous.step)
     return RowEnd(
         step=step,
-        monotonic_ns=before.monotonic_ns + round(share * (now.monotonic_ns - before.monotonic_ns)),
-        wait_ns=before.wait_ns + round(share * (now.wait_ns - before.wait_ns)),
+        monotonic_ns=previous.monotonic_ns + round(share * (now.monotonic_ns - previous.monotonic_ns)),
+        wait_ns=previous.wait_ns + round(share * (now.wait_ns - previous.wait_ns)),
     )
 
 
-_EPOCHS = 4
-"""Epochs whose last number is waited for at once."""
-
+_MAX_EPOCHS = 4
+"""Epochs whose last numbers may be on their way at the same time."""
 
 _FIRST = frozenset(("loss", "train_loss", "reward", "accuracy", "acc"))
 _MEASURES = frozenset((
@@ -90,9 +88,10 @@ _DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time")
 
 
 def metric_rank(name: str) -> int:
-    """How much a logged metric tells, by its name: 0 for a loss, reward or accuracy, up to 4 for a detail.
+    """Rank a logged metric by its name: 0 for a loss, reward or accuracy, up to 4 for a detail.
 
-    Before others come those of a held-out set (`eval_loss`, `val/acc`), then what measures anything.
+    Rank 1 are measures of a held-out set (`eval_loss`, `val/acc`), rank 2 other measures and other values of such a
+    set.
     """
     if name.lower() in _FIRST:
         return 0
@@ -103,17 +102,17 @@ def metric_rank(name: str) -> int:
     return 1 if measures and is_held_out else 2 if measures or is_held_out else 3
 
 
-class Arriving(Protocol):
+class PendingNumber(Protocol):
     """A number on its way from a GPU."""
 
     def ready(self) -> bool:
-        """Whether it has come; never waits."""
+        """Whether it has arrived; never waits."""
 
     def value(self) -> float:
-        """The number, once `ready`."""
+        """Return the number, once `ready`."""
 
 
-class _Copy:
+class _CudaCopy:
     """The copy of a CUDA scalar into pinned memory."""
 
     def __init__(self, torch: Any, tensor: Any) -> None:
@@ -131,8 +130,8 @@ class _Copy:
         return float(self._host)
 
 
-def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -> float | Arriving | None:
-    """`value` as a number, a number on its way, or None (with one warning) when it is no number."""
+def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -> float | PendingNumber | None:
+    """Return `value` as a number or a pending number; None, with one warning, if it is neither."""
     kind = type(value)
     if kind is float or kind is int or kind is bool:
         try:
@@ -140,30 +139,30 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
         except OverflowError:
             return None
     try:
-        where = getattr(value, "device", None)
-        if where is None or "cpu" in str(where).lower():
+        device = getattr(value, "device", None)
+        if device is None or "cpu" in str(device).lower():
             if isinstance(value, str | bytes):
                 return None
-            # torch warns when a loss that still carries its graph becomes a number.
+            # torch warns if a loss that still has its graph is converted to a number.
             return float(value.detach() if hasattr(value, "detach") else value)
         torch = (sys.modules if modules is None else modules).get("torch")
         if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1:
-            # Inside a graph capture nothing may be queued or allocated that the graph should not replay.
-            return None if torch.cuda.is_current_stream_capturing() else _Copy(torch, value)
-    except Exception:  # what is no number, or has no value yet; the texts of frameworks are about their own calls
-        where = ""
+            # During graph capture, anything queued or allocated here would become part of the graph.
+            return None if torch.cuda.is_current_stream_capturing() else _CudaCopy(torch, value)
+    except Exception:  # not a number, or no value yet; messages of frameworks refer to their own calls
+        device = ""
     if "Tracer" in kind.__name__ or "Symbolic" in kind.__name__:
-        why = "a compiled function has no values while it is traced; log what it returns"
-    elif where:
-        why = f"reading a {kind.__name__} on {where} would wait for it"
+        reason = "a compiled function has no values while it is traced; log what it returns"
+    elif device:
+        reason = f"reading a {kind.__name__} on {device} would wait for it"
     else:
-        why = f"{kind.__name__} is no number"
-    warn_once(f"metric {name}", f"{name} is not shown: {why}")
+        reason = f"{kind.__name__} is not a number"
+    warn_once(f"metric {name}", f"{name} is not shown: {reason}")
     return None
 
 
 def whole(value: Any) -> int | None:
-    """`value` as a whole number, of any numeric type; None where it is none, or reading it would wait for a GPU."""
+    """Return `value` of any numeric type as an int; None if it is not whole or reading it would wait for a GPU."""
     if type(value) is int:
         return value
     try:
@@ -176,46 +175,46 @@ def whole(value: Any) -> int | None:
         if hasattr(value, "__index__"):
             return index(value)
         number = float(value)
-    except Exception:  # nothing like a number, or a type of the user's own that may do anything
+    except Exception:  # not a number, or a user's type that may do anything
         return None
     return int(number) if number.is_integer() else None
 
 
-class Pending:
-    """Numbers on their way, by name: the oldest, the newest, and the last one of each epoch.
+class PendingNumbers:
+    """Numbers on their way from a GPU, by name: the oldest, the newest, and the last of each epoch.
 
-    The oldest, so that a training which logs faster than its GPU answers still shows something; the
-    last one of an epoch, because it is what is kept with it.
+    The oldest is kept so that a training that logs faster than its GPU answers still shows something; the last of an
+    epoch, because it is stored with the epoch.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[tuple[tuple[int, int], Arriving]]] = {}
+        self._waiting: dict[str, list[tuple[tuple[int, int], PendingNumber]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, name: str, number: Arriving, epoch: int = -1, row: int = 0) -> None:
-        """Wait for `number` of `epoch`, or without epochs of the row of steps that ends with `row`, unless 0.
+    def add(self, name: str, number: PendingNumber, epoch: int = -1, row: int = 0) -> None:
+        """Wait for `number`. `epoch`: its epoch; `row`: without epochs, the last step of its row, unless 0.
 
-        One of the same that waited between it and the oldest is given up.
+        It replaces an earlier number of the same epoch and row, unless that is the oldest.
         """
-        waiting, place = self._waiting.get(name, []), (epoch, row)
-        kept = [one for i, one in enumerate(waiting) if i == 0 or one[0] != place]
-        self._waiting[name] = [*kept[-_EPOCHS:], (place, number)]
+        waiting, key = self._waiting.get(name, []), (epoch, row)
+        kept = [entry for i, entry in enumerate(waiting) if i == 0 or entry[0] != key]
+        self._waiting[name] = [*kept[-_MAX_EPOCHS:], (key, number)]
 
     def forget(self, name: str) -> None:
-        """A newer value is known: what is on its way is late."""
+        """Drop the pending numbers of `name`, since a newer value is known."""
         self._waiting.pop(name, None)
 
     def collect(self) -> dict[tuple[int, int], dict[str, float]]:
-        """Return the values that arrived since the last call, by their epoch and row. Never raises and never waits."""
+        """Return the values that arrived since the last call, by epoch and row. Never raises and never waits."""
         arrived: dict[tuple[int, int], dict[str, float]] = {}
         for name, waiting in list(self._waiting.items()):
             try:
                 while waiting and waiting[0][1].ready():
-                    place, number = waiting.pop(0)
-                    arrived.setdefault(place, {})[name] = number.value()
-            except Exception as error:  # a lost context, a tensor that is no number
+                    key, number = waiting.pop(0)
+                    arrived.setdefault(key, {})[name] = number.value()
+            except Exception as error:  # a lost context, a tensor that is not a number
                 waiting.clear()
                 warn_once(f"metric {name}", f"{name} is not shown: its value did not arrive ({type(error).__name__})")
             if not waiting:

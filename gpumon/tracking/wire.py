@@ -1,8 +1,8 @@
-"""The bytes of a tag board: the small file in which one training process publishes its tags.
+"""Binary layout of a tag board: the small file in which one training process publishes its run.
 
-A board is `tag.<uid>.<pid>.<8 hex>`, 122880 bytes, little-endian, all offsets fixed. The training
-writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
-not cover. Measurements behind each choice: `docs/architecture.md`.
+A board is `tag.<uid>.<pid>.<8 hex>`, 122880 bytes, little-endian, all offsets fixed. The training writes it through its
+own mapping; readers use `pread` and trust only bytes that a CRC covers. Measurements behind each choice:
+`docs/architecture.md`.
 
 | offset | bytes | what |
 |---|---|---|
@@ -10,39 +10,37 @@ not cover. Measurements behind each choice: `docs/architecture.md`.
 | 256, 512 | 128 | state A (even numbers), B (odd) |
 | 768 | 8 | u64: number of the newest event, counted from 1 |
 | 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
-| 832, 848 | 16 | headers, as those, of particulars A, B |
+| 832, 848 | 16 | headers of metadata A, B, in the same format |
 | 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
 | 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
-| 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
-| 90112 | 512 x 16 | supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
-| 98304, 110592 | 12288 | particulars A (even versions), B: JSON, see `gpumon.run_about` |
+| 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tracking.description` |
+| 90112 | 512 x 16 | supplements of events; the supplement of number n lies at 90112 + (n % 512) * 16 |
+| 98304, 110592 | 12288 | metadata A (even versions), B: JSON, see `gpumon.model.run.About` |
 
 Header: magic `GPUMTAG\\x01`, version, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
 the monotonic and on the wall clock, crc32.
 
-State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
-wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
-none), epoch, phase, flags; `<8d` metrics, the newest of each; `<II`: which of them are set, a bit for each
-from the lowest on, and 0.
+State: u32 crc32 of the rest, u32 length of the rest after it, then `<QQQqQQiHH` = number, monotonic, wall clock, step,
+time waited for data since the run began, begin of the epoch (monotonic, 0 for none), epoch, phase, flags; `<8d`
+metrics, the newest of each; `<II`: a bit for each metric that is set, from the lowest on, and 0.
 
-Framework memory: u32 crc32 of what follows it, u32 length of what follows, `<QQ` = number, monotonic; then for
-each device `<II9Q` = the framework's own number of it, mark of its UUID (see `device_mark`; 0 where not
-known), allocated, reserved, peak, active, inactive split, requested: bytes; retries, out-of-memory errors: counts;
-largest free block: bytes; all ones where not known.
+Framework memory: u32 crc32 of the rest, u32 length of the rest after it, `<QQ` = number, monotonic; then for each
+device `<II9Q` = the framework's number of the device, mark of its UUID (see `device_mark`; 0 if unknown), allocated,
+reserved, peak, active, inactive split, requested: bytes; retries, out-of-memory errors: counts; largest free block:
+bytes; all ones if unknown.
 
-Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
-number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
-withdrawn, 5 when it was interrupted, 8 when it was stopped before its end; of OUT_OF_MEMORY: mark of the
-device), bytes asked for, bytes free (of OUT_OF_MEMORY), and what was logged in this epoch. The time waited,
-here and in a state, is 0 until it is measured and all ones where the training does not know it.
+Event: u32 crc32 of the following 132 bytes, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase, number, monotonic,
+wall clock, step, time waited, epoch, aux (RUN_END: 1 failed, 2 withdrawn, 5 interrupted, 8 stopped; OUT_OF_MEMORY: mark
+of the device), bytes requested and bytes free (OUT_OF_MEMORY), and the values logged in this epoch. The time waited,
+here and in a state, is 0 until it is measured and all ones if the training does not know it.
 
-Supplement: u32 crc32 of the 12 bytes that follow, seeded with the event's number; `<HHQ` = which of the event's
-metrics are set (as in a state), 0, the framework's peak of allocated bytes until then, over all devices (all ones
-where it was not read). It is written before its event.
+Supplement: u32 crc32 of the following 12 bytes, seeded with the event's number; `<HHQ` = bits of the event's metrics
+that are set (as in a state), 0, the framework's peak of allocated bytes so far over all devices (all ones if it was not
+read). It is written before its event.
 
-Times are nanoseconds. The phase is an index into the description's phase names. Two states, memory records and
-descriptions alternate, so that one of each is whole at every moment, whatever is being written.
+Times are nanoseconds. The phase is an index into the description's phase names. States, memory records, descriptions
+and metadata alternate between two slots, so that one of each is always complete while another is being written.
 """
 
 from __future__ import annotations
@@ -70,9 +68,9 @@ ABOUTS = (832, 848)
 MEMORY = (1024, 2432)
 EVENTS = 4096
 FRONT = 4096
-"""Bytes from 0 that hold everything but events and descriptions: one `pread` each poll."""
+"""Length of the first part, with everything but events and texts: one `pread` per poll."""
 EVENT_COUNT = 512
-"""Two seconds of epochs of 8 ms: a poll each second may be late without losing one."""
+"""Two seconds of epochs of 8 ms: a poll each second may be late without losing an event."""
 EVENT_SIZE = 136
 TEXTS = (73728, 81408)
 TEXT_ROOM = 7680
@@ -98,10 +96,10 @@ MAX_MEMORY = 16
 """Devices of one process whose framework memory is reported."""
 MEMORY_ROOM = 1408
 NOT_KNOWN = (1 << 64) - 1
-"""Framework memory, or a wait for data, that was never reported."""
+"""Unknown framework memory or wait for data."""
 
 Metrics = Sequence[float | None]
-"""Numbers by slot; None where nothing was logged."""
+"""Values by slot; None if nothing was logged."""
 NOTHING_LOGGED: tuple[float | None, ...] = (None,) * MAX_METRICS
 
 FLAG_ENDED = 1
@@ -113,32 +111,32 @@ RUN_FAILED = 1
 RUN_WITHDRAWN = 2
 RUN_INTERRUPTED = 4
 RUN_STOPPED = 8
-"""Aux of a RUN_END event. A run is withdrawn when another one reports more of the same: it shows nowhere. One that was
-interrupted has also failed, for readers that do not know the difference."""
+"""Bits in the aux of a RUN_END event. A withdrawn run is hidden, because another one reports the same in more detail.
+An interrupted run is also marked as failed, for readers that do not know the difference."""
 
-# The numbers of `gpumon.model.frame.Mark`, which a training does not import; a test holds them together.
+# The values of `gpumon.model.frame.Mark`, which a training does not import; a test compares them.
 EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
 EPOCH_ABORTED, STEPS = 9, 10
 
 NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}", re.ASCII)
-"""The name of a board: uid of its owner and pid as the training sees itself."""
+"""The name of a board: uid of its owner, and pid in the training's pid namespace."""
 
 _LENGTH = STATE_BODY.to_bytes(4, "little")
 pack_head = STATE_HEAD.pack
-"""number, monotonic, wall clock, step, waited, epoch begin, epoch, phase, flags."""
+"""Arguments: number, monotonic, wall clock, step, waited, epoch begin, epoch, phase, flags."""
 
 
 class BoardHeader(NamedTuple):
-    """The facts of a process that its board states once and for all."""
+    """The constant facts of the process that owns a board."""
 
     size: int
     pid: int
     parent: int
     started: int
-    """Clock ticks since boot; with the pid this names a process for ever."""
+    """Clock ticks since boot; together with the pid it identifies a process uniquely."""
     pid_namespace: int
     time_namespace: int
-    """0 when the kernel has none: then only the two clocks show it."""
+    """0 if the kernel has no time namespaces."""
     boot_id: bytes
     monotonic_ns: int
     time_ns: int
@@ -163,24 +161,24 @@ class Memory(NamedTuple):
     """Memory of a framework on one device: bytes and counts, or `NOT_KNOWN`."""
 
     number: int
-    """The framework's own number of the device."""
+    """The framework's number of the device."""
     device: int
-    """`device_mark` of its UUID; 0 where the training does not know it."""
+    """`device_mark` of its UUID; 0 if the training does not know it."""
     allocated: int = NOT_KNOWN
     reserved: int = NOT_KNOWN
     peak: int = NOT_KNOWN
-    """The most that was allocated since the process began, or since the user reset it."""
+    """Peak of `allocated` since the process began, or since the user reset it."""
     active: int = NOT_KNOWN
     inactive_split: int = NOT_KNOWN
     requested: int = NOT_KNOWN
     retries: int = NOT_KNOWN
     ooms: int = NOT_KNOWN
     largest_free: int = NOT_KNOWN
-    """The largest free block of its pool."""
+    """The largest free block in its pool."""
 
 
 class Event(NamedTuple):
-    """A boundary as it lies in the board. Times in ns."""
+    """A boundary as stored in the board. Times in ns."""
 
     mark: int
     phase: int
@@ -195,11 +193,11 @@ class Event(NamedTuple):
     free: int = NOT_KNOWN
     logged: tuple[float | None, ...] = NOTHING_LOGGED
     peak: int = NOT_KNOWN
-    """The framework's peak of allocated bytes until then, over all devices."""
+    """The framework's peak of allocated bytes so far, over all devices."""
 
 
 def pack_header(header: BoardHeader) -> bytes:
-    """The first 84 bytes of a board."""
+    """Return the first 84 bytes of a board."""
     raw = HEADER.pack(
         MAGIC, VERSION, header.size, header.pid, header.parent, header.started, header.pid_namespace,
         header.time_namespace, header.boot_id, header.monotonic_ns, header.time_ns, 0,
@@ -208,18 +206,18 @@ def pack_header(header: BoardHeader) -> bytes:
 
 
 def pack_tail(metrics: Metrics) -> bytes:
-    """The metrics: the part of a state that changes seldom."""
+    """Return the packed metrics, the part of a state that rarely changes."""
     return STATE_METRICS.pack(*_numbers(metrics)) + STATE_SET.pack(_set(metrics), 0)
 
 
 def device_mark(uuid: str) -> int:
     """Return the number that stands for a device's UUID."""
-    # torch names a MIG instance with the prefix of a whole GPU in some versions.
+    # Some versions of torch report a MIG instance with the prefix of a whole GPU.
     return crc32(without_prefix(uuid).encode("utf-8", "replace")) if uuid else 0
 
 
 def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> bytes:
-    """A record of framework memory; devices beyond the sixteenth are left out."""
+    """Return a record of framework memory; devices beyond the sixteenth are left out."""
     body = MEMORY_HEAD.pack(number, monotonic_ns) + b"".join(
         MEMORY_ENTRY.pack(*device) for device in devices[:MAX_MEMORY]
     )
@@ -228,34 +226,34 @@ def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> by
 
 
 def pack_state(head: bytes, tail: bytes) -> bytes:
-    """A whole state record of `pack_head` and `pack_tail`."""
+    """Return a complete state record from the results of `pack_head` and `pack_tail`."""
     body = head + tail
     return crc32(_LENGTH + body).to_bytes(4, "little") + _LENGTH + body
 
 
 def pack_event(event: Event) -> bytes:
-    """An event record; its CRC is seeded with its number, so that an old one cannot pass for a new one."""
+    """Return an event record. Its CRC is seeded with its number, so that an old record cannot pass for a new one."""
     body = EVENT_BODY.pack(*event[:-2], *_numbers(event.logged))
     return _sealed(body, event.number)
 
 
 def pack_supplement(event: Event) -> bytes:
-    """Return the bytes of an event beyond its record."""
+    """Return the supplement of an event."""
     return _sealed(SUPPLEMENT_BODY.pack(_set(event.logged), 0, event.peak), event.number)
 
 
 def event_offset(number: int) -> int:
-    """Where event `number` lies."""
+    """Return the offset of event `number`."""
     return EVENTS + (number % EVENT_COUNT) * EVENT_SIZE
 
 
 def supplement_offset(number: int) -> int:
-    """Where the supplement of event `number` lies."""
+    """Return the offset of the supplement of event `number`."""
     return SUPPLEMENTS + (number % EVENT_COUNT) * SUPPLEMENT_SIZE
 
 
 def pack_text_header(version: int, text: bytes) -> bytes:
-    """The header of a description."""
+    """Return the header of a description or of metadata."""
     return TEXT_HEADER.pack(version, len(text), crc32(text), 0)
 
 
@@ -277,7 +275,7 @@ def _sealed(body: bytes, number: int) -> bytes:
 
 
 def unpack_header(front: bytes) -> BoardHeader:
-    """The header of a board. Raises BoardError when this is none, or one of another version."""
+    """Return the header of a board. Raises BoardError if this is not a board, or one of another version."""
     if len(front) < HEADER.size:
         raise BoardError("shorter than a header")
     magic, version, size, *rest, crc = HEADER.unpack_from(front)
@@ -291,7 +289,7 @@ def unpack_header(front: bytes) -> BoardHeader:
 
 
 def unpack_state(front: bytes) -> State | None:
-    """The newest whole state of the first `FRONT` bytes of a board, or None before the first."""
+    """Return the newest complete state in the first `FRONT` bytes of a board; None before the first."""
     best: tuple[int, tuple[int, ...], int] | None = None
     for offset in STATES:
         if len(front) < offset + 256:
@@ -304,15 +302,15 @@ def unpack_state(front: bytes) -> State | None:
             best = (head[0], head, offset)
     if best is None:
         return None
-    at = best[2] + 8 + STATE_HEAD.size
-    which, _ = STATE_SET.unpack_from(front, at + STATE_METRICS.size)
-    fields: tuple[Any, ...] = (*best[1], _logged(STATE_METRICS.unpack_from(front, at), which))
+    offset = best[2] + 8 + STATE_HEAD.size
+    which, _ = STATE_SET.unpack_from(front, offset + STATE_METRICS.size)
+    fields: tuple[Any, ...] = (*best[1], _logged(STATE_METRICS.unpack_from(front, offset), which))
     return State(*fields)
 
 
 def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
-    """(monotonic, devices) of the newest whole record of framework memory; (0, ()) before the first."""
-    best, found = (0, 0), b""
+    """Return (monotonic, devices) of the newest complete record of framework memory; (0, ()) before the first."""
+    newest, record = (0, 0), b""
     for offset in MEMORY:
         if len(front) < offset + MEMORY_ROOM:
             continue  # cut short
@@ -321,55 +319,56 @@ def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
             continue
         body = front[offset + 8 : offset + 8 + length]
         head = MEMORY_HEAD.unpack_from(body)
-        if head[0] > best[0]:
-            best, found = head, body
-    whole = (len(found) - MEMORY_HEAD.size) // MEMORY_ENTRY.size if found else 0
-    return best[1], tuple(
-        Memory(*MEMORY_ENTRY.unpack_from(found, MEMORY_HEAD.size + i * MEMORY_ENTRY.size))
-        for i in range(min(whole, MAX_MEMORY))
+        if head[0] > newest[0]:
+            newest, record = head, body
+    count = (len(record) - MEMORY_HEAD.size) // MEMORY_ENTRY.size if record else 0
+    return newest[1], tuple(
+        Memory(*MEMORY_ENTRY.unpack_from(record, MEMORY_HEAD.size + i * MEMORY_ENTRY.size))
+        for i in range(min(count, MAX_MEMORY))
     )
 
 
 def unpack_event(ring: bytes, number: int, supplements: bytes) -> Event | None:
-    """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole.
+    """Return event `number`, or None if it is missing or incomplete.
 
-    `supplements`: the bytes from SUPPLEMENTS on.
+    `ring`: the bytes from EVENTS on; `supplements`: the bytes from SUPPLEMENTS on.
     """
-    body = _whole(ring, event_offset(number) - EVENTS, EVENT_BODY.size, number)
-    supplement = _whole(supplements, supplement_offset(number) - SUPPLEMENTS, SUPPLEMENT_BODY.size, number)
+    body = _checked(ring, event_offset(number) - EVENTS, EVENT_BODY.size, number)
+    supplement = _checked(supplements, supplement_offset(number) - SUPPLEMENTS, SUPPLEMENT_BODY.size, number)
     if body is None or supplement is None:
         return None
     fields, (which, _, peak) = EVENT_BODY.unpack(body), SUPPLEMENT_BODY.unpack(supplement)
-    whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], _logged(fields[-MAX_METRICS:], which), peak)
-    event = Event(*whole)
+    arguments: tuple[Any, ...] = (*fields[:-MAX_METRICS], _logged(fields[-MAX_METRICS:], which), peak)
+    event = Event(*arguments)
     return event if event.number == number else None
 
 
 def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """(version, length, crc32, offset) of both descriptions, the newer first; absent ones left out."""
+    """Return (version, length, crc32, offset) of both descriptions, the newer first; absent ones are left out."""
     return _texts(front, DESCRIPTIONS, TEXTS, TEXT_ROOM)
 
 
 def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """(version, length, crc32, offset) of the particulars of a run, the newer first; absent ones left out."""
+    """Return (version, length, crc32, offset) of both metadata texts, the newer first; absent ones are left out."""
     return _texts(front, ABOUTS, ABOUT_TEXTS, ROOM)
 
 
 def _texts(front: bytes, headers: Sequence[int], offsets: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
-    found = []
-    for where, offset in zip(headers, offsets, strict=True):
-        if len(front) >= where + TEXT_HEADER.size:
-            version, length, crc, _ = TEXT_HEADER.unpack_from(front, where)
+    texts = []
+    for header, offset in zip(headers, offsets, strict=True):
+        if len(front) >= header + TEXT_HEADER.size:
+            version, length, crc, _ = TEXT_HEADER.unpack_from(front, header)
             if version and length <= room:
-                found.append((version, length, crc, offset))
-    return sorted(found, reverse=True)
+                texts.append((version, length, crc, offset))
+    return sorted(texts, reverse=True)
 
 
 def _logged(numbers: Sequence[float], which: int) -> tuple[float | None, ...]:
     return tuple(value if which >> slot & 1 else None for slot, value in enumerate(numbers))
 
 
-def _whole(ring: bytes, offset: int, size: int, number: int) -> bytes | None:
+def _checked(ring: bytes, offset: int, size: int, number: int) -> bytes | None:
+    """Return a record without its CRC; None if the CRC does not match."""
     raw = ring[offset : offset + 4 + size]
     if len(raw) < 4 + size or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpumon.model.frame import RunState
-from gpumon.tracking.context import place, run_id
+from gpumon.tracking.context import detect_rank, run_id
 from tests.conftest import ROOT
 from tests.programs import PATIENCE, environment, gpumon, until
 from tests.trainings import Told, need, told, train
@@ -107,7 +107,7 @@ def test_slurm_steps_of_a_job_are_different_runs_although_torch_is_up(tmp_path: 
     ids = set()
     for step in "01":
         env = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": step, "SLURM_NTASKS": "4", "MASTER_ADDR": "node1"}
-        ranks = [place({**env, "SLURM_PROCID": str(rank)}, {"torch": up(rank)}) for rank in range(4)]
+        ranks = [detect_rank({**env, "SLURM_PROCID": str(rank)}, {"torch": up(rank)}) for rank in range(4)]
         assert [one.rank for one in ranks] == [0, 1, 2, 3]
         ids |= {run_id("net", one, 0, str(one.rank), 1) for one in ranks}
     assert len(ids) == 2
@@ -115,7 +115,7 @@ def test_slurm_steps_of_a_job_are_different_runs_although_torch_is_up(tmp_path: 
 
 def test_ranks_that_one_slurm_task_spawns_are_not_slurms(tmp_path: Path) -> None:
     env = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}
-    assert [place(env, {"torch": up(rank)}).rank for rank in range(4)] == [0, 1, 2, 3]
+    assert [detect_rank(env, {"torch": up(rank)}).rank for rank in range(4)] == [0, 1, 2, 3]
 
 
 def lightnings(tmp_path: Path, born: bytes, **more: str) -> bool:
@@ -123,7 +123,7 @@ def lightnings(tmp_path: Path, born: bytes, **more: str) -> bool:
     (tmp_path / "self").mkdir(exist_ok=True)
     (tmp_path / "self" / "environ").write_bytes(born)
     env = {"MASTER_ADDR": "127.0.0.1", "LOCAL_RANK": "0", "NODE_RANK": "0", "WORLD_SIZE": "4", **more}
-    return place(env, {"torch": up(0)}, str(tmp_path)).starter
+    return detect_rank(env, {"torch": up(0)}, str(tmp_path)).starter
 
 
 def test_the_starter_is_who_gave_itself_the_variables_of_a_rank(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_starter_is_who_gave_itself_the_variables_of_a_rank(tmp_path: Path) 
     assert not lightnings(tmp_path, b"HOME=/root\0LOCAL_RANK=0\0"), "started by hand or by a launcher"
     assert not lightnings(tmp_path, b"HOME=/root\0", LOCAL_RANK="1")
     (tmp_path / "self" / "environ").unlink()
-    assert not place({"LOCAL_RANK": "0", "NODE_RANK": "0"}, {"torch": up(0)}, str(tmp_path)).starter
+    assert not detect_rank({"LOCAL_RANK": "0", "NODE_RANK": "0"}, {"torch": up(0)}, str(tmp_path)).starter
 
 
 def test_ranks_of_one_parent_are_told_apart_by_when_multiprocessing_began_them() -> None:
@@ -139,7 +139,7 @@ def test_ranks_of_one_parent_are_told_apart_by_when_multiprocessing_began_them()
         process = SimpleNamespace(
             current_process=lambda: SimpleNamespace(_identity=(number,)), parent_process=lambda: object()
         )
-        where = place({"MASTER_ADDR": "localhost"}, {"torch": up(rank), "multiprocessing.process": process})
+        where = detect_rank({"MASTER_ADDR": "localhost"}, {"torch": up(rank), "multiprocessing.process": process})
         return run_id("net", where, 0, "1/1", 0)
 
     first, second = ({spawned(rank, before + rank) for rank in range(4)} for before in (1, 5))

@@ -37,7 +37,7 @@ from gpumon.tracking.wire import EVENT_COUNT
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from gpumon.model.frame import Mark, Run
 from gpumon.model.process import Process
 from gpumon.tracking import wire
 from gpumon.tracking.board_directory import BURST, BYTES, EVENTS, BudgetOwners, is_of_its_user
-from gpumon.tracking.matching import devices_of
+from gpumon.tracking.matching import match_devices
 from gpumon.tracking.reader import BOARDS_PER_USER, TagReader
 from gpumon.tracking.wire import text_versions, unpack_state
 from tests.fakes import FakeClock
@@ -399,7 +399,7 @@ def test_another_users_board_cannot_name_a_gpu_that_others_use(shared: Path) -> 
         claim = poll.claims[run.key]
         assert (run.pid, claim.uid) == (int(pid), 65534)
         device = Device("GPU-victim", 0, "H200")
-        refused = devices_of(claim, [device], [Process(1, "GPU-victim", "compute", "train", "somebody-else")])
+        refused = match_devices(claim, [device], [Process(1, "GPU-victim", "compute", "train", "somebody-else")])
         assert refused.devices == ()
         assert refused.refused
     reader.close()

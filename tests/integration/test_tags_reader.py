@@ -23,7 +23,7 @@ from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, RunState
 from gpumon.tracking import wire
 from gpumon.tracking.board import Board
-from gpumon.tracking.board_watch import Times, Watched
+from gpumon.tracking.board_watch import BoardReader, ClockReading
 from gpumon.tracking.description import Description
 from gpumon.tracking.reader import SHOWN_AFTER_END, TagReader
 from gpumon.tracking.sweep import KEEP, lock_holder, sweep
@@ -159,7 +159,7 @@ next(epochs)
 print("begun", flush=True)
 for line in sys.stdin:
     if 'run' in globals():
-        run._board._look_at = 0  # it looks once in a second
+        run._board._check_at = 0  # it looks once in a second
     exec(line)
     print("done", flush=True)
 """
@@ -620,12 +620,12 @@ def test_an_event_written_while_the_daemon_polls_keeps_its_own_time(tmp_path: Pa
 def test_events_between_the_opening_of_a_board_and_its_first_poll_are_read(
     tmp_path: Path, reader: TagReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class OpenedEarly(Watched):
+    class OpenedEarly(BoardReader):
         def __init__(self, *place: Any) -> None:
             super().__init__(*place)
             run.begin_epoch(0)
 
-    monkeypatch.setattr("gpumon.tracking.reader.Watched", OpenedEarly)
+    monkeypatch.setattr("gpumon.tracking.reader.BoardReader", OpenedEarly)
     run = gpumon.run("net", directory=str(tmp_path))
     poll = reader.poll()
     run.finish()
@@ -638,14 +638,14 @@ def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkey
     run = gpumon.run("net")
     (path,) = boards(tmp_path)
     directory = os.open(path.parent, os.O_RDONLY)
-    board = Watched(directory, path.name, "/proc")
+    board = BoardReader(directory, path.name, "/proc")
     os.close(directory)
-    here = Times(100 * SECOND, 5_000 * SECOND, board.header.time_namespace)
-    assert board._here(90 * SECOND, 4_980 * SECOND, here) == 90 * SECOND
+    here = ClockReading(100 * SECOND, 5_000 * SECOND, board.header.time_namespace)
+    assert board._local_time(90 * SECOND, 4_980 * SECOND, here) == 90 * SECOND
     elsewhere = here._replace(namespace=1)
-    assert board._here(90 * SECOND, 4_980 * SECOND, elsewhere) == 80 * SECOND
-    assert board._here(90 * SECOND, 4_990 * SECOND, elsewhere) == 90 * SECOND
-    assert board._here(1 << 63, 4_990 * SECOND, here) == 100 * SECOND
+    assert board._local_time(90 * SECOND, 4_980 * SECOND, elsewhere) == 80 * SECOND
+    assert board._local_time(90 * SECOND, 4_990 * SECOND, elsewhere) == 90 * SECOND
+    assert board._local_time(1 << 63, 4_990 * SECOND, here) == 100 * SECOND
     run.finish()
 
 
@@ -657,5 +657,5 @@ def test_a_board_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(raw.ljust(wire.SIZE, b"\0"))
     directory = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(BoardError, match="version 2"):
-        Watched(directory, name, "/proc")
+        BoardReader(directory, name, "/proc")
     os.close(directory)

@@ -14,7 +14,7 @@ from gpumon.launcher.summary import CommandTrainings as Trainings
 from gpumon.model.epoch import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, Run
 from gpumon.storage.ledger.timeline import EpochTimeline
-from gpumon.tracking.matching import attribute, in_force
+from gpumon.tracking.matching import attribute, positions_after
 from tests.builders import frame_of, tick
 
 RUN = Run("r", "id", "name", 1, "ada", started=0.0)
@@ -136,7 +136,7 @@ def test_all_who_fold_boundaries_agree(seed: int) -> None:
     count, mean = by_run_command(boundaries)
     assert count == len(whole)
     assert not whole or mean == pytest.approx(sum(whole) / len(whole))
-    moments = in_force(EpochFold(), boundaries)
+    moments = positions_after(EpochFold(), boundaries)
     for before, after in pairwise(boundaries):
         found = attribute(RUN, moments, (before.monotonic_ns + after.monotonic_ns) // 2)
         assert found is not None
@@ -181,7 +181,7 @@ def test_a_number_logged_late_does_not_move_the_epoch_in_force() -> None:
         if epoch:
             training.mark(Mark.LOG, 0)
         training.end()
-    moments = in_force(EpochFold(), training.found)
+    moments = positions_after(EpochFold(), training.found)
     found = attribute(RUN, moments, round(5.5 * SECOND))
     assert found is not None
     assert (found.epoch, found.phase, found.epoch_started) == (1, "train", 4.0)

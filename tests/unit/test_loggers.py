@@ -37,7 +37,7 @@ PLACE = EpochPlace(epoch=7, step=70, ended=1_790_000_000.0)
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
 
 
 def one_epoch(directory: Path, usage: Mapping[str, Any], **epoch: Any) -> dict[str, float]:

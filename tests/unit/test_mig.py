@@ -28,7 +28,7 @@ from gpumon.sources.combined import describe_devices
 from gpumon.storage.history.devices import chosen, devices_in
 from gpumon.storage.usage.query import by_user, read_accounts, total
 from gpumon.storage.usage.summary import summary
-from gpumon.tracking.matching import Claim, devices_of
+from gpumon.tracking.matching import Claim, match_devices
 from tests.activity import keep
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
 
@@ -147,11 +147,11 @@ def test_json_says_of_which_gpu_an_instance_is_and_lists_a_process_once() -> Non
 def test_a_run_is_on_the_instance_and_never_on_the_gpu() -> None:
     devices = [one.device for one in (gpu(), FIRST, SECOND_PART, WHOLE)]
     uuid, whole = SECOND_PART.device.uuid, device().uuid
-    assert devices_of(Claim(7, devices=(uuid,)), devices, ()).devices == (uuid,)
+    assert match_devices(Claim(7, devices=(uuid,)), devices, ()).devices == (uuid,)
     held = (on(SECOND_PART, 7),)
-    assert devices_of(Claim(7, devices=(whole,)), devices, held).devices == (uuid,)
-    assert devices_of(Claim(7, devices=(whole,)), devices, ()).devices == ()
-    assert devices_of(Claim(7, visible="0"), devices, ()).devices == (), "CUDA's first may be any instance"
+    assert match_devices(Claim(7, devices=(whole,)), devices, held).devices == (uuid,)
+    assert match_devices(Claim(7, devices=(whole,)), devices, ()).devices == ()
+    assert match_devices(Claim(7, visible="0"), devices, ()).devices == (), "CUDA's first may be any instance"
     newest = frame_of(tick(1, [gpu(), FIRST, SECOND_PART], runs=[run(gpus=(uuid,), started=TIME / SECOND)]))
     assert states(newest) == ["divided", "allocated", "allocated"]
 

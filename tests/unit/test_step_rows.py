@@ -45,7 +45,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 def marks(steps: int, every: int, each: int = MS) -> list[RowEnd]:
     """The ends of rows of a training of so many steps, of which every so manyth is published."""
     rows = StepMarker()
-    found = [rows.passed(RowEnd(step, step * each, 0)) for step in range(1, steps + 1) if (step - 1) % every == 0]
+    found = [rows.advance(RowEnd(step, step * each, 0)) for step in range(1, steps + 1) if (step - 1) % every == 0]
     return [end for ends in found for end in ends]
 
 
@@ -68,21 +68,21 @@ def test_what_is_published_grows_with_the_logarithm_of_the_length() -> None:
     assert all(0 < longer - shorter < 150 for shorter, longer in pairwise(each))
     assert len(marks(10**5, every=50)) < each[-1] < 500
     marker = StepMarker()
-    assert marker.passed(RowEnd(5003, MS, 0)) == [RowEnd(5000, MS, 0)], "a loop that is resumed"
-    assert len(marker.passed(RowEnd(10**9, 9 * MS, 0))) <= 100
+    assert marker.advance(RowEnd(5003, MS, 0)) == [RowEnd(5000, MS, 0)], "a loop that is resumed"
+    assert len(marker.advance(RowEnd(10**9, 9 * MS, 0))) <= 100
 
 
 def test_no_row_ends_before_a_phase_that_was_published_meanwhile() -> None:
     rows = StepMarker()
-    assert rows.passed(RowEnd(1, 10 * MS, 0)) == [RowEnd(1, 10 * MS, 0)]
-    rows.note(RowEnd(1, 900 * MS, 0))  # an evaluation has just ended
-    assert rows.passed(RowEnd(3, 1000 * MS, 0)) == [RowEnd(2, 950 * MS, 0), RowEnd(3, 1000 * MS, 0)]
+    assert rows.advance(RowEnd(1, 10 * MS, 0)) == [RowEnd(1, 10 * MS, 0)]
+    rows.restart(RowEnd(1, 900 * MS, 0))  # an evaluation has just ended
+    assert rows.advance(RowEnd(3, 1000 * MS, 0)) == [RowEnd(2, 950 * MS, 0), RowEnd(3, 1000 * MS, 0)]
 
 
 def test_a_wait_that_became_unknown_is_not_interpolated() -> None:
     rows = StepMarker()
-    rows.passed(RowEnd(99, 10 * MS, 5))
-    assert rows.passed(RowEnd(102, 20 * MS, NOT_KNOWN)) == [RowEnd(100, 20 * MS, NOT_KNOWN)]
+    rows.advance(RowEnd(99, 10 * MS, 5))
+    assert rows.advance(RowEnd(102, 20 * MS, NOT_KNOWN)) == [RowEnd(100, 20 * MS, NOT_KNOWN)]
 
 
 def test_a_loop_without_epochs_marks_its_steps_and_one_with_epochs_does_not(look: Callable[[], Poll]) -> None:
@@ -220,7 +220,7 @@ def stepped(steps: int, each: float, evaluate: int = 0) -> tuple[list[Boundary],
     for step in range(1, steps + 1):
         at += each
         wait = step * 0.25 * each
-        for end in rows.passed(RowEnd(step, round(at * SECOND), round(wait * SECOND))):
+        for end in rows.advance(RowEnd(step, round(at * SECOND), round(wait * SECOND))):
             found.append(make(Mark.STEPS, at, -1, "", end.step, wait, metrics={"loss": 1 / step}))
         if evaluate and step % evaluate == 0:
             found.append(make(Mark.PHASE, at, -1, "evaluate", step, wait))

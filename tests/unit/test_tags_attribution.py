@@ -6,7 +6,7 @@ import math
 
 from gpumon.model.epoch import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState
-from gpumon.tracking.matching import attribute, in_force
+from gpumon.tracking.matching import attribute, positions_after
 
 RUN = Run("k", "k", "k", 1, "ann", state=RunState.FINISHED, epoch=1, phase="", step=9)
 
@@ -27,7 +27,7 @@ ALL = [
 
 
 def at(time: int, boundaries: list[Boundary] = ALL) -> tuple[int, str, float, RunState] | None:
-    found = attribute(RUN, in_force(EpochFold(), boundaries), time)
+    found = attribute(RUN, positions_after(EpochFold(), boundaries), time)
     return found and (found.epoch, found.phase, found.epoch_started, found.state)
 
 

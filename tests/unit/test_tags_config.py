@@ -21,7 +21,7 @@ from gpumon.launcher.command import CommandRun, script_of
 from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
 from gpumon.tracking import active_run, metadata, warn, wire
 from gpumon.tracking.active_run import ActiveRun
-from gpumon.tracking.git import DirtyCheck, commit_of, repository_of
+from gpumon.tracking.git import DirtyCheck, find_repository, read_commit
 from gpumon.tracking.metadata import Program
 from gpumon.tracking.parameters import parameters
 from gpumon.tracking.reader import TagReader
@@ -30,7 +30,7 @@ from gpumon.tracking.secrets import MASK, masked, masked_text
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[ActiveRun]:
-    warn._told.clear()
+    warn._warned.clear()
     with active_run.run("net", directory=str(tmp_path / "live"), env={}) as made:
         yield made
 
@@ -342,7 +342,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def is_dirty(tree: Path, script: str = "") -> bool | None:
-    repository = repository_of(str(tree))
+    repository = find_repository(str(tree))
     assert repository is not None
     check = DirtyCheck(repository, os.environ, script and str(tree / script))
     while not check.is_over():
@@ -352,13 +352,13 @@ def is_dirty(tree: Path, script: str = "") -> bool | None:
 
 def test_the_commit_is_read_without_git(tree: Path) -> None:
     head = git(tree, "rev-parse", "HEAD")
-    repository = repository_of(str(tree / "deep" / "er"))
+    repository = find_repository(str(tree / "deep" / "er"))
     assert repository is not None
-    assert commit_of(repository) == head
+    assert read_commit(repository) == head
     git(tree, "pack-refs", "--all")
-    assert commit_of(repository) == head
+    assert read_commit(repository) == head
     git(tree, "checkout", "-q", "--detach")
-    assert commit_of(repository) == head
+    assert read_commit(repository) == head
 
 
 def test_a_further_working_tree_has_its_own_commit(tree: Path, tmp_path: Path) -> None:
@@ -366,9 +366,9 @@ def test_a_further_working_tree_has_its_own_commit(tree: Path, tmp_path: Path) -
     (tmp_path / "other" / "more.py").write_text("pass\n")
     git(tmp_path / "other", "add", "more.py")
     git(tmp_path / "other", "commit", "-qm", "second")
-    found = repository_of(str(tmp_path / "other"))
+    found = find_repository(str(tmp_path / "other"))
     assert found is not None
-    assert commit_of(found) == git(tmp_path / "other", "rev-parse", "HEAD") != git(tree, "rev-parse", "HEAD")
+    assert read_commit(found) == git(tmp_path / "other", "rev-parse", "HEAD") != git(tree, "rev-parse", "HEAD")
     assert is_dirty(tmp_path / "other") is False
 
 
@@ -389,7 +389,7 @@ def test_whether_a_tree_is_dirty_is_unknown_without_git(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    repository = repository_of(str(tree))
+    repository = find_repository(str(tree))
     assert repository is not None
     check = DirtyCheck(repository, os.environ)
     while not check.is_over():
@@ -398,12 +398,12 @@ def test_whether_a_tree_is_dirty_is_unknown_without_git(
 
 
 def test_a_directory_without_a_repository_has_no_commit(tmp_path: Path) -> None:
-    assert repository_of(str(tmp_path)) is None
+    assert find_repository(str(tmp_path)) is None
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/../../secret\n")
-    found = repository_of(str(tmp_path))
+    found = find_repository(str(tmp_path))
     assert found is not None
-    assert commit_of(found) == ""
+    assert read_commit(found) == ""
 
 
 def test_the_program_is_script_commit_and_versions_and_never_its_command_line(tree: Path) -> None:
@@ -435,11 +435,11 @@ def test_a_notebook_is_looked_at_for_each_run_and_a_script_once(tree: Path, monk
     monkeypatch.chdir(tree)
     monkeypatch.setattr(metadata, "_program", [])
     monkeypatch.setattr("sys.argv", ["/x/ipykernel_launcher.py"])
-    first = metadata.program({}).facts()["commit"]
+    first = metadata.current_program({}).facts()["commit"]
     git(tree, "commit", "-q", "--allow-empty", "-m", "second")
-    assert metadata.program({}).facts()["commit"] == git(tree, "rev-parse", "HEAD") != first
+    assert metadata.current_program({}).facts()["commit"] == git(tree, "rev-parse", "HEAD") != first
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert metadata.program({}) is metadata.program({})
+    assert metadata.current_program({}) is metadata.current_program({})
 
 
 def test_an_installed_program_has_no_commit_of_what_stands_around_it(tree: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.tracking.context import are_numbered_here, find_devices, framework_of
+from gpumon.tracking.context import detect_framework, find_devices, has_driver_numbers
 
 ONE = "GPU-11111111-1111-1111-1111-111111111111"
 TWO = "GPU-22222222-2222-2222-2222-222222222222"
@@ -91,7 +91,7 @@ def test_a_torch_of_another_shape_does_no_harm(torch: object) -> None:
     ],
 )
 def test_the_framework_of_a_loop_by_hand_is_the_one_in_use(loaded: list[str], framework: str) -> None:
-    assert framework_of({name: SimpleNamespace(_backends={"cpu": object()}) for name in loaded}) == framework
+    assert detect_framework({name: SimpleNamespace(_backends={"cpu": object()}) for name in loaded}) == framework
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_the_framework_of_a_loop_by_hand_is_the_one_in_use(loaded: list[str], fr
 def test_numbers_in_a_container_or_a_constrained_job_are_not_those_of_the_machine(
     env: dict[str, str], expected: bool
 ) -> None:
-    assert are_numbered_here({**env, "CUDA_VISIBLE_DEVICES": "0"}) is expected
+    assert has_driver_numbers({**env, "CUDA_VISIBLE_DEVICES": "0"}) is expected

@@ -8,7 +8,7 @@ from math import isnan, nan
 from gpumon.model.frame import Run, RunState
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
-from gpumon.tracking.matching import entry_for, with_holdings
+from gpumon.tracking.matching import memory_entry, with_run_memory
 from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
 from tests import builders
 
@@ -34,7 +34,7 @@ def values(
     runs: Sequence[Run], told: Mapping[str, Sequence[Memory]], processes: Sequence[Process] = (), gpu: int = 0
 ) -> list[float]:
     """What the sample of this GPU has of `KEYS`; the first run is the one in force."""
-    (filled,) = with_holdings([builders.sample(gpu, run=runs[0].key)], runs, told, processes)
+    (filled,) = with_run_memory([builders.sample(gpu, run=runs[0].key)], runs, told, processes)
     return [filled.value(f"gpu.run_{key}") for key in KEYS]
 
 
@@ -48,14 +48,14 @@ def test_what_the_processes_use_is_not_known_where_the_drivers_list_is_not_whole
     sample = builders.sample(0, run=run.key)
     device = sample.device._replace(missing={PROCESSES: Availability.FAILED})
     told = {"a": [told_of(ONE, 5, 7, 2)]}
-    (filled,) = with_holdings([sample._replace(device=device)], [run], told, [holder(1, 9.0)])
+    (filled,) = with_run_memory([sample._replace(device=device)], [run], told, [holder(1, 9.0)])
     assert isnan(filled.value("gpu.run_used"))
     assert filled.value("gpu.run_allocated") == 5.0, "that was told by the run itself"
 
 
 def test_a_sample_without_a_run_is_the_same_object() -> None:
     sample = builders.sample(0)
-    assert with_holdings([sample], [training("a", 1)], {"a": [told_of(ONE, 5)]}, ())[0] is sample
+    assert with_run_memory([sample], [training("a", 1)], {"a": [told_of(ONE, 5)]}, ())[0] is sample
 
 
 def test_all_running_processes_of_the_run_on_the_device_add_up() -> None:
@@ -111,20 +111,20 @@ def test_nothing_told_and_nothing_listed_is_unknown_and_not_zero() -> None:
 
 def test_an_entry_is_found_by_the_mark_of_its_device() -> None:
     told = [told_of(TWO, 2), told_of(ONE, 1)]
-    assert entry_for(ONE, (ONE, TWO), told) == told[1]
-    assert entry_for(ONE, (ONE, TWO), told[:1]) is None
+    assert memory_entry(ONE, (ONE, TWO), told) == told[1]
+    assert memory_entry(ONE, (ONE, TWO), told[:1]) is None
 
 
 def test_entries_without_a_mark_are_in_the_order_of_the_devices_where_there_are_as_many() -> None:
     told = [told_of("", 2, number=1), told_of("", 1, number=0)]
-    assert entry_for(ONE, (ONE, TWO), told) == told[1]
-    assert entry_for(TWO, (ONE, TWO), told) == told[0]
-    assert entry_for(ONE, (ONE,), told[:1]) == told[0], "the one device that it can be"
-    assert entry_for(ONE, (ONE,), told) is None
-    assert entry_for(ONE, (ONE, TWO), told[:1]) is None
-    assert entry_for(ONE, (ONE, TWO), [told[0], told_of(TWO, 3)]) is None
+    assert memory_entry(ONE, (ONE, TWO), told) == told[1]
+    assert memory_entry(TWO, (ONE, TWO), told) == told[0]
+    assert memory_entry(ONE, (ONE,), told[:1]) == told[0], "the one device that it can be"
+    assert memory_entry(ONE, (ONE,), told) is None
+    assert memory_entry(ONE, (ONE, TWO), told[:1]) is None
+    assert memory_entry(ONE, (ONE, TWO), [told[0], told_of(TWO, 3)]) is None
 
 
 def test_a_mig_instance_with_the_prefix_of_a_whole_gpu_is_the_same_device() -> None:
     told = [told_of("GPU-0a", 1)]
-    assert entry_for("MIG-0a", ("MIG-0a",), told) == told[0]
+    assert memory_entry("MIG-0a", ("MIG-0a",), told) == told[0]

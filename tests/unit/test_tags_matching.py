@@ -10,7 +10,7 @@ from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.tracking.context import visible_uuids
-from gpumon.tracking.matching import Claim, Match, UnprovenClaims, devices_of, stamp
+from gpumon.tracking.matching import Claim, Match, UnprovenClaims, assign_runs, match_devices
 
 ONE, TWO, MIG = "GPU-1111-aaaa", "GPU-2222-bbbb", "MIG-3333-cccc"
 DEVICES = [Device(ONE, 0, "H200"), Device(TWO, 1, "H200"), Device(MIG, 2, "H200 MIG")]
@@ -26,22 +26,22 @@ def claim(pid: int = 7, devices: tuple[str, ...] = (), visible: str = "", order:
 
 
 def test_what_is_claimed_comes_first() -> None:
-    found = devices_of(claim(devices=(TWO,)), DEVICES, [process(7, ONE, "ann"), process(7, TWO, "ann")])
+    found = match_devices(claim(devices=(TWO,)), DEVICES, [process(7, ONE, "ann"), process(7, TWO, "ann")])
     assert (found.devices, found.refused) == ((TWO,), "")
 
 
 @pytest.mark.parametrize("uuid", ["GPU-1111", "GPU-1111-aaaa", "MIG-1111-aaaa"])
 def test_a_claim_may_be_shortened_or_have_the_other_prefix(uuid: str) -> None:
-    assert devices_of(claim(devices=(uuid,)), DEVICES, []).devices == (ONE,)
+    assert match_devices(claim(devices=(uuid,)), DEVICES, []).devices == (ONE,)
 
 
 def test_an_ambiguous_or_unknown_claim_finds_nothing() -> None:
-    assert devices_of(claim(devices=("GPU-",)), DEVICES, []).devices == ()
-    assert devices_of(claim(devices=("GPU-9999",)), DEVICES, []).devices == ()
+    assert match_devices(claim(devices=("GPU-",)), DEVICES, []).devices == ()
+    assert match_devices(claim(devices=("GPU-9999",)), DEVICES, []).devices == ()
 
 
 def test_a_gpu_that_only_others_use_is_refused_with_a_reason() -> None:
-    found = devices_of(claim(devices=(ONE,)), DEVICES, [process(8, ONE, "bob")])
+    found = match_devices(claim(devices=(ONE,)), DEVICES, [process(8, ONE, "bob")])
     assert found.devices == ()
     assert "ann" in found.refused
 
@@ -50,12 +50,12 @@ def test_a_gpu_that_only_others_use_is_refused_with_a_reason() -> None:
     "there", [[], [process(7, ONE, "")], [process(9, ONE, "")], [process(9, ONE, "ann"), process(8, ONE, "bob")]]
 )
 def test_a_claim_holds_where_nothing_speaks_against_it(there: list[Process]) -> None:
-    assert devices_of(claim(devices=(ONE,)), DEVICES, there).devices == (ONE,)
+    assert match_devices(claim(devices=(ONE,)), DEVICES, there).devices == (ONE,)
 
 
 def test_without_a_claim_the_driver_is_asked_for_the_pid() -> None:
-    assert devices_of(claim(), DEVICES, [process(7, TWO, "ann"), process(8, ONE, "ann")]).devices == (TWO,)
-    assert devices_of(claim(pid=0), DEVICES, [process(0, TWO, "ann")]).devices == ()
+    assert match_devices(claim(), DEVICES, [process(7, TWO, "ann"), process(8, ONE, "ann")]).devices == (TWO,)
+    assert match_devices(claim(pid=0), DEVICES, [process(0, TWO, "ann")]).devices == ()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_without_a_claim_the_driver_is_asked_for_the_pid() -> None:
 def test_numbers_count_only_where_they_must_mean_what_the_driver_means(
     devices: list[Device], visible: str, order: str, ranks: int, expected: tuple[str, ...]
 ) -> None:
-    assert devices_of(claim(visible=visible, order=order, ranks=ranks), devices, []).devices == expected
+    assert match_devices(claim(visible=visible, order=order, ranks=ranks), devices, []).devices == expected
 
 
 @pytest.mark.parametrize(
@@ -95,18 +95,18 @@ def test_numbers_count_only_where_they_must_mean_what_the_driver_means(
 )
 def test_uuids_of_the_environment_count_as_cuda_reads_them(visible: str, expected: tuple[str, ...]) -> None:
     named = claim(devices=visible_uuids(visible), visible=visible)
-    assert devices_of(named, DEVICES, []).devices == expected
+    assert match_devices(named, DEVICES, []).devices == expected
 
 
 def test_devices_that_a_framework_names_do_not_hang_on_each_other() -> None:
-    assert devices_of(claim(devices=("GPU-9999", TWO)), DEVICES, []).devices == (TWO,)
+    assert match_devices(claim(devices=("GPU-9999", TWO)), DEVICES, []).devices == (TWO,)
 
 
 def test_numbers_of_another_pid_namespace_mean_nothing_here() -> None:
     elsewhere = claim(visible="1")._replace(is_numbered_here=False)
-    assert devices_of(elsewhere, DEVICES[:2], []).devices == ()
-    assert devices_of(elsewhere, DEVICES[:2], [process(7, ONE, "ann")]).devices == (ONE,)
-    assert devices_of(elsewhere._replace(devices=(TWO,)), DEVICES[:2], []).devices == (TWO,), "a UUID is the same"
+    assert match_devices(elsewhere, DEVICES[:2], []).devices == ()
+    assert match_devices(elsewhere, DEVICES[:2], [process(7, ONE, "ann")]).devices == (ONE,)
+    assert match_devices(elsewhere._replace(devices=(TWO,)), DEVICES[:2], []).devices == (TWO,), "a UUID is the same"
 
 
 LISTLESS = Device(ONE, 0, "H200", missing={PROCESSES: Availability.NO_PERMISSION})
@@ -128,34 +128,34 @@ def test_a_doubted_claim_holds_only_where_its_user_has_or_may_have_a_process(
     there: list[Process], device: Device, whole: bool, expected: tuple[str, ...]
 ) -> None:
     for named in (claim(devices=(ONE,)), claim(visible="0")):
-        found = devices_of(named, [device], there, doubted=[ONE], is_listed_whole=whole)
+        found = match_devices(named, [device], there, expired=[ONE], is_complete=whole)
         assert found.devices == expected
         assert bool(found.unproven) == (not expected)
 
 
 def test_a_claim_without_a_process_yields_to_what_the_driver_lists() -> None:
-    found = devices_of(claim(devices=(ONE,)), DEVICES, [process(7, TWO, "ann")])
+    found = match_devices(claim(devices=(ONE,)), DEVICES, [process(7, TWO, "ann")])
     assert (found.devices, found.unproven) == ((TWO,), (ONE,))
     several = [process(7, TWO, "ann"), process(9, ONE, "ann")]
-    assert devices_of(claim(devices=(ONE,)), DEVICES, several).devices == (ONE,), "it may have started the other"
+    assert match_devices(claim(devices=(ONE,)), DEVICES, several).devices == (ONE,), "it may have started the other"
 
 
 def test_a_user_has_no_more_time_with_one_run_after_the_other_than_with_one() -> None:
     claims, alone = UnprovenClaims(), Match((ONE,), unproven=(ONE,))
     for second in range(0, 61, 20):
-        claims.take(1000, alone, second * SECOND)
-    assert claims.doubted(1000) == []
-    claims.take(1000, alone, 61 * SECOND)
-    assert (claims.doubted(1000), claims.doubted(1001)) == ([ONE], [])
-    claims.take(1000, Match((ONE,)), 62 * SECOND)
-    assert claims.doubted(1000) == [], "the driver lists a process of the user"
-    claims.take(1000, alone, 63 * SECOND)
+        claims.update(1000, alone, second * SECOND)
+    assert claims.expired(1000) == []
+    claims.update(1000, alone, 61 * SECOND)
+    assert (claims.expired(1000), claims.expired(1001)) == ([ONE], [])
+    claims.update(1000, Match((ONE,)), 62 * SECOND)
+    assert claims.expired(1000) == [], "the driver lists a process of the user"
+    claims.update(1000, alone, 63 * SECOND)
     claims.forget(64 * SECOND + 3600 * SECOND)
     assert not claims._times
 
 
 def test_numbers_are_refused_like_any_claim() -> None:
-    assert devices_of(claim(visible="0"), DEVICES[:2], [process(8, ONE, "bob")]).refused
+    assert match_devices(claim(visible="0"), DEVICES[:2], [process(8, ONE, "bob")]).refused
 
 
 def run(key: str, started: float, gpus: tuple[str, ...], state: RunState = RunState.RUNNING) -> Run:
@@ -165,4 +165,4 @@ def run(key: str, started: float, gpus: tuple[str, ...], state: RunState = RunSt
 def test_a_device_carries_the_run_begun_last_of_those_that_run() -> None:
     samples = [Sample(device, Availability.OK, ()) for device in DEVICES]
     runs = [run("inner", 2, (ONE,)), run("outer", 1, (ONE, TWO)), run("over", 3, (ONE,), RunState.FINISHED)]
-    assert [sample.run for sample in stamp(samples, runs)] == ["inner", "outer", ""]
+    assert [sample.run for sample in assign_runs(samples, runs)] == ["inner", "outer", ""]

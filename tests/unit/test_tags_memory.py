@@ -15,7 +15,7 @@ from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
 from gpumon.tracking.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
-from gpumon.tracking.out_of_memory import Failures
+from gpumon.tracking.out_of_memory import OutOfMemoryReporter
 from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark, unpack_event, unpack_memory
 from tests.fakes import FakeClock
 
@@ -27,7 +27,7 @@ SECOND = 10**9
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
 
 
 Begin = Callable[..., Board]
@@ -145,7 +145,7 @@ BUSY_TOLD = (6 * GIB, 8 * GIB, 7 * GIB, 6 * GIB + 512, GIB, 5 * GIB, 3, 1)
 
 
 def reader(board: Board, clock: FakeClock | None = None, **modules: Any) -> MemoryReader:
-    return MemoryReader(board, modules, (clock or FakeClock()).monotonic, Failures())
+    return MemoryReader(board, modules, (clock or FakeClock()).monotonic, OutOfMemoryReporter())
 
 
 # --- torch ---
@@ -253,7 +253,7 @@ def test_memory_is_read_every_half_second_at_most_and_at_boundaries(begin: Begin
     assert reading.due_ns == clock.monotonic() + EVERY == clock.monotonic() + SECOND // 2
     cuda.read.clear()
     clock.advance(1 / SECOND)
-    reading.at_boundary()
+    reading.read_at_boundary()
     assert cuda.read == [0, 1]
     assert reading.due_ns == clock.monotonic() + EVERY
 
@@ -271,7 +271,7 @@ def test_reading_at_the_boundaries_of_very_short_epochs_takes_a_small_part_of_th
     reading.read()
     began, cuda.read = clock.monotonic(), []
     while clock.monotonic() < began + 10 * SECOND:
-        reading.at_boundary()
+        reading.read_at_boundary()
         clock.advance(0.004)
     taken = 0.0001 * len(cuda.read)
     assert 0.005 < taken <= 0.005 + 10 / 200 + 0.002 + 10 / (EVERY / SECOND) * 0.0002
@@ -308,7 +308,7 @@ def test_where_nothing_is_published_nothing_is_read() -> None:
     cuda = Cuda(BUSY)
     reading = reader(Board(None, Description(name="net", id="net")), torch=Torch(cuda))
     assert reading.due_ns == NEVER
-    reading.at_boundary()
+    reading.read_at_boundary()
     reading.read()
     assert (cuda.read, reading.due_ns) == ([], NEVER)
 
@@ -326,7 +326,7 @@ def test_a_framework_that_cannot_be_read_is_left_out_with_one_warning(
 ) -> None:
     board, cuda, clock = begin(), Cuda(BUSY), FakeClock()
     modules = {"torch": Torch(cuda), "jax._src.xla_bridge": jax_with(gpu(0, bytes_in_use=5))}
-    reading = MemoryReader(board, modules, clock.monotonic, Failures())
+    reading = MemoryReader(board, modules, clock.monotonic, OutOfMemoryReporter())
     reading.read()
     assert [memory.allocated for memory in held(board)] == [6 * GIB, 5]
     cuda.stats[0] = None  # type: ignore[call-overload]
@@ -342,7 +342,7 @@ def test_a_framework_that_cannot_be_read_is_left_out_with_one_warning(
 def test_what_is_no_longer_known_is_taken_back(begin: Begin) -> None:
     board, clock = begin(), FakeClock()
     bridge = jax_with(gpu(0, bytes_in_use=5))
-    reading = MemoryReader(board, {"jax._src.xla_bridge": bridge}, clock.monotonic, Failures())
+    reading = MemoryReader(board, {"jax._src.xla_bridge": bridge}, clock.monotonic, OutOfMemoryReporter())
     reading.read()
     assert len(held(board)) == 1
     bridge._backends = {}
@@ -356,7 +356,7 @@ def test_modules_of_another_shape_do_no_harm(begin: Begin, torch: object, caplog
     board = begin()
     other = {"tensorflow": torch, "tensorflow.python.eager.context": torch, "jax._src.xla_bridge": torch}
     with caplog.at_level(logging.WARNING, "gpumon"):
-        MemoryReader(board, {"torch": torch, **other}, FakeClock().monotonic, Failures()).read()
+        MemoryReader(board, {"torch": torch, **other}, FakeClock().monotonic, OutOfMemoryReporter()).read()
     assert (held(board), caplog.records) == ([], [])
 
 
@@ -405,7 +405,7 @@ def test_tensorflow_tells_what_it_uses_and_at_most(
 ) -> None:
     board = begin(visible)
     used = [{"current": 10 * (i + 1), "peak": 20 * (i + 1)} for i in range(logical)]
-    MemoryReader(board, Config(physical, logical, used).modules(), FakeClock().monotonic, Failures()).read()
+    MemoryReader(board, Config(physical, logical, used).modules(), FakeClock().monotonic, OutOfMemoryReporter()).read()
     assert held(board) == [
         Memory(i, device_mark(devices[i]), allocated=10 * (i + 1), peak=20 * (i + 1)) for i in range(logical)
     ]
@@ -415,7 +415,7 @@ def test_tensorflow_is_not_brought_up(begin: Begin) -> None:
     board, config = begin(), Config([0], 1, [{"current": 1, "peak": 1}])
     for context in (None, SimpleNamespace(_initialized=False)):
         config.context = context  # type: ignore[assignment]
-        MemoryReader(board, config.modules(), FakeClock().monotonic, Failures()).read()
+        MemoryReader(board, config.modules(), FakeClock().monotonic, OutOfMemoryReporter()).read()
     assert (config.asked, held(board)) == (0, [])
 
 
@@ -437,7 +437,7 @@ def test_jax_tells_what_its_pool_holds_and_never_what_it_might(begin: Begin) -> 
     unknown = gpu(10, None, bytes_in_use=5, peak_bytes_in_use=-1, bytes_reserved=4, bytes_limit=99)
     nothing, silent = gpu(11, 0, bytes_in_use=-1), gpu(12, 0)
     bridge = jax_with(pool, unknown, nothing, silent)
-    MemoryReader(board, {"jax._src.xla_bridge": bridge}, FakeClock().monotonic, Failures()).read()
+    MemoryReader(board, {"jax._src.xla_bridge": bridge}, FakeClock().monotonic, OutOfMemoryReporter()).read()
     assert held(board) == [
         Memory(9, device_mark(TWO), allocated=5, reserved=8, peak=7, largest_free=2),
         Memory(10, 0, allocated=5),
@@ -447,7 +447,7 @@ def test_jax_tells_what_its_pool_holds_and_never_what_it_might(begin: Begin) -> 
 def test_a_pool_smaller_than_what_is_in_it_is_not_believed(begin: Begin) -> None:
     board = begin()
     bridge = jax_with(gpu(0, 0, bytes_in_use=5, pool_bytes=0))
-    MemoryReader(board, {"jax._src.xla_bridge": bridge}, FakeClock().monotonic, Failures()).read()
+    MemoryReader(board, {"jax._src.xla_bridge": bridge}, FakeClock().monotonic, OutOfMemoryReporter()).read()
     assert held(board) == [Memory(0, 0, allocated=5)]
 
 
@@ -455,7 +455,7 @@ def test_a_pool_smaller_than_what_is_in_it_is_not_believed(begin: Begin) -> None
 
 
 def test_torchs_own_observer_tells_every_live_run_once(begin: Begin) -> None:
-    failures, torch = Failures(), Torch(Cuda(BUSY))
+    failures, torch = OutOfMemoryReporter(), Torch(Cuda(BUSY))
     first, second, ended = begin(), begin(), begin()
     for board in (first, second, ended):
         reading = MemoryReader(board, {"torch": torch}, FakeClock().monotonic, failures)
@@ -465,21 +465,21 @@ def test_torchs_own_observer_tells_every_live_run_once(begin: Begin) -> None:
     (observer,) = torch.attached
     observer(1, 2 * GIB, 80 * GIB, GIB)
     assert marks(first) == marks(second) == [(2 * GIB, GIB, device_mark(TWO))]
-    failures.raised(raised_by("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB."))
+    failures.report_error(raised_by("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB."))
     assert len(marks(first)) == 1
 
 
 def test_an_error_from_before_the_observer_is_told_at_the_end(begin: Begin) -> None:
-    failures, torch, board = Failures(), Torch(Cuda(BUSY)), begin()
+    failures, torch, board = OutOfMemoryReporter(), Torch(Cuda(BUSY)), begin()
     error = raised_by("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.")
     MemoryReader(board, {"torch": torch}, FakeClock().monotonic, failures).read()
     assert len(torch.attached) == 1
-    failures.raised(error, {"torch": torch})
+    failures.report_error(error, {"torch": torch})
     assert marks(board) == [(2 * GIB, NOT_KNOWN, 0)]
 
 
 def test_the_observer_never_raises_in_place_of_torch(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
-    failures, torch, board = Failures(), Torch(Cuda(BUSY)), begin()
+    failures, torch, board = OutOfMemoryReporter(), Torch(Cuda(BUSY)), begin()
     MemoryReader(board, {"torch": torch}, FakeClock().monotonic, failures).read()
     (observer,) = torch.attached
     observer(7, 2 * GIB, 80 * GIB, GIB)  # no such device
@@ -498,12 +498,12 @@ def test_the_observer_never_raises_in_place_of_torch(begin: Begin, caplog: pytes
 
 @pytest.mark.parametrize("torch", [Torch(Cuda(BUSY), observers=False), Torch(Cuda(BUSY), refuses=True)])
 def test_without_an_observer_the_error_tells(begin: Begin, torch: Torch, caplog: pytest.LogCaptureFixture) -> None:
-    failures, board = Failures(), begin()
+    failures, board = OutOfMemoryReporter(), begin()
     with caplog.at_level(logging.WARNING, "gpumon"):
         MemoryReader(board, {"torch": torch}, FakeClock().monotonic, failures).read()
     assert caplog.records == []
     message = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of 79.10 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 78.60 GiB memory in use."  # noqa: E501
-    failures.raised(raised_by("torch", "OutOfMemoryError", message), {"torch": torch})
+    failures.report_error(raised_by("torch", "OutOfMemoryError", message), {"torch": torch})
     assert marks(board) == [(5 * GIB // 2, GIB // 2, device_mark(TWO))]
 
 
@@ -541,9 +541,9 @@ TF_CPU = "OOM when allocating tensor with shape[1048576,16777216] and type float
 def test_an_error_is_known_by_its_name_and_its_words(
     begin: Begin, module: str, name: str, message: str, expected: tuple[int, int] | None
 ) -> None:
-    failures, board = Failures(), begin()
-    failures.watch(board)
-    failures.raised(raised_by(module, name, message), {"jax._src.xla_bridge": jax_with()})
+    failures, board = OutOfMemoryReporter(), begin()
+    failures.add(board)
+    failures.report_error(raised_by(module, name, message), {"jax._src.xla_bridge": jax_with()})
     assert marks(board) == ([(*expected, 0)] if expected else [])
 
 
@@ -560,61 +560,61 @@ def test_an_error_is_known_by_its_name_and_its_words(
 def test_the_plain_errors_of_older_versions_of_torch_are_known_by_their_words(
     begin: Begin, message: str, expected: tuple[int, int] | None
 ) -> None:
-    failures, board = Failures(), begin()
-    failures.watch(board)
-    failures.raised(RuntimeError(message), {})
+    failures, board = OutOfMemoryReporter(), begin()
+    failures.add(board)
+    failures.report_error(RuntimeError(message), {})
     assert marks(board) == [], "of a training without torch"
-    failures.raised(RuntimeError(message), {"torch": Torch(Cuda(BUSY))})
+    failures.report_error(RuntimeError(message), {"torch": Torch(Cuda(BUSY))})
     assert [mark[:2] for mark in marks(board)] == ([expected] if expected else [])
 
 
 def test_jax_on_a_cpu_runs_out_of_the_hosts_memory(begin: Begin) -> None:
-    failures, board = Failures(), begin()
-    failures.watch(board)
+    failures, board = OutOfMemoryReporter(), begin()
+    failures.add(board)
     error = raised_by("jax.errors", "JaxRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 4096 bytes.")
-    failures.raised(error, {"jax._src.xla_bridge": SimpleNamespace(_backends={"cpu": object()})})
+    failures.report_error(error, {"jax._src.xla_bridge": SimpleNamespace(_backends={"cpu": object()})})
     assert marks(board) == []
 
 
 def test_an_error_is_told_once_however_often_it_comes_by(begin: Begin) -> None:
-    failures, board = Failures(), begin()
-    failures.watch(board)
+    failures, board = OutOfMemoryReporter(), begin()
+    failures.add(board)
     error = raised_by("torch", "OutOfMemoryError", "Tried to allocate 2.00 GiB.")
     wrapped = ValueError("the batch is too large")
     wrapped.__cause__ = error
     for one in (error, error, wrapped):
-        failures.raised(one, {})
+        failures.report_error(one, {})
     assert marks(board) == [(2 * GIB, NOT_KNOWN, 0)]
 
 
 def test_an_error_that_was_raised_from_it_tells_of_it(begin: Begin) -> None:
-    failures, board = Failures(), begin()
-    failures.watch(board)
+    failures, board = OutOfMemoryReporter(), begin()
+    failures.add(board)
     outer, inner = ValueError("the batch is too large"), raised_by("torch", "OutOfMemoryError", "words")
     outer.__context__ = inner
     inner.__context__ = outer  # goes round
-    failures.raised(outer, {})
+    failures.report_error(outer, {})
     assert len(marks(board)) == 1
 
 
 def test_an_error_whose_words_cannot_be_had_is_one_warning(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
-    failures, board = Failures(), begin()
-    failures.watch(board)
+    failures, board = OutOfMemoryReporter(), begin()
+    failures.add(board)
 
     def no_words(self: object) -> str:
         raise ValueError("no words")
 
     kind = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch", "__str__": no_words})
     with caplog.at_level(logging.WARNING, "gpumon"):
-        failures.raised(kind(), {})
+        failures.report_error(kind(), {})
     assert "an out-of-memory error is not shown: ValueError: no words" in caplog.text
 
 
 def test_a_board_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
-    failures = Failures()
-    failures.watch(Board(lambda: str(tmp_path), Description(name="net", id="net")))
-    failures.raised(raised_by("torch", "OutOfMemoryError", "words"), {})
-    failures.watch(Board(None, Description(name="net", id="net")))
+    failures = OutOfMemoryReporter()
+    failures.add(Board(lambda: str(tmp_path), Description(name="net", id="net")))
+    failures.report_error(raised_by("torch", "OutOfMemoryError", "words"), {})
+    failures.add(Board(None, Description(name="net", id="net")))
     assert len(failures._boards) == 1
 
 

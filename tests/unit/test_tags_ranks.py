@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpumon.tracking.context import RankPlace, of_attempt, parent_identity, place, run_id, slug
+from gpumon.tracking.context import RankInfo, attempt_id, detect_rank, parent_identity, run_id, slug
 from gpumon.tracking.description import ID_LENGTH
 
 TORCHRUN = {
@@ -33,7 +33,7 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NTASKS": "4", "SLURM_
     ],
 )
 def test_the_place_is_what_the_launcher_says(env: dict[str, str], expected: tuple[int, int, int]) -> None:
-    assert place(env)[:3] == expected
+    assert detect_rank(env)[:3] == expected
 
 
 def test_spawned_ranks_are_told_by_torch_distributed() -> None:
@@ -41,15 +41,15 @@ def test_spawned_ranks_are_told_by_torch_distributed() -> None:
         is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
     )
     torch = SimpleNamespace(distributed=group)
-    assert place({"MASTER_ADDR": "localhost"}, {"torch": torch})[:3] == (1, 1, 2)
-    assert place({"MASTER_ADDR": "node1", "LOCAL_WORLD_SIZE": "1"}, {"torch": torch})[:3] == (1, 0, 2)
-    assert place(TORCHRUN, {"torch": torch})[:3] == (5, 1, 8)
+    assert detect_rank({"MASTER_ADDR": "localhost"}, {"torch": torch})[:3] == (1, 1, 2)
+    assert detect_rank({"MASTER_ADDR": "node1", "LOCAL_WORLD_SIZE": "1"}, {"torch": torch})[:3] == (1, 0, 2)
+    assert detect_rank(TORCHRUN, {"torch": torch})[:3] == (5, 1, 8)
     for other in (SimpleNamespace(), SimpleNamespace(distributed=SimpleNamespace(is_available=lambda: False))):
-        assert place({}, {"torch": other}) == RankPlace()
+        assert detect_rank({}, {"torch": other}) == RankInfo()
 
 
 def ids(env: dict[str, str], ranks: int, *, begun: int = 0, parent: str = "1/1", key: str = "RANK") -> set[str]:
-    return {run_id("net", place({**env, key: str(rank)}), begun, parent, 1000) for rank in range(ranks)}
+    return {run_id("net", detect_rank({**env, key: str(rank)}), begun, parent, 1000) for rank in range(ranks)}
 
 
 def test_all_ranks_share_a_run_id() -> None:
@@ -75,11 +75,11 @@ def test_a_launch_on_one_machine_without_an_id_of_its_own_takes_its_parent() -> 
 
 
 def test_a_later_attempt_has_the_id_of_the_first_with_its_number_behind() -> None:
-    where = place({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"})
-    first = place({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
+    where = detect_rank({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"})
+    first = detect_rank({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
     assert run_id("net", where, 0, "1/1", 1000) == run_id("net", first, 0, "1/1", 1000), "nodes may count differently"
-    assert (of_attempt("net-1", first.attempt), of_attempt("net-1", where.attempt)) == ("net-1", "net-1~3")
-    assert of_attempt("n" * ID_LENGTH, 1) == "n" * (ID_LENGTH - 2) + "~2"
+    assert (attempt_id("net-1", first.attempt), attempt_id("net-1", where.attempt)) == ("net-1", "net-1~3")
+    assert attempt_id("n" * ID_LENGTH, 1) == "n" * (ID_LENGTH - 2) + "~2"
 
 
 def test_a_job_that_was_requeued_has_another_id() -> None:
@@ -94,7 +94,7 @@ def test_two_jobs_have_different_ids() -> None:
 
 
 def test_a_single_process_has_an_id_of_its_own_each_time() -> None:
-    assert run_id("net", RankPlace(), 0, "1/1", 0) != run_id("net", RankPlace(), 0, "1/1", 0)
+    assert run_id("net", RankInfo(), 0, "1/1", 0) != run_id("net", RankInfo(), 0, "1/1", 0)
 
 
 def test_a_slug_is_short_and_plain() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from gpumon.tracking import warn
-from gpumon.tracking.values import Pending, metric_rank, number_of
+from gpumon.tracking.values import PendingNumbers, metric_rank, number_of
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
 
 
 def test_metrics_are_ranked_by_what_they_tell() -> None:
@@ -122,7 +122,7 @@ def on_its_way(gpu: Gpu, number: float) -> Any:
 
 
 def test_a_cuda_value_is_taken_only_when_it_has_come() -> None:
-    gpu, pending = Gpu(), Pending()
+    gpu, pending = Gpu(), PendingNumbers()
     pending.add("loss", on_its_way(gpu, 0.5))
     assert pending.collect() == {}
     assert pending
@@ -132,7 +132,7 @@ def test_a_cuda_value_is_taken_only_when_it_has_come() -> None:
 
 
 def test_the_oldest_and_the_newest_are_kept() -> None:
-    gpu, pending = Gpu(), Pending()
+    gpu, pending = Gpu(), PendingNumbers()
     for number in (1.0, 2.0, 3.0):
         pending.add("loss", on_its_way(gpu, number))
     gpu.done = True
@@ -140,7 +140,7 @@ def test_the_oldest_and_the_newest_are_kept() -> None:
 
 
 def test_the_last_number_of_an_epoch_comes_with_its_epoch_though_the_next_has_begun() -> None:
-    gpu, pending = Gpu(), Pending()
+    gpu, pending = Gpu(), PendingNumbers()
     for epoch, number in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0), (1, 5.0)):
         pending.add("loss", on_its_way(gpu, number), epoch)
     gpu.done = True
@@ -148,7 +148,7 @@ def test_the_last_number_of_an_epoch_comes_with_its_epoch_though_the_next_has_be
 
 
 def test_few_epochs_are_waited_for_at_once() -> None:
-    gpu, pending = Gpu(), Pending()
+    gpu, pending = Gpu(), PendingNumbers()
     for epoch in range(100):
         pending.add("loss", on_its_way(gpu, float(epoch)), epoch)
     gpu.done = True
@@ -176,7 +176,7 @@ def test_a_lost_gpu_ends_the_wait() -> None:
         def value(self) -> float:
             return 0.0
 
-    pending = Pending()
+    pending = PendingNumbers()
     pending.add("loss", Lost())
     assert pending.collect() == {}
     assert not pending

@@ -21,7 +21,7 @@ from gpumon.model.vendors import (
     without_prefix,
 )
 from gpumon.tracking.context import find_devices
-from gpumon.tracking.matching import Claim, devices_of
+from gpumon.tracking.matching import Claim, match_devices
 from tests.builders import device, sample
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_numbers_mean_only_the_gpus_of_the_maker_whose_they_are() -> None:
         device(1)._replace(name="NVIDIA H100"),
     ]
     claim = Claim(pid=1, user="alice", visible="0,1", order=NVIDIA.order[1])
-    assert devices_of(claim, cards, []).devices == (cards[1].uuid,)
+    assert match_devices(claim, cards, []).devices == (cards[1].uuid,)
 
 
 def test_a_gpu_that_must_be_reset_says_how_where_its_maker_has_a_command() -> None:
