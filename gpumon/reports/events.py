@@ -18,60 +18,60 @@ from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.storage.events.query import LoggedEvent
 
 LONGEST = 300.0
-"""Seconds in which nobody watched up to which what was so before and after them is told as one."""
+"""Longest pause of sampling (s) over which a state that is the same before and after counts as one event."""
 _UNWATCHED = "unwatched"
-"""Among the details of a begin: seconds since it in which nobody watched."""
+"""Key in the details of a begin: seconds without sampling since then."""
 _DAEMONS = ("daemon_started", "daemon_stopped")
 
 
 def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
-    """Return events, oldest first, without ends that nobody saw and begins at the first look after a short pause.
+    """Merge states that continue over a short pause of sampling into one event; return events, oldest first.
 
-    The begin before it says for how long nobody watched, and an end how long it has lasted since then. What lies
-    around the end of a daemon is left as it is: that is a restart.
+    The assumed end and the second begin are removed. The first begin gets the length of the pause, and the end the time
+    since the first begin. Events around the end of a daemon are kept: see `with_restarts`.
     """
-    found, gone = list(events), set[int]()
-    begun: dict[tuple[str, EventSubject], int] = {}
+    merged, removed = list(events), set[int]()
+    begins: dict[tuple[str, EventSubject], int] = {}
     paused: dict[tuple[str, EventSubject], tuple[int, int]] = {}
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         kind = event.kind
         if kind.name in _DAEMONS:
             paused.clear()
         elif kind.name == NOT_SEEN:
-            of = str(event.details.get("of")), event.subject
-            if of in begun:
-                paused[of] = begun.pop(of), at
+            key = str(event.details.get("of")), event.subject
+            if key in begins:
+                paused[key] = begins.pop(key), index
         elif kind.unseen:
-            of = kind.name, event.subject
-            first, end = paused.pop(of, (at, at))
+            key = kind.name, event.subject
+            first, end = paused.pop(key, (index, index))
             unwatched = (event.time_ns - events[end].time_ns) / SECOND
-            if first < at and is_first_look(event.details) and unwatched <= LONGEST:
-                before = found[first]
-                details = {**before.details, _UNWATCHED: _seconds(before.details) + unwatched}
-                found[first] = before._replace(until_ns=event.until_ns, details=details)
-                gone |= {end, at}
+            if first < index and is_first_look(event.details) and unwatched <= LONGEST:
+                previous = merged[first]
+                details = {**previous.details, _UNWATCHED: _seconds(previous.details) + unwatched}
+                merged[first] = previous._replace(until_ns=event.until_ns, details=details)
+                removed |= {end, index}
             else:
-                first = at
-            begun[of] = first
-        elif (place := begun.pop((kind.ends, event.subject), at)) < at and _seconds(found[place].details):
-            found[at] = event._replace(lasted=(event.time_ns - events[place].time_ns) / SECOND)
-    return [one for at, one in enumerate(found) if at not in gone]
+                first = index
+            begins[key] = first
+        elif (first := begins.pop((kind.ends, event.subject), index)) < index and _seconds(merged[first].details):
+            merged[index] = event._replace(lasted=(event.time_ns - events[first].time_ns) / SECOND)
+    return [event for index, event in enumerate(merged) if index not in removed]
 
 
 def is_first_look(details: Mapping[str, Any]) -> bool:
-    """Whether an event that begins something was so already when somebody looked first."""
+    """Whether the state was already present in the first sample, so that its begin is not known."""
     return bool(details.get("at_start") or details.get("at_least"))
 
 
 def pause_words(details: Mapping[str, Any]) -> str:
-    """Return for how long nobody watched since a begin; empty where somebody always did."""
+    """Return for how long nothing was sampled since a begin; empty if there was no pause."""
     seconds = _seconds(details)
     return f"nobody watched for {units.words(seconds)} of it" if seconds else ""
 
 
 def _seconds(details: Mapping[str, Any]) -> float:
-    found = details.get(_UNWATCHED)
-    return float(found) if isinstance(found, int | float) and is_known(found) else 0.0
+    seconds = details.get(_UNWATCHED)
+    return float(seconds) if isinstance(seconds, int | float) and is_known(seconds) else 0.0
 
 
 SCHEMA = 1
@@ -84,15 +84,15 @@ _COLUMNS = (
     TextColumn("DETAILS", 85, right=False, most=80, least=20),
 )
 _EVENT, _GPU = 1, 2
-"""Places of columns."""
+"""Indexes of columns."""
 _SHORT = 8
-"""Cells of a UUID where there is little room."""
+"""Width of a UUID on a narrow terminal."""
 _NARROW = tuple(
-    column._replace(least={_EVENT: 14, _GPU: _SHORT}.get(place, column.least)) for place, column in enumerate(_COLUMNS)
+    column._replace(least={_EVENT: 14, _GPU: _SHORT}.get(index, column.least)) for index, column in enumerate(_COLUMNS)
 )
 _THROTTLED = "Throttled by "
 _AT_LEAST = {"idle_began": "idle since it was first seen", "throttling_began": "throttled since it was first seen"}
-"""Of what may have begun before, by kind."""
+"""Texts by kind for a state that may have begun before the first sample."""
 
 
 def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
@@ -107,7 +107,7 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
     columns: Sequence[TextColumn] = _COLUMNS
     gpus = list(dict.fromkeys(row[_GPU] for row in rows))
     if any(gpus) and _GPU not in fitting(columns, rows, width)[0]:
-        rows = [(time.partition("-")[2], *others) for time, *others in rows]  # the year matters less than which GPU
+        rows = [(time.partition("-")[2], *others) for time, *others in rows]  # the GPU matters more than the year
     if any(gpus) and _GPU not in fitting(columns, rows, width)[0]:
         columns, short = _NARROW, dict(zip(gpus, distinct(gpus, _SHORT), strict=True))
         rows = [(*row[:_GPU], short[row[_GPU]], *row[_GPU + 1 :]) for row in rows]
@@ -115,7 +115,7 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
 
 
 def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str, Any]:
-    """Return the events as JSON, the oldest first: times in s since 1970, `time_ns` in ns; null is not known."""
+    """Return the events as JSON, oldest first: times in s since 1970, `time_ns` in ns; null is not known."""
     return {
         "schema": SCHEMA, "begin": begin, "end": end,
         "events": [
@@ -134,81 +134,82 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
 def details(event: LoggedEvent, *, timed: bool = True) -> str:
     """Return the details of an event for people, as a list of clauses; empty if there are none.
 
-    `timed` is false where it is told elsewhere how long it lasted, or that it goes on.
+    `timed` is false if the caller shows the duration, or that the state continues.
     """
-    told = [*_about(event)]
+    clauses = [*_kind_clauses(event)]
     if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
-        told.append("killed, or the machine went down")
+        clauses.append("killed, or the machine went down")
     if timed and is_known(event.lasted):
-        told.append(f"after {units.words(event.lasted)}")
+        clauses.append(f"after {units.words(event.lasted)}")
     if isinstance(restarts := event.details.get("restarts"), int):
-        told.append(f"over {units.counted(restarts, 'restart')} of the daemon")
+        clauses.append(f"over {units.counted(restarts, 'restart')} of the daemon")
     if timed and event.until_ns:
-        told.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
+        clauses.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
-        told.append("before the first sample")  # a view may sample by itself, too
+        clauses.append("before the first sample")  # of a daemon, or of a view that samples itself
     if unwatched := pause_words(event.details):
-        told.append(unwatched)
-    return ", ".join(told)
+        clauses.append(unwatched)
+    return ", ".join(clauses)
 
 
-def _about(event: LoggedEvent) -> Iterator[str]:
-    """Clauses that are of one kind of event."""
-    found, metric = event.details, METRICS.get(event.subject.cause)
-    before = BY_NAME.get(_text(event, "of"))
-    if event.kind.name == NOT_SEEN and before is not None:
-        yield before.label
+def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
+    """Yield the clauses for one kind of event."""
+    details, metric = event.details, METRICS.get(event.subject.cause)
+    paused = BY_NAME.get(_text(event, "of"))
+    if event.kind.name == NOT_SEEN and paused is not None:
+        yield paused.label
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
         name, state = _text(event, "name"), _text(event, "state")
-        told = "" if state in event.kind.states else state  # its label says so
-        yield from (part for part in (name if name not in event.subject.run else "", told) if part)
-    if event.kind.name == XID and isinstance(code := found.get("code"), int):
-        times = found.get("times")
+        state = "" if state in event.kind.states else state  # the label of the kind has it
+        yield from (part for part in (name if name not in event.subject.run else "", state) if part)
+    if event.kind.name == XID and isinstance(code := details.get("code"), int):
+        times = details.get("times")
         yield f"{code}: {xid_of(code).meaning}"
         yield from (f"{units.counted(times, 'more report')} within a minute",) if isinstance(times, int) else ()
-    if event.kind.name == LEFT_OUT and isinstance(found.get("count"), int) and isinstance(found.get("left_out"), int):
-        yield f"{found['left_out']} of {found['count']}"
-    if event.kind.name == CLOCK_SET and isinstance(seconds := found.get("seconds"), int | float):
+    left_out, count = details.get("left_out"), details.get("count")
+    if event.kind.name == LEFT_OUT and isinstance(left_out, int) and isinstance(count, int):
+        yield f"{left_out} of {count}"
+    if event.kind.name == CLOCK_SET and isinstance(seconds := details.get("seconds"), int | float):
         set_by = _number(seconds)
         yield from (f"{units.words(abs(set_by))} {'ahead' if set_by > 0 else 'back'}",) if is_known(set_by) else ()
     if metric is not None:
         yield metric.title.removeprefix(_THROTTLED)
     for key, words in (("asked", "asked for {}"), ("free", "{} free")):
-        if isinstance(found.get(key), int | float) and is_known(_number(found[key])):
-            yield words.format(units.number(_number(found[key]), Unit.BYTES))
+        if isinstance(details.get(key), int | float) and is_known(_number(details[key])):
+            yield words.format(units.number(_number(details[key]), Unit.BYTES))
     version, older = _text(event, "version"), _text(event, "before")
     if version or older:
         yield f"{older} → {version}" if older and version and older != version else version or older
     yield from (part for part in (_text(event, "reason"), _text(event, "source")) if part)
-    if found.get("at_least") and event.kind.name in _AT_LEAST:
+    if details.get("at_least") and event.kind.name in _AT_LEAST:
         yield _AT_LEAST[event.kind.name]
 
 
 def _later(time: float, than: float) -> str:
-    """A time, without its day where that is the one of `than`."""
+    """Return a time, without the date if that is the date of `than`."""
     text = units.moment(time)
     return text[11:] if text[:10] == units.moment(than)[:10] else text
 
 
 def _text(event: LoggedEvent, key: str) -> str:
-    """A text of the details, on one line; empty where there is none."""
-    found = event.details.get(key)
-    return clean(found, 100) if isinstance(found, str) else ""
+    """Return a text of the details, on one line; empty if there is none."""
+    text = event.details.get(key)
+    return clean(text, 100) if isinstance(text, str) else ""
 
 
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer too large for a float
         return NAN
 
 
 def _plain(value: Any) -> Any:
-    """JSON without what JSON has no word for: a NaN is null."""
+    """Return a value for JSON, with None for NaN and infinity."""
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not is_known(value - value):
         return None
     return value
@@ -219,44 +220,43 @@ _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 
 class LastedEvent(NamedTuple):
-    """An event, for how long nobody watched behind it, and what was so before a restart and after it."""
+    """An event, the time without sampling after it, and the states that continued over a restart."""
 
     event: LoggedEvent
     unwatched: float | None = None
-    """Seconds; None where that is not so, or not known."""
+    """Seconds without sampling; None if there were none, or they are not known."""
     went_on: Sequence[LoggedEvent] = ()
-    """Begins that were seen anew after a restart."""
+    """Begins as seen again after a restart."""
 
 
 def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
-    """Return events, oldest first, with the time from a daemon's end to the begin of the next one.
+    """Return events, oldest first, with the time from the end of a daemon to the start of the next one.
 
-    A short one is a restart. What was so until it and again from the first look on is told with it, in place of its
-    end, which nobody saw, and of its second begin: nobody watched in between, and nobody knows more. So are pauses of
-    one daemon, as `over_pauses` has them.
+    If that is short, the two become one restart. States before and after it are listed in the restart, instead of
+    their assumed end and their second begin. Pauses of one daemon are merged by `over_pauses`.
     """
     events = over_pauses(events)
-    found = [LastedEvent(event) for event in events]
-    gone: set[int] = set()
+    rows = [LastedEvent(event) for event in events]
+    removed: set[int] = set()
     for stop, start in _absences(events):
         seconds = max(0.0, (events[start].time_ns - events[stop].time_ns) / SECOND)
-        found[stop] = LastedEvent(events[stop], seconds)
+        rows[stop] = LastedEvent(events[stop], seconds)
         if seconds > LONGEST:
             continue
-        pairs = [*_pairs(events, stop, start, gone)]
-        for first, end, begin in pairs:
-            found[first] = found[first]._replace(event=found[first].event._replace(until_ns=events[begin].until_ns))
-            gone |= {end, begin}
-        kept = events[stop]._replace(kind=RESTARTED, time_ns=events[start].time_ns)
-        found[start] = LastedEvent(kept, seconds, tuple(events[begin] for _, _, begin in pairs))
-        gone.add(stop)
-    return [one for at, one in enumerate(found) if at not in gone]
+        continued = [*_continued(events, stop, start, removed)]
+        for first, end, begin in continued:
+            rows[first] = rows[first]._replace(event=rows[first].event._replace(until_ns=events[begin].until_ns))
+            removed |= {end, begin}
+        restart = events[stop]._replace(kind=RESTARTED, time_ns=events[start].time_ns)
+        rows[start] = LastedEvent(restart, seconds, tuple(events[begin] for _, _, begin in continued))
+        removed.add(stop)
+    return [row for index, row in enumerate(rows) if index not in removed]
 
 
 def unwatched_words(one: LastedEvent) -> tuple[str, float]:
-    """Return `nobody watched for 12 s`, and NaN; of a restart `…, from`, and from when on (s since 1970).
+    """Return `nobody watched for 12 s` and NaN; for a restart `…, from` and the begin of the pause (s since 1970).
 
-    What tells the end of a daemon alone is of that moment itself. Both are nothing where somebody watched.
+    Without a pause, the text is empty.
     """
     if one.unwatched is None:
         return "", NAN
@@ -267,56 +267,60 @@ def unwatched_words(one: LastedEvent) -> tuple[str, float]:
 
 
 def went_on_words(one: LastedEvent, labels: Mapping[str, str]) -> str:
-    """Return how the daemon before a restart ended, and `before and after it: throttling on GPU 0–7`."""
+    """Return how the previous daemon ended, if it was killed, and `before and after it: throttling on GPU 0–7`."""
     groups: dict[str, set[str]] = {}
     for event in one.went_on:
         name = _NAMES.get(event.kind.name, event.kind.label)
         numbers = groups.setdefault(name, set())
         if event.subject.device in labels:
             numbers.add(labels[event.subject.device])
-    told = [f"{name} on GPU {_listed(numbers)}" if numbers else name for name, numbers in groups.items()]
+    states = [f"{name} on GPU {_join_labels(numbers)}" if numbers else name for name, numbers in groups.items()]
     killed = "the one before was killed, or the machine went down"
     is_killed = one.event.kind is RESTARTED and one.event.details.get("unseen")
-    return "; ".join([*([killed] if is_killed else []), *([f"before and after it: {', '.join(told)}"] if told else [])])
+    return "; ".join(
+        [*([killed] if is_killed else []), *([f"before and after it: {', '.join(states)}"] if states else [])]
+    )
 
 
-def _listed(labels: Collection[str]) -> str:
-    """`0–3, 5`; MIG instances, such as `3:0`, behind whole GPUs."""
+def _join_labels(labels: Collection[str]) -> str:
+    """Return labels as `0–3, 5`, with MIG instances such as `3:0` after whole GPUs."""
     whole = sorted(int(label) for label in labels if label.isdecimal())
-    return ", ".join([*([ranges(whole)] if whole else []), *sorted(one for one in labels if not one.isdecimal())])
+    return ", ".join([*([ranges(whole)] if whole else []), *sorted(label for label in labels if not label.isdecimal())])
 
 
 def _absences(events: Sequence[LoggedEvent]) -> Iterator[tuple[int, int]]:
-    """Yield places of each daemon's end and of the begin of the next one."""
+    """Yield the indexes of the end of each daemon and of the start of the next one."""
     stopped: int | None = None
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         if event.kind.name == "daemon_started" and stopped is not None:
-            yield stopped, at
+            yield stopped, index
             stopped = None
         elif event.kind.name == "daemon_stopped":
-            stopped = at
+            stopped = index
 
 
-def _pairs(events: Sequence[LoggedEvent], stop: int, start: int, gone: set[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield places of what went on: its begin, its end that nobody saw, and its begin as the next daemon saw it."""
+def _continued(
+    events: Sequence[LoggedEvent], stop: int, start: int, removed: set[int]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the states that continued over a restart: indexes of begin, assumed end, and begin in the next daemon."""
     again: dict[tuple[str, EventSubject], int] = {}
-    for at in range(stop, len(events)):
-        event = events[at]
-        if at > start and event.kind.name == "daemon_stopped":
+    for index in range(stop, len(events)):
+        event = events[index]
+        if index > start and event.kind.name == "daemon_stopped":
             break
         if event.kind.unseen and (is_first_look(event.details) or event.time_ns <= events[start].time_ns):
-            again.setdefault((event.kind.name, event.subject), at)
+            again.setdefault((event.kind.name, event.subject), index)
     ends: dict[tuple[str, EventSubject], int] = {}
-    for at in range(start - 1, -1, -1):
-        event = events[at]
+    for index in range(start - 1, -1, -1):
+        event = events[index]
         if event.kind.name == "daemon_started":
             break
-        if event.kind.name == "not_seen" and at not in gone:
-            ends.setdefault((str(event.details.get("of")), event.subject), at)
+        if event.kind.name == NOT_SEEN and index not in removed:
+            ends.setdefault((str(event.details.get("of")), event.subject), index)
     firsts: dict[tuple[str, EventSubject], int] = {}
-    for at in range(start):
-        if at not in gone and events[at].kind.unseen:
-            firsts[events[at].kind.name, events[at].subject] = at
+    for index in range(start):
+        if index not in removed and events[index].kind.unseen:
+            firsts[events[index].kind.name, events[index].subject] = index
     for key, end in ends.items():
         if key in again and key in firsts and firsts[key] < end and again[key] > end:
             yield firsts[key], end, again[key]

@@ -1,4 +1,4 @@
-"""History for other programs: `gpumon history export`, a row for each stretch of time, device and metric."""
+"""History as rows for `gpumon history export`, totals of a window as text, JSON and CSV, and series as JSON."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.storage.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 
 CELL_FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
-"""When the stretch began, since 1970 and in UTC; how long it is; the UUID of the GPU, empty for the machine; the metric
-and its unit, of counters per second; lowest, mean and highest value."""
+"""Begin of the interval, since 1970 and in UTC; its length; UUID of the GPU, empty for the machine; metric and unit
+(for counters per second); lowest, mean and highest value."""
 _TEXTS = ("begun_utc", "device", "metric", "unit")
 Row = tuple[float, str, float, str, str, str, float, float, float]
 
 
 def lines(rows: Iterator[Row]) -> Iterator[str]:
-    """Yield the table as CSV, a line at a time, its heading first."""
+    """Yield the lines of CSV, the heading first."""
     yield csv_line(CELL_FIELDS)
     yield from map(csv_line, rows)
 
@@ -40,29 +40,29 @@ def parquet(rows: Iterator[Row]) -> bytes:
 
 
 def rows_of(history: History, subjects: Sequence[str], begin: float, end: float, step: float) -> Iterator[Row]:
-    """Yield a row for each stretch of `step` seconds in which a metric is known; what is missing has no row."""
+    """Yield a row for each interval of `step` seconds in which a metric is known."""
     grid = Grid(int(begin // step), step, max(1, ceil(end / step) - int(begin // step)))
     for subject in (HOST, *subjects):
         scope = Scope.GPU if subject else Scope.HOST
         names = [name for name, metric in BY_NAME.items() if metric.scope is scope and history.has(subject, name)]
         for name, series in history.query(Query(subject, names, begin, end, grid=grid)).items():
             unit = BY_NAME[name].unit.value + ("_per_second" if BY_NAME[name].kind is Kind.COUNTER else "")
-            for place, mean in enumerate(series.mean):
+            for index, mean in enumerate(series.mean):
                 if is_known(mean):
-                    begun = grid.begin + place * step
-                    yield begun, utc(begun), step, subject, name, unit, series.low[place], mean, series.high[place]
+                    start = grid.begin + index * step
+                    yield start, utc(start), step, subject, name, unit, series.low[index], mean, series.high[index]
 
 
 SCHEMA = 1
 TOTAL_FIELDS = (
     "device", "total", "unit", "value", "seconds", "missing_seconds", "missing_share", "estimated_seconds", "complete",
 )  # fmt: skip
-"""UUID of the GPU; the total with its unit and value; seconds of the window, those missing, those estimated."""
+"""UUID of the GPU; the total with its unit and value; seconds of the window, missing seconds, estimated seconds."""
 INCOMPLETE, ESTIMATED = "*", "~"
 _REST = "MISSING"
 """Heading of the time that was not sampled."""
-_MARKED = 0.005
-"""The share of a window that is estimated, from which on a table says so."""
+_MIN_ESTIMATED = 0.005
+"""Estimated share of a window from which on a total is marked."""
 _HEADINGS = {
     "energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK", "ecc_corrected": "ECC-C",
     "ecc_uncorrected": "ECC-U",
@@ -73,21 +73,21 @@ _KEEP = {
 }  # fmt: skip
 
 
-def text(found: WindowTotals, width: int = 0) -> Iterator[str]:
-    """Yield the table, a GPU in each line, with what the marks in it mean."""
-    yield f"from {moment(found.begin)} to {moment(found.end)} ({duration(found.end - found.begin)})"
-    devices = found.gpus
-    has_indexes = any(map(_index, devices))
+def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
+    """Yield a table with a line for each GPU, and an explanation of its marks."""
+    yield f"from {moment(totals.begin)} to {moment(totals.end)} ({duration(totals.end - totals.begin)})"
+    devices = totals.gpus
+    has_indexes = any(device.label for device in devices)
     columns = [TextColumn("GPU", 10), TextColumn("UUID", 2 if has_indexes else 10, right=False, least=13)]
     names = [clean(device.uuid, 100) for device in devices]
     if width and not has_indexes:
         names = distinct(names, max(13, width // 3))
     columns += [TextColumn(_heading(kind), _KEEP.get(kind.name, 5)) for kind in TOTALS]
-    cells = [_column(kind, [found.devices[device.uuid][kind.name] for device in devices]) for kind in TOTALS]
-    missing = [_missing(found.devices[device.uuid]) for device in devices]
+    cells = [_column(kind, [totals.devices[device.uuid][kind.name] for device in devices]) for kind in TOTALS]
+    missing = [_missing(totals.devices[device.uuid]) for device in devices]
     rows = [
-        (_index(device), names[place], *(column[place] for column in cells), missing[place])
-        for place, device in enumerate(devices)
+        (device.label, names[index], *(column[index] for column in cells), missing[index])
+        for index, device in enumerate(devices)
     ]
     heading, *drawn_rows = draw([*columns, TextColumn(_REST, 8)], rows, width)
     yield from (heading, *drawn_rows)
@@ -99,34 +99,34 @@ def text(found: WindowTotals, width: int = 0) -> Iterator[str]:
         yield f"{ESTIMATED} estimated: a border of the window cuts a cell of kept history, which counts by its share"
 
 
-def document(found: WindowTotals) -> dict[str, Any]:
-    """Return the totals as one JSON object; a value of which nothing is known is null."""
+def document(totals: WindowTotals) -> dict[str, Any]:
+    """Return the totals as one JSON object; an unknown value is null."""
     return {
         "schema": SCHEMA,
-        "begin": found.begin,
-        "end": found.end,
-        "seconds": found.end - found.begin,
-        "problem": found.problem or None,
+        "begin": totals.begin,
+        "end": totals.end,
+        "seconds": totals.end - totals.begin,
+        "problem": totals.problem or None,
         "devices": [
             {
                 "uuid": device.uuid,
                 "index": device.index if device.index >= 0 else None,
-                "totals": {kind.name: _as_json(found.devices[device.uuid][kind.name], kind) for kind in TOTALS},
+                "totals": {kind.name: _as_json(totals.devices[device.uuid][kind.name], kind) for kind in TOTALS},
             }
-            for device in found.gpus
+            for device in totals.gpus
         ],
     }
 
 
-def table(found: WindowTotals) -> Iterator[str]:
-    """Yield CSV, a line for each GPU and total, its heading first."""
+def table(totals: WindowTotals) -> Iterator[str]:
+    """Yield CSV, a line for each GPU and total, the heading first."""
     yield csv_line(("begun_utc", "ended_utc", *TOTAL_FIELDS))
-    for device in found.gpus:
+    for device in totals.gpus:
         for kind in TOTALS:
-            cells = _as_json(found.devices[device.uuid][kind.name], kind)
+            cells = _as_json(totals.devices[device.uuid][kind.name], kind)
             whole = "true" if cells["complete"] else "false"
             row = {**cells, "device": device.uuid, "total": kind.name, "complete": whole}
-            yield csv_line((utc(found.begin), utc(found.end), *(row[name] for name in TOTAL_FIELDS)))
+            yield csv_line((utc(totals.begin), utc(totals.end), *(row[name] for name in TOTAL_FIELDS)))
 
 
 def _as_json(total: Total, kind: TotalKind) -> dict[str, Any]:
@@ -145,18 +145,14 @@ def _heading(kind: TotalKind) -> str:
     return _HEADINGS.get(kind.name) or BY_NAME[kind.metric].column
 
 
-def _index(device: Device) -> str:
-    return device.label
-
-
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
-    """Texts of one total of every GPU; empty for all where no GPU ever has it."""
+    """Return the texts of one total for every GPU; all empty if no GPU has it."""
     if not any(is_known(total.value) for total in totals):
         return [""] * len(totals)
     values = [total.value for total in totals]
     if kind.unit is Unit.JOULES:
         texts = energies(values)
-    elif kind.metric in THROTTLED:  # a thousandth of it is a lot
+    elif kind.metric in THROTTLED:  # even 0.1 % matters
         texts = [f"{value * 100:.1f} %" for value in values]
     else:
         texts = [number(value, kind.unit) for value in values]
@@ -166,12 +162,12 @@ def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
 
 
 def _marks(total: Total) -> str:
-    estimated = ESTIMATED if total.estimated_seconds > _MARKED * total.seconds else ""
+    estimated = ESTIMATED if total.estimated_seconds > _MIN_ESTIMATED * total.seconds else ""
     return estimated + ("" if total.is_complete else INCOMPLETE)
 
 
 def _missing(totals: Mapping[str, Total]) -> str:
-    """The longest time that a total lacks which the GPU has; of one that was never seen, the whole window."""
+    """Return the longest time that is missing from a known total; the whole window for a GPU that was never seen."""
     known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
     worst = max(known, key=lambda total: total.missing_seconds)
     return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share * 100:.1f} %)"
@@ -188,25 +184,25 @@ REASONS: Mapping[str, str] = {
 
 
 class SeriesAsked(NamedTuple):
-    """Lines that are asked for."""
+    """A request for series."""
 
     metrics: Sequence[str]
     begin: float
-    """Seconds since 1970; as `end`."""
+    """Seconds since 1970, as is `end`."""
     end: float
     points: int
-    """Points of each line at most."""
+    """Maximum number of points of each series."""
 
 
 class SubjectHistory(NamedTuple):
-    """A GPU, or None for the machine, and what is kept of it."""
+    """A GPU, or None for the machine, and its history."""
 
     device: Device | None
     history: History
 
 
 class Gap(NamedTuple):
-    """A stretch without values, in seconds since 1970."""
+    """An interval without values, in seconds since 1970."""
 
     begin: float
     end: float
@@ -216,10 +212,10 @@ class Gap(NamedTuple):
 def series_json(
     asked: SeriesAsked, of: Sequence[SubjectHistory], machine: History, problem: str = ""
 ) -> dict[str, Any]:
-    """Return the lines of some metrics; `machine` tells when samples were taken at all, `problem` what is unreadable.
+    """Return series of metrics; `machine` knows when samples were taken, `problem` says what could not be read.
 
-    All are on the same `times` (s since 1970): the middles of stretches of `step` seconds, or of samples if that is 0.
-    `coarse` are those kept in longer cells.
+    All series have the same `times` (s since 1970): the middles of intervals of `step` seconds, or of samples if that
+    is 0. `coarse` are the intervals that were kept in longer cells.
     """
     times, sampled = [], list[float]()
     lines, step, coarse = [], 0.0, list[dict[str, float]]()
@@ -228,7 +224,7 @@ def series_json(
         subject = device.uuid if device else HOST
         names = [name for name in asked.metrics if name.startswith("gpu.") == (device is not None)]
         for name, series in history.query(Query(subject, names, asked.begin, asked.end, asked.points)).items():
-            times, step, coarse = list(series.times), series.step, [one._asdict() for one in series.coarse]
+            times, step, coarse = list(series.times), series.step, [interval._asdict() for interval in series.coarse]
             sampled = list(base.mean) if list(base.times) == times else []
             gaps = gaps_of(series, sampled, asked, machine)
             lines.append(_line(name, device, series, gaps))
@@ -239,7 +235,7 @@ def series_json(
 
 
 def gaps_of(series: Series, sampled: Sequence[float], asked: SeriesAsked, machine: History) -> list[Gap]:
-    """Return the stretches of a window in which a line has no value; `sampled` has one where anything was sampled."""
+    """Return the intervals of a window without values; `sampled` has values if anything was sampled at that time."""
     oldest, newest = machine.begin, machine.end
     if not is_known(oldest):
         return [Gap(asked.begin, asked.end, NOT_SAMPLED)]
@@ -249,7 +245,7 @@ def gaps_of(series: Series, sampled: Sequence[float], asked: SeriesAsked, machin
 
 
 def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -> Iterator[Gap]:
-    """Gaps between `begin` and `end`, of which something is kept."""
+    """Yield the gaps between `begin` and `end`, for which there is some history."""
     if not begin <= end:
         return
     if not series.times:
@@ -258,18 +254,18 @@ def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -
     half = series.step / 2
     times = [begin - half, *series.times, end + half]
 
-    def reason(place: int) -> str:
-        if is_known(series.mean[place]):
+    def gap_reason(index: int) -> str:
+        if is_known(series.mean[index]):
             return ""
-        return NO_VALUE if sampled and is_known(sampled[place]) else NOT_SAMPLED
+        return NO_VALUE if sampled and is_known(sampled[index]) else NOT_SAMPLED
 
-    for found, places in groupby(range(len(series.times)), key=reason):
-        run = list(places)
-        if found:
-            # Between samples, from the one before; of stretches, their own edges.
-            first = times[run[0]] if not half else series.times[run[0]] - half
-            last = times[run[-1] + 2] if not half else series.times[run[-1]] + half
-            yield Gap(max(first, begin), min(last, end), found)
+    for reason, group in groupby(range(len(series.times)), key=gap_reason):
+        indexes = list(group)
+        if reason:
+            # A gap between samples extends from the previous to the next sample; one of intervals has their edges.
+            first = times[indexes[0]] if not half else series.times[indexes[0]] - half
+            last = times[indexes[-1] + 2] if not half else series.times[indexes[-1]] + half
+            yield Gap(max(first, begin), min(last, end), reason)
 
 
 def _line(name: str, device: Device | None, series: Series, gaps: Sequence[Gap]) -> dict[str, Any]:
@@ -286,7 +282,7 @@ def _line(name: str, device: Device | None, series: Series, gaps: Sequence[Gap])
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a metric's lines: of a counter, that of its rate."""
+    """Return the unit of a series: for a counter, the unit of its rate."""
     metric = BY_NAME[name]
     return metric.unit.value + ("_per_second" if metric.kind is Kind.COUNTER else "")
 

@@ -1,4 +1,4 @@
-"""One run as text: `gpumon runs show`. `run_tables` has its tables, `run_notes` what is said below them."""
+"""A run as text: `gpumon runs show`. `run_tables` has its tables, `run_notes` the notes below them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def lines(
     tail: int | None = None,
     prices: Prices | None = None,
 ) -> Iterator[str]:
-    """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes).
+    """Yield head, epoch table, totals and notes, at most `width` cells wide if the words allow it; 0 for no limit.
 
-    `tail`: of the epochs or rows of steps only so many, the last ones; totals and notes are of all.
+    `tail` is the number of last epochs or rows of steps to show; totals and notes include all.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
@@ -42,17 +42,17 @@ def lines(
         yield ""
     shown = epochs[-tail:] if tail else epochs
     outside = outside_rows(record, epochs, total, phases=phases)
-    made = sum(row.ordinal <= STEP_ROWS for _, row in outside)
-    left_out = max(0, made - tail) if tail else 0
+    step_rows = sum(row.ordinal <= STEP_ROWS for _, row in outside)
+    left_out = max(0, step_rows - tail) if tail else 0
     outside = outside[left_out:]  # rows of steps come first
     parts = aggregate.phase_summaries(record) if phases else {}
     costs = charges.columns(prices) if prices else ()
-    columns, rows = epoch_table(shown, parts, total, outside, costs, _priced(record, epochs, total, prices))
+    columns, rows = epoch_table(shown, parts, total, outside, costs, _cost_cells(record, epochs, total, prices))
     yield from draw(columns, rows, width)
     if len(shown) < len(epochs):
         yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
     if left_out:
-        yield f"the last {tail} of {made} rows of steps"
+        yield f"the last {tail} of {step_rows} rows of steps"
     if ranks or any(rank.state is not record.run.state for rank in record.ranks):
         yield ""
         yield from draw(*rank_table(record), width)
@@ -60,10 +60,10 @@ def lines(
     yield from notes(record, epochs, total, prices)
 
 
-def _priced(
+def _cost_cells(
     record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None
 ) -> Callable[[EpochSummary], Sequence[str]]:
-    """A function that gives the costs of a row; that of all has what each epoch's tariff came to."""
+    """Return a function that returns the costs of a row; the total is the sum of the epochs, each by its tariff."""
 
     def cells(stretch: EpochSummary) -> Sequence[str]:
         if prices is None:
@@ -102,11 +102,11 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.span(run.duration(now))}"
     done = epochs_done(record, epochs)
-    told = str(done) if are_epochs_known(record, epochs) else units.MISSING
+    done_text = str(done) if are_epochs_known(record, epochs) else units.MISSING
     counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"
     before = run.epochs_before if epochs else 0
     if epochs or run.epochs:
-        yield f"{told} {counted}" + (f" ({done - before} in this run)" if before else "")
+        yield f"{done_text} {counted}" + (f" ({done - before} in this run)" if before else "")
     else:
         yield "no epochs"
     if run.resumes:
@@ -114,7 +114,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
 
 
 def gpus(devices: Sequence[DeviceRow]) -> str:
-    """The devices of a run in a few words: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
+    """Return the devices of a run in short: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
     kinds: dict[str, list[DeviceRow]] = {}
     for device in devices:
         known = [
