@@ -164,22 +164,22 @@ def test_two_exporters_do_not_share_a_port(live_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--listen", "9401"], "--listen is [HOST]:PORT"),
-        (["--listen", "127.0.0.1:x"], "--listen is [HOST]:PORT"),
+        (["--listen", "9401"], "--listen must be [HOST]:PORT"),
+        (["--listen", "127.0.0.1:x"], "--listen must be [HOST]:PORT"),
         (["--listen", "127.0.0.1:99999"], "--listen must be 0 to 65535"),
-        (["--once", "--listen", ":9401"], "nobody scrapes with --once"),
-        (["--textfile", "a", "--web-config", "b"], "nobody scrapes with --once or --textfile"),
+        (["--once", "--listen", ":9401"], "--once and --textfile start no server"),
+        (["--textfile", "a", "--web-config", "b"], "--once and --textfile start no server"),
         (["--listen", ":9401", "--socket", "a"], "not allowed with"),
         (["--web-config", "none.yml"], "cannot read none.yml: No such file or directory"),
         (["--token-file", "none"], "no such token file: none"),
         (["--users", "everybody"], "invalid choice"),
         *(
-            (["--dialect", "dcgm", "--once", "--host-label", name], f"{name} is the name of another label")
+            (["--dialect", "dcgm", "--once", "--host-label", name], f"{name} is already a label")
             for name in ("gpu", "UUID", "instance", "__name__")
         ),
         (["--dialect", "jobstats", "--host-label", "node"], "--host-label is for --dialect dcgm"),
         (["--socket-group", "video"], "--socket-group is for --socket"),
-        (["--textfile", "a", "--socket-group", "video"], "nobody scrapes with --once or --textfile"),
+        (["--textfile", "a", "--socket-group", "video"], "--once and --textfile start no server"),
         (["--socket", "/nowhere/socket"], "No such file or directory: make its directory"),
         (["--token-file", ""], "--token-file is empty: pass a value, or omit it"),
         (["--web-config", "", "--token-file", ""], "--web-config is empty"),
