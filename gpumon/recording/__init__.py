@@ -1,5 +1,5 @@
-"""Stretches of frames in one compressed file: `gpumon record` writes it, `--source replay:FILE` plays it.
+"""Recordings: frames in one compressed file, which `gpumon record` writes and `--source replay:FILE` plays.
 
-`format` has the bytes, `columns`, `tables`, `encode` and `decode` a block's contents, `writer` and `reader` the file.
-docs/recording.md describes it all for people.
+`format` has the layout of the file, `content` its tables, `codec` converts between frames and blocks, `writer` and
+`reader` access the file, `playback` and `positions` play it. docs/recording.md describes the format.
 """

@@ -1,8 +1,7 @@
-"""Other names for all that says who and where: so that a recording can be attached to a report of a bug.
+"""Anonymizes recordings, so that they can be attached to bug reports.
 
-Each name gets a number in the order of its first coming, so the same thing has the same name all through a recording,
-and nothing leads back: no hash lets a reader test names. What remains is what helps to find a bug:
-times, numbers, models of GPUs, versions of drivers, and words that gpumon or its frameworks brought.
+Each name is replaced by a number in order of first use, so a thing has the same name throughout a recording. No hash
+allows a reader to test names. Times, numbers, GPU models, driver versions and words of gpumon and of frameworks stay.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _FIRST_PID = 1000
 
 
 class Anonymizer:
-    """Gives what it is shown other names; keeps no more than which names it gave."""
+    """Replaces names in frames; remembers which replacement each name got."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
         self._pids: dict[int, int] = {}
 
-    def recorded(self, one: Recorded) -> Recorded:
-        """The same frame under other names."""
-        frame = one.frame
+    def recorded(self, recorded: Recorded) -> Recorded:
+        """Return the frame with its names replaced."""
+        frame = recorded.frame
         parts = KnownParts(
             samples=tuple(map(self._sample, frame.samples)),
             host=frame.host,
@@ -45,7 +44,7 @@ class Anonymizer:
             runs=tuple(map(self._run, frame.runs)),
             boundaries=tuple(map(self._boundary, frame.boundaries)),
         )
-        same = Frame(
+        anonymous = Frame(
             number=frame.number,
             monotonic_ns=frame.monotonic_ns,
             time_ns=nanoseconds(frame.time),
@@ -57,10 +56,10 @@ class Anonymizer:
             dropped_runs=frame.dropped_runs,
             is_full=frame.is_full,
         )
-        return Recorded(same, self._context(one.context))
+        return Recorded(anonymous, self._context(recorded.context))
 
     def _name(self, kind: str, name: str) -> str:
-        """A name of this kind; none for none."""
+        """Return the replacement of a name of this kind; empty for an empty one."""
         if not name:
             return ""
         known = self._names.get((kind, name))
@@ -73,7 +72,7 @@ class Anonymizer:
         return name if name in usual else self._name(kind, name)
 
     def _uuid(self, uuid: str) -> str:
-        """A UUID of the same kind, as of a MIG instance: the vendor is known by it."""
+        """Return the replacement of a UUID, whose prefix stays: it shows the vendor and MIG instances."""
         kind = next((kind for kind in ("MIG", "GPU") if uuid.startswith(f"{kind}-")), "DEVICE")
         return self._name(kind, uuid)
 

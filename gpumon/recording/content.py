@@ -1,6 +1,6 @@
-"""The contents of a recording: frames, each with where it came from, and the tables of their columns.
+"""Content of a recording: frames with their context, the tables of their columns, and the JSON of entities.
 
-A file names its columns. A metric that it does not have was not recorded; one that is not known here is passed over.
+A file lists its columns. A metric that it does not have was not recorded; an unknown column is skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def means_of(step: int) -> str:
 
 
 class Context(NamedTuple):
-    """Facts of many frames at once."""
+    """Facts that many frames share."""
 
     origin: Origin = Origin("")
     driver: Driver = Driver()
@@ -46,14 +46,14 @@ class Context(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A frame of a recording."""
+    """A frame of a recording with its context."""
 
     frame: Frame
     context: Context
 
 
 class KnownParts:
-    """The parts of a frame, all there already."""
+    """The parts of a frame, already decoded."""
 
     __slots__ = ("_boundaries", "_host", "_processes", "_runs", "_samples")
 

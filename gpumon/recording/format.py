@@ -1,12 +1,12 @@
-"""The bytes of a recording: a header, blocks of frames, an end. docs/recording.md has the same for people.
+"""Layout of a recording: a header, blocks of frames, an end; and packing of numbers. See docs/recording.md.
 
     0     magic, major, minor, length and CRC32 of what follows: `HEAD`, then that many bytes of JSON (`schema`)
     then  blocks, one behind the other: `BLOCK` with a CRC32 of its own, then its body, compressed by zlib
     last  a block of kind END; a file without one was cut, or its recorder killed
 
-Each block of frames stands alone, so that a reader may begin at any of them, and damage to one costs none before it.
+Each block of frames is independent, so a reader may begin at any of them, and damage to one leaves those before it.
 Lengths are checked against the limits here before anything is read or allocated, and nothing is decompressed beyond
-the length that its block gives.
+the length given by its block.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_CELLS = 1 << 21
 
 
 class Damaged(ValueError):
-    """Bytes that are no recording, from here on; the message says why, without the file's name."""
+    """The recording is damaged from here on; the message says how, without the file's name."""
 
 
 class BlockHead(NamedTuple):
@@ -151,7 +151,7 @@ def unpack_body(head: BlockHead, stored: bytes) -> bytes:
 
 
 def parse_json(raw: bytes) -> Any:
-    """JSON of a stranger. Raises Damaged."""
+    """Parse untrusted JSON. Raises Damaged."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -159,14 +159,14 @@ def parse_json(raw: bytes) -> Any:
 
 
 def text(value: Any, limit: int = 256) -> str:
-    """A text of a stranger, made harmless. Raises Damaged where it is none."""
+    """Return an untrusted text, cleaned. Raises Damaged for another type."""
     if not isinstance(value, str):
         raise Damaged("not written by gpumon")
     return clean(value, limit)
 
 
 def whole(value: Any, least: int = -(1 << 63), most: int = (1 << 63) - 1) -> int:
-    """A whole number of a stranger. Raises Damaged where it is none, or out of bounds."""
+    """Return an untrusted whole number. Raises Damaged for another type, or out of bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise Damaged("not written by gpumon")
     return value

@@ -1,4 +1,4 @@
-"""The controls of a recording that plays: a view sets them, the source obeys, each in its own thread."""
+"""Playback of a recording: its state and controls, set by a view and read by the source, and the portion to play."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpumon.recording.reader import RecordingReader
 
 
 def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, speed: float = 1.0) -> Origin:
-    """The file, what was recorded at `current`, whether it has ended, where it is damaged; it plays at `speed`."""
+    """Return the origin of a recording that plays: the file, what was recorded at `current`, end, damage and speed."""
     told = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
     remarks = [told.label] if told.label else []
@@ -38,12 +38,15 @@ def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool,
 
 
 def time_ns(recorded: Recorded) -> int:
-    """ns since 1970."""
+    """Return the time of a frame, ns since 1970."""
     return nanoseconds(recorded.frame.time)
 
 
 def apart_ns(before: Frame, after: Frame) -> int:
-    """ns between two frames, by the clock that says less: one may have been set, the other begun anew with a boot."""
+    """Return the ns between two frames by the clock with the smaller difference.
+
+    The wall clock may have been set, and the monotonic clock restarts with a boot.
+    """
     ways = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
     return min((way for way in ways if way >= 0), default=0)
 
@@ -55,23 +58,23 @@ _HOW = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a 
 
 
 class Portion(NamedTuple):
-    """Begin and end of playing, as texts; empty for the recording's own beginning and end."""
+    """Begin and end of the part to play, as texts; empty for those of the recording."""
 
     begin: str = ""
     end: str = ""
 
     def checked(self) -> Portion:
-        """The same. Raises UsageError for what is no moment."""
+        """Return this portion. Raises UsageError for a text that is no time."""
         for text in filter(None, self):
             _moment(text, 0)
         return self
 
     def begin_ns(self, first_ns: int) -> int:
-        """ns since 1970, of a recording that begins at `first_ns`."""
+        """Return the begin in ns since 1970, for a recording that begins at `first_ns`."""
         return _moment(self.begin, first_ns) if self.begin else 0
 
     def end_ns(self, first_ns: int) -> int:
-        """ns since 1970, of a recording that begins at `first_ns`. Raises UsageError where it ends before it begins."""
+        """Return the end as `begin_ns` does. Raises UsageError for an end before the begin."""
         end = _moment(self.end, first_ns) if self.end else LAST
         if end <= self.begin_ns(first_ns):
             raise UsageError(f"--to {self.end} is not after --from {self.begin}: give a later moment")
@@ -82,7 +85,7 @@ WHOLE = Portion()
 
 
 def _moment(text: str, first_ns: int) -> int:
-    """ns since 1970. A time of day is the first such one of the recording, by this machine's time zone."""
+    """Return a time in ns since 1970; a time of day is local, and means its first occurrence in the recording."""
     for form in _DATES:
         try:
             return round(datetime.strptime(text, form).timestamp() * SECOND)
@@ -106,41 +109,41 @@ def _moment(text: str, first_ns: int) -> int:
 
 
 class Playback:
-    """State of a recording that plays: its portion, whether it is paused, where it continues."""
+    """State of a recording that plays, shared by a view and the source."""
 
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()
         self.is_paused = False
-        """Set by a view: nothing becomes due."""
+        """Set by a view to pause."""
         self.can_seek = False
-        """Set by a source that is able to."""
+        """Set by a source that can seek."""
         self.can_pause = False
-        """The same of standing still."""
+        """Set by a source that can pause."""
         self.begin = self.end = NAN
-        """Set by a source: the first and the last moment that is played (s since 1970); NaN while it is unknown."""
+        """Set by a source: begin and end of playback (s since 1970); NaN while unknown."""
         self.path = ""
-        """Set by the same: the file, for those who look at other moments of it meanwhile."""
+        """Set by a source: the file, for views of other times of the recording."""
         self.turns = 0
-        """Counts the times that it went elsewhere."""
+        """Number of seeks."""
         self.place = NAN
-        """Set by a source that goes elsewhere: the moment to which it goes (s since 1970)."""
+        """Set by a source: target of the last seek (s since 1970)."""
         self.arrived: tuple[int, float] = 0, NAN
-        """Set by the same: the last turn of which all frames up to its place have been read, and the time of the last
-        of them (s since 1970), NaN where there is none."""
+        """Set by a source: number of the last completed seek, and the time of the last frame read for it (s since
+        1970; NaN if there is none)."""
         self.renew: Callable[[], object] = lambda: None
-        """Called by the source before frames that do not follow those before: they need a history of their own."""
+        """Called by the source after a seek: the next frames do not continue the previous ones."""
         self.problem = ""
-        """Set by a source: why the recording ends too early, and how far it plays, in a sentence."""
+        """Set by a source: sentence that says why the recording ends early and how far it plays."""
         self._lock = Lock()
         self._seconds = 0.0
 
     def seek(self, seconds: float) -> None:
-        """Ask for another place, so many seconds of the recording after the one that plays; before it, if negative."""
+        """Request a jump by this many seconds of the recording, backwards if negative."""
         with self._lock:
             self._seconds += seconds
 
     def take_seek(self) -> float:
-        """The seconds that were asked for since this was called last."""
+        """Return and clear the seconds requested since the last call."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds

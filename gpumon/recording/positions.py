@@ -1,7 +1,7 @@
-"""Any moment of a recording, for viewers that each have a position of their own.
+"""Access to a recording at any time, for viewers that each have their own position.
 
-A position is a time. Its frame is the last one, in the order of the file, before the first later one: positions that
-grow never lead back, also where a clock was set.
+A position is a time. Its frame is the last one in file order before the first frame with a later time, so a growing
+position never leads backwards, even if the clock was set.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from gpumon.recording.playback import WHOLE, Portion, time_ns
 from gpumon.recording.reader import RecordingReader
 
 PAST = 600
-"""Seconds before a position that come with it."""
+"""Seconds of history returned with a position."""
 MOST_PAST = 1200
-"""Frames of them at most: of a fast recording the newest."""
+"""Frames of history, at most; the newest ones of a fast recording."""
 _BLOCKS = 8
-"""Decoded blocks that are kept, so that a step back decodes nothing: the past of a position, and a few."""
+"""Decoded blocks that are cached: the history of a position and a few more, for steps back."""
 
 
 class Excerpt(NamedTuple):
     """The frames up to a position."""
 
     frames: Sequence[Recorded]
-    """Oldest first, numbered from 1 by their places in the file; the last one is what is shown."""
+    """Oldest first, numbered from 1 in file order; the last one is shown."""
     following: Recorded | None
-    """The frame that comes next; None at the end."""
+    """The next frame; None at the end."""
 
     @property
     def number(self) -> int:
-        """The number of the frame that is shown."""
+        """Number of the frame that is shown."""
         return self.frames[-1].frame.number
 
 
 class Positions:
-    """A recording by position. Not safe to use from several threads.
+    """A recording with access by time. Not safe to use from several threads.
 
-    Raises SourceError where the recording cannot be read, UsageError for a portion that makes no sense.
+    Raises SourceError if the recording cannot be read, UsageError for an invalid portion.
     """
 
     def __init__(self, path: str, portion: Portion = WHOLE) -> None:
@@ -60,22 +60,22 @@ class Positions:
 
     @property
     def begin_ns(self) -> int:
-        """The first position, in ns since 1970."""
+        """First position, ns since 1970."""
         return self._first
 
     @property
     def end_ns(self) -> int:
-        """The last position, in ns since 1970: earlier once damage was found."""
+        """Last position, ns since 1970; earlier once damage was found."""
         return max(min(self._last, self._peak), self._first)
 
     def at(self, position_ns: int, after: int = 0, most: int = MOST_PAST) -> Excerpt:
-        """Return what is known at a position, which is moved into the recording where it is outside.
+        """Return the frames up to a position, which is clamped to the recording.
 
-        The frames are those after number `after`, if that is at most `most` before; else the past of the position.
-        Raises SourceError where damage leaves nothing.
+        The frames are those after number `after` if there are at most `most` of them, else the history of the position.
+        Raises SourceError if damage leaves no frame.
         """
         if not self._is_checked:
-            # Nothing behind damage is ever shown, whichever reader comes to it first.
+            # Nothing after damage is shown, wherever a viewer starts.
             self._is_checked = True
             self.reader.check()
             self._index()
@@ -86,7 +86,7 @@ class Positions:
                 self._index()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.reader.close()
 
     def _index(self) -> None:
@@ -98,24 +98,26 @@ class Positions:
     def _at(self, position_ns: int, after: int, most: int) -> Excerpt:
         block = max(bisect_right(self._begins, position_ns) - 1, 0)
         inside = self._decoded(block)
-        count = next((i for i, one in enumerate(inside) if time_ns(one) > position_ns), len(inside)) or 1
+        count = next((i for i, frame in enumerate(inside) if time_ns(frame) > position_ns), len(inside)) or 1
         number = self._starts[block] + count
         if 0 < after <= number <= after + most:
-            frames = self._back(number, lambda one: one.frame.number > after)
+            frames = self._back(number, lambda recorded: recorded.frame.number > after)
         else:
             oldest = max(position_ns - PAST * SECOND, self._first)
-            frames = self._back(number, lambda one: number - one.frame.number < most and time_ns(one) >= oldest)
+            frames = self._back(
+                number, lambda recorded: number - recorded.frame.number < most and time_ns(recorded) >= oldest
+            )
         following = self._numbered(number + 1)
         if following is not None and time_ns(following) > self._last:
             following = None
         return Excerpt(frames, following)
 
     def _back(self, number: int, belongs: Callable[[Recorded], bool]) -> Sequence[Recorded]:
-        """The frame `number`, and those before it as long as each one `belongs`; oldest first."""
-        found: list[Recorded] = []
-        while (one := self._numbered(number - len(found))) is not None and (not found or belongs(one)):
-            found.append(one)
-        return found[::-1]
+        """Return frame `number` and those before it as long as each `belongs`; oldest first."""
+        frames: list[Recorded] = []
+        while (frame := self._numbered(number - len(frames))) is not None and (not frames or belongs(frame)):
+            frames.append(frame)
+        return frames[::-1]
 
     def _numbered(self, number: int) -> Recorded | None:
         if not 0 < number <= self._starts[-1]:
@@ -124,14 +126,14 @@ class Positions:
         return self._decoded(block)[number - 1 - self._starts[block]]
 
     def _decoded(self, block: int) -> Sequence[Recorded]:
-        """Raises Damaged."""
-        found = self._blocks.get(block)
-        if found is None:
-            found = self.reader.block(block)
-            for i, one in enumerate(found):
-                one.frame.number = self._starts[block] + i + 1  # that of its ring means nothing here
-            self._blocks[block] = found
+        """Return the frames of a block. Raises Damaged."""
+        frames = self._blocks.get(block)
+        if frames is None:
+            frames = self.reader.block(block)
+            for i, recorded in enumerate(frames):
+                recorded.frame.number = self._starts[block] + i + 1  # not the number in its ring
+            self._blocks[block] = frames
             if len(self._blocks) > _BLOCKS:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(block)
-        return found
+        return frames

@@ -1,4 +1,4 @@
-"""The reading end of a recording: its blocks, and its frames up to the first damage."""
+"""Reads recordings: their blocks, and their frames up to the first damage."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from gpumon.recording.format import (
 )
 
 _MOST_BLOCKS = 1 << 19
-"""In a file: two years of them."""
+"""Blocks in a file, at most: two years of them."""
 
 
 def is_recording(path: str) -> bool:
-    """Whether a file begins as a recording does; whatever cannot be read is none."""
+    """Return whether a file starts like a recording; false if it cannot be read."""
     try:
         return read_regular(path, len(MAGIC), follow=True) == MAGIC
     except (OSError, ValueError):
         return False
 
 
-class _Place(NamedTuple):
+class _Block(NamedTuple):
     offset: int
     head: BlockHead
 
 
 class RecordingReader:
-    """The recording at a path. Blocks are found when it is opened, and read when their frames are asked for.
+    """The recording at a path. Blocks are located when it is opened, and read when their frames are requested.
 
-    Raises SourceError where it cannot be read, or has no whole frame.
+    Raises SourceError if it cannot be read, or has no complete block of frames.
     """
 
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.damage = ""
-        """Place of the damage and how far it plays, in a sentence; empty while none was found."""
+        """Sentence with the location of damage and how far the recording plays; empty while none was found."""
         self._is_complete = False
         try:
             self._fd = open_regular(path, follow=True)
@@ -65,7 +65,7 @@ class RecordingReader:
         try:
             self._size = os.fstat(self._fd).st_size
             start = self._read_header()
-            self._places = self._find_blocks(start)
+            self._blocks = self._find_blocks(start)
         except BaseException:
             os.close(self._fd)
             self._fd = -1
@@ -73,71 +73,71 @@ class RecordingReader:
 
     @property
     def problem(self) -> str:
-        """Reason why it ends too early and how far it plays, in a sentence; empty as long as nothing is wrong."""
+        """Sentence that says why the recording ends early and how far it plays; empty if nothing is wrong."""
         if self.damage or self._is_complete:
             return self.damage
-        return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._places)}"
+        return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._blocks)}"
 
     @property
     def first_ns(self) -> int:
-        """ns since 1970, of the first frame."""
-        return self._places[0].head.first_ns
+        """Time of the first frame, ns since 1970."""
+        return self._blocks[0].head.first_ns
 
     @property
     def last_ns(self) -> int:
-        """ns since 1970, of the last frame of the last whole block."""
-        return self._places[-1].head.last_ns
+        """Time of the last frame of the last complete block, ns since 1970."""
+        return self._blocks[-1].head.last_ns
 
     @property
     def interval(self) -> float:
-        """Seconds between frames, over all blocks without the gaps between them; 1 for a single frame."""
-        apart = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._places if head.frames > 1]
+        """Mean seconds between frames within blocks; 1 for a single frame."""
+        apart = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._blocks if head.frames > 1]
         return sum(length for length, _ in apart) / SECOND / sum(count for _, count in apart) if apart else 1.0
 
     def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[Recorded]:
-        """Frames from the first at or after `begin_ns` to the first after `end_ns` (ns since 1970), up to any damage.
+        """Yield frames from the first at or after `begin_ns` until one is after `end_ns` (ns since 1970), or damage.
 
-        They come in the order of the file, in which times go back where a clock was set.
+        They come in file order; times go back where the clock was set.
         """
         has_begun = False
-        for i, (_, head) in enumerate(self._places):
+        for i, (_, head) in enumerate(self._blocks):
             if head.last_ns < begin_ns and not has_begun:
                 continue
             try:
-                found = self.block(i)
+                frames = self.block(i)
             except (Damaged, SourceError):
                 return
-            for one in found:
-                time_ns = nanoseconds(one.frame.time)
+            for recorded in frames:
+                time_ns = nanoseconds(recorded.frame.time)
                 has_begun = has_begun or time_ns >= begin_ns
                 if has_begun and time_ns > end_ns:
                     return
                 if has_begun:
-                    yield one
+                    yield recorded
 
     @property
     def heads(self) -> Sequence[BlockHead]:
-        """The heads of all blocks up to any damage, in the order of the file."""
-        return [head for _, head in self._places]
+        """Heads of all blocks up to any damage, in file order."""
+        return [head for _, head in self._blocks]
 
-    def block(self, place: int) -> list[Recorded]:
-        """The frames of one of these blocks.
+    def block(self, index: int) -> list[Recorded]:
+        """Return the frames of a block by its index in `heads`.
 
-        Raises Damaged, or SourceError where nothing is before it; the recording then ends before the block.
+        Raises Damaged, or SourceError for the first block; the recording then ends before the block.
         """
-        offset, head = self._places[place]
+        offset, head = self._blocks[index]
         try:
             return self._decode(offset, head)
         except Damaged as damaged:
-            self._end_before(place, damaged)
+            self._end_before(index, damaged)
             raise
 
     def check(self) -> None:
-        """Find damage that bytes show, without decoding: the recording ends before it.
+        """Check the checksums of all blocks; the recording ends before the first damage.
 
-        Raises SourceError where nothing is before it.
+        Raises SourceError if nothing is left.
         """
-        for i, (offset, head) in enumerate(self._places):
+        for i, (offset, head) in enumerate(self._blocks):
             try:
                 check_body(head, self._stored(offset, head))
             except Damaged as damaged:
@@ -145,13 +145,13 @@ class RecordingReader:
                 return
 
     def close(self) -> None:
-        """Let go of the file; more than once does no harm."""
+        """Close the file; may be called again."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _read_header(self) -> int:
-        """The bytes until the first block."""
+        """Read the header; return the offset of the first block."""
         raw = os.pread(self._fd, HEAD.size + MOST_JSON, 0)
         try:
             header = unpack_header(raw)
@@ -163,28 +163,28 @@ class RecordingReader:
         self.is_anonymized = header.schema.get("anonymized") is True
         return header.size
 
-    def _find_blocks(self, offset: int) -> list[_Place]:
-        found: list[_Place] = []
+    def _find_blocks(self, offset: int) -> list[_Block]:
+        blocks: list[_Block] = []
         while offset < self._size:
             try:
-                if len(found) == _MOST_BLOCKS:
+                if len(blocks) == _MOST_BLOCKS:
                     raise Damaged("not written by gpumon")  # noqa: TRY301
                 head = self._head(offset)
             except Damaged as damaged:
-                self._note(len(found) + 1, offset, str(damaged), found)
+                self._report_damage(len(blocks) + 1, offset, str(damaged), blocks)
                 break
             if head.kind == END:
                 self._is_complete = True
                 break
             if head.kind == FRAMES:
-                found.append(_Place(offset, head))
+                blocks.append(_Block(offset, head))
             offset += BLOCK_SIZE + head.stored
-        if not found:
+        if not blocks:
             raise SourceError(self.damage or f"{self.name} holds no frame")
-        return found
+        return blocks
 
     def _head(self, offset: int) -> BlockHead:
-        """The head of the block at `offset` whose body is complete. Raises Damaged."""
+        """Return the head of the block at `offset`. Raises Damaged, also if its body is incomplete."""
         head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
             raise Damaged("cut short")
@@ -193,35 +193,35 @@ class RecordingReader:
         return head
 
     def _decode(self, offset: int, head: BlockHead) -> list[Recorded]:
-        """The frames of a block. Raises Damaged, whatever is wrong with it."""
+        """Return the frames of a block. Raises Damaged, whatever is wrong with it."""
         try:
             return decode(unpack_body(head, self._stored(offset, head)), self._schema, head.frames)
         except Damaged:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
-            raise Damaged("not written by gpumon") from error  # its CRC is right, and its contents make no sense
+            raise Damaged("not written by gpumon") from error  # its checksum is right, but its content is invalid
 
-    def _end_before(self, place: int, damaged: Damaged) -> None:
-        """Raises SourceError where nothing is before it."""
-        self._note(place + 1, self._places[place].offset, str(damaged), self._places[:place])
-        del self._places[max(place, 1) :]
-        if not place:
+    def _end_before(self, index: int, damaged: Damaged) -> None:
+        """End the recording before a damaged block. Raises SourceError for the first block."""
+        self._report_damage(index + 1, self._blocks[index].offset, str(damaged), self._blocks[:index])
+        del self._blocks[max(index, 1) :]
+        if not index:
             raise SourceError(self.damage) from damaged
 
     def _stored(self, offset: int, head: BlockHead) -> bytes:
-        """The body of a block as it is stored. Raises Damaged."""
+        """Return the stored body of a block. Raises Damaged."""
         try:
             return os.pread(self._fd, head.stored, offset + BLOCK_SIZE)
         except OSError as error:
             raise Damaged(f"unreadable ({error.strerror})") from error
 
-    def _note(self, block: int, offset: int, why: str, before: list[_Place]) -> None:
+    def _report_damage(self, block: int, offset: int, why: str, before: list[_Block]) -> None:
         self.damage = (
             f"{self.name}: block {block}, at byte {offset} of {self._size}, is {why}: "
             f"{_plays(before) if before else 'nothing of it plays'}"
         )
 
 
-def _plays(places: list[_Place]) -> str:
-    frames = sum(head.frames for _, head in places)
-    return f"it plays up to {clock(places[-1].head.last_ns / SECOND)} ({counted(frames, 'frame')})"
+def _plays(blocks: list[_Block]) -> str:
+    frames = sum(head.frames for _, head in blocks)
+    return f"it plays up to {clock(blocks[-1].head.last_ns / SECOND)} ({counted(frames, 'frame')})"

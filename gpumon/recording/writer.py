@@ -1,7 +1,7 @@
-"""The writing end of a recording: blocks of two minutes; the one that is open is on disk every ten seconds.
+"""Writes recordings in blocks of two minutes; the open block is written every ten seconds.
 
-The block that is open is written over itself as it grows, so that a recorder that is killed leaves all but its last
-seconds, and yet blocks are long enough to be small.
+The open block is overwritten as it grows. So a recorder that is killed loses only the last seconds, while blocks are
+long enough to compress well.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from gpumon.recording.format import END, FRAMES, MOST_CELLS, pack_block, pack_he
 
 FRAMES_OF_A_BLOCK = 128
 SECONDS_OF_A_BLOCK = 120
-"""The first ones are shorter, so that damage to a short recording costs little of it: 10, 20, 40 and 80 seconds."""
+"""The first blocks have 10, 20, 40 and 80 seconds, so that damage costs little of a short recording."""
 OPEN_FOR = 10
-"""Seconds of frames that a kill may cost."""
+"""Seconds of frames that are lost if the recorder is killed."""
 _CELLS = MOST_CELLS // 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RecordingWriter:
-    """Appends frames to a file that it owns; `add` and `close` raise GpumonError once the file cannot be written.
+    """Appends frames to a file; `add` and `close` raise GpumonError if the file cannot be written.
 
-    The file then ends with the last frames that found room, and plays up to there.
+    The file then ends with the last frames for which there was room, and plays up to there.
     """
 
     def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:
-        """Begin a recording in an empty file; `facts` go into its header with the schema."""
+        """Begin a recording in an empty file, which this closes; `facts` become part of its header."""
         self.name = clean(name, 120)
         self.frames = 0
-        """Frames that were written."""
+        """Number of frames written."""
         self._fd = fd
         self._encoder = BlockEncoder()
         self._open: list[Recorded] = []
         self._cells = 0
         self._written = 0
-        """Frames of the open block that are on disk."""
+        """Number of frames of the open block that are on disk."""
         self._kept = b""
-        """The open block as it is on disk."""
+        """The open block as on disk."""
         self._kept_ns = 0
         self._last = NAN
-        """Seconds since 1970, of the last frame on disk."""
+        """Time of the last frame on disk, seconds since 1970."""
         self._number = 0
         self._end = self._at = 0
-        """Bytes of the file, and of those the ones before the open block."""
+        """Size of the file, and offset of the open block; bytes."""
         try:
             self._put(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
         except BaseException:
-            self._let_go()
+            self._close_file()
             raise
         self._at = self._end
 
@@ -68,7 +68,7 @@ class RecordingWriter:
     def create(cls, path: str, facts: dict[str, Any], *, force: bool = False) -> RecordingWriter:
         """Begin a recording at `path`, for this user alone; `force` replaces a file that exists.
 
-        Raises UsageError where the path exists, GpumonError where the file cannot be made.
+        Raises UsageError if the path exists, GpumonError if the file cannot be created.
         """
         fd = _create(path, force)
         try:
@@ -79,11 +79,11 @@ class RecordingWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file, bytes."""
         return self._end
 
     def add(self, recorded: Recorded) -> None:
-        """Append a frame; it is on disk some seconds later."""
+        """Append a frame, which is written some seconds later."""
         if self._open and self._is_full(recorded):
             self._flush(last=True)
         self._open.append(recorded)
@@ -94,14 +94,14 @@ class RecordingWriter:
             self._flush(last=False)
 
     def close(self, facts: dict[str, Any] | None = None) -> None:
-        """Write what is open, and an end with `facts`. The file is closed also where that fails."""
+        """Write the open block and an end with `facts`, and close the file even if that fails."""
         try:
             if self._fd >= 0:
                 self._flush(last=True)
                 body = json.dumps({"frames": self.frames, **(facts or {})}).encode()
                 self._put(pack_block(END, body, frames=0, number=self._number + 1, first_ns=0, last_ns=0))
         finally:
-            self._let_go()
+            self._close_file()
 
     def _is_full(self, recorded: Recorded) -> bool:
         first = self._open[0].frame.monotonic_ns
@@ -113,11 +113,11 @@ class RecordingWriter:
         )
 
     def _flush(self, *, last: bool) -> None:
-        """Write the open block over its earlier version; `last`: it gets no more frames."""
+        """Write the open block over its previous version; `last`: it gets no more frames."""
         if not self._open:
             return
         if self._written < len(self._open):
-            times = [nanoseconds(one.frame.time) for one in self._open]
+            times = [nanoseconds(recorded.frame.time) for recorded in self._open]
             block = pack_block(
                 FRAMES, self._encoder.encode(self._open), frames=len(self._open), number=self._number + 1,
                 first_ns=min(times), last_ns=max(times),
@@ -133,7 +133,7 @@ class RecordingWriter:
             self._at = self._end
 
     def _put(self, block: bytes) -> None:
-        """Write at the open block's place, whatever was there; what finds no room is taken away again."""
+        """Write at the offset of the open block; if there is no room, restore the previous version."""
         done = 0
         try:
             while done < len(block):
@@ -148,23 +148,23 @@ class RecordingWriter:
         self._end, self._kept = self._at + done, block
 
     def _leave_playable(self) -> None:
-        """Put the open block as it was before in its place, which has room for it, and let go."""
+        """Restore the previous version of the open block, for which there is room, and close the file."""
         kept = self._kept if self._written else b""
         try:
-            with suppress(OSError):  # then the reader finds that it is damaged, and plays what is before it
+            with suppress(OSError):  # the reader then finds damage and plays what comes before
                 os.pwrite(self._fd, kept, self._at)
                 os.ftruncate(self._fd, self._at + len(kept))
         finally:
-            self._let_go()
+            self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def _create(path: str, force: bool) -> int:
-    """A new, empty file that only this user may read."""
+    """Create an empty file that only this user may read; return its descriptor."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         if force and stat.S_ISREG(os.lstat(path).st_mode):
