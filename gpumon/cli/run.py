@@ -25,7 +25,7 @@ from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
 from gpumon.common.paths import places as default_places
 from gpumon.common.text import clean
-from gpumon.launcher.command import Child, Ended, end_like, refusal
+from gpumon.launcher.command import Child, ExitStatus, exit_like, start_error
 from gpumon.launcher.process_tree import adopt_orphans
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         child = Child(words, env)
     except OSError as error:
-        message, code = refusal(error, words[0])
+        message, code = start_error(error, words[0])
         say(f"gpumon: {clean(message, 1024)}")
         return code
     # From here on nothing may raise: the command must continue, and this process must exit as it does.
     watcher, problem = _start_watcher(child, started_ns, words, places, arguments, problem)
-    ending = child.wait(watcher.tree.holds if watcher else lambda pid: pid == child.pid)
+    ending = child.wait(watcher.tree.has_member if watcher else lambda pid: pid == child.pid)
     ended_ns = monotonic_ns()
     try:
         awaited = KNOWN if arguments.auto else ""
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stderr.flush()
         except (OSError, ValueError):
             _discard_stderr()
-    code = end_like(ending)
+    code = exit_like(ending)
     if watcher is not None and watcher.hangs:
         sys.stdout.flush()
         os._exit(code)  # a thread that hangs in the driver would block the end of the interpreter
@@ -118,14 +118,14 @@ def _start_watcher(
     """Return a running watcher and `problem`; None and the reason if it cannot be started."""
     try:
         # Imported here, so that the command starts without delay.
-        from gpumon.launcher.command import name_of, script_of
+        from gpumon.launcher.command import command_name, command_script
         from gpumon.launcher.watcher import Watcher, WatchOptions
 
-        arguments.name = arguments.name or name_of(words)
+        arguments.name = arguments.name or command_name(words)
         source = chosen_source(arguments)
         options = WatchOptions(
             arguments.name, places, source, arguments.interval, arguments.speed,
-            gpm=arguments.gpm, script=script_of(words),
+            gpm=arguments.gpm, script=command_script(words),
         )  # fmt: skip
         watcher = Watcher(child.pid, started_ns, options)
         watcher.start()
@@ -137,7 +137,7 @@ def _start_watcher(
 def _report(
     watcher: Watcher | None,
     name: str,
-    ending: Ended,
+    ending: ExitStatus,
     *,
     started_ns: int,
     ended_ns: int,
@@ -145,12 +145,14 @@ def _report(
     awaited: str,
 ) -> None:
     """Print the cost of the command."""
+    from dataclasses import replace
+
     from gpumon.launcher.summary import text
     from gpumon.launcher.watcher import CommandReport
 
-    report = watcher.finish(ending, ended_ns)._replace(awaited=awaited) if watcher is not None else CommandReport()
+    report = replace(watcher.finish(ending, ended_ns), awaited=awaited) if watcher is not None else CommandReport()
     if problem:
-        report = report._replace(problem=problem)
+        report = replace(report, problem=problem)
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     sys.stderr.write(text(name, ending, (ended_ns - started_ns) / SECOND, report, color=color))
     sys.stderr.flush()

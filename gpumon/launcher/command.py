@@ -1,9 +1,9 @@
-"""A command in our place: same terminal, same signals, same end.
+"""Runs a command in place of this process: same terminal, same signals, same exit. Also publishes it as a run.
 
-The command is a child in our own process group, with our own files, so that the terminal treats both
-as one job: Ctrl-C and Ctrl-Z come to it from the kernel, exactly once. What is sent to us alone is
-passed on. All signals are blocked here and taken one after the other with their sender
-(sigwaitinfo(2)), so none is lost and no handler runs between two lines of Python.
+The command is a child in our process group and has our files, so that the terminal treats both as one job: the kernel
+sends Ctrl-C and Ctrl-Z to it directly. Signals sent only to this process are forwarded. All signals are blocked here
+and received one at a time, with their sender, by sigwaitinfo(2), so that none is lost and no handler runs between two
+lines of Python.
 """
 
 from __future__ import annotations
@@ -26,134 +26,134 @@ from gpumon.tracking.metadata import script_facts
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-"""Exit codes that a shell gives for a command that it cannot start."""
+"""Exit codes of a shell for a command that it cannot start."""
 
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-# Never passed on: not ours to catch, the answer to our own mistake, or about our own children and pipes.
-_OURS = {
+# Never forwarded: signals that cannot be caught, that report an error of this process, or concern its own pipes.
+_NOT_FORWARDED = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGPIPE,
 }  # fmt: skip
-_TAKEN = signal.valid_signals() - _OURS
+_HANDLED = signal.valid_signals() - _NOT_FORWARDED
 _SET_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
-"""Signals that the interpreter ignores since its start; a command gets them as they were."""
+"""Signals that the interpreter ignores from its start; the command gets their original handling."""
 
 
-class Ended(NamedTuple):
-    """End of a command."""
+class ExitStatus(NamedTuple):
+    """How a command ended."""
 
     code: int
-    """Its exit code; 0 when a signal ended it."""
+    """Its exit code; 0 if a signal ended it."""
     signal: int = 0
-    """The signal that ended it; 0 when it exited."""
+    """The signal that ended it; 0 if it exited."""
     cpu: float = float("nan")
-    """Seconds of CPU time of it and of the children that it waited for."""
+    """CPU time of the command and the children that it waited for, s."""
     memory: float = float("nan")
-    """Bytes that the largest of them held in the machine's memory."""
+    """Peak resident memory of the largest of them, bytes."""
 
     @property
-    def fine(self) -> bool:
+    def is_success(self) -> bool:
         return not self.code and not self.signal
 
 
 class Child:
-    """A command that runs. Make it before any thread: from here on all signals are blocked in this process.
+    """A running command. Create it before any thread: from then on all signals are blocked in this process.
 
-    Raises OSError when the command cannot be started; then nothing has changed.
+    Raises OSError if the command cannot be started; then nothing has changed.
     """
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        # Inherited as ignored, children would vanish without an exit code.
+        # If SIGCHLD were inherited as ignored, children would vanish without an exit code.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
-            self.pid = _start(words, env, before)
-            self._before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.pid = _start(words, env, previous_mask)
+            self._own_maxrss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         except OSError:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
             raise
 
-    def wait(self, is_its: Callable[[int], bool]) -> Ended:
-        """Pass signals on until the command ends. `is_its` tells whether a pid is one of its processes."""
+    def wait(self, is_member: Callable[[int], bool]) -> ExitStatus:
+        """Forward signals until the command ends. `is_member`: whether a pid is one of the command's processes."""
         while True:
-            if (ended := self._reap()) is not None:
-                return ended
-            taken = signal.sigwaitinfo(_TAKEN)
-            number = taken.si_signo
+            if (status := self._reap()) is not None:
+                return status
+            info = signal.sigwaitinfo(_HANDLED)
+            number = info.si_signo
             if number in (signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU):
                 continue
             if number == signal.SIGCONT:
                 self._continue()
-            # From the kernel (a key, a terminal that changed or went): it went to the command just the same.
-            # From the command itself: it was meant for its whole group, and has come to it.
-            elif taken.si_code <= 0 and not is_its(taken.si_pid):
+            # A signal from the kernel (a key, a terminal change) has gone to the command too. A signal from the command
+            # itself was meant for its whole group, and the command has received it.
+            elif info.si_code <= 0 and not is_member(info.si_pid):
                 self._send(number)
 
-    def _reap(self) -> Ended | None:
-        """Collect children that ended; return the command's end when it is among them."""
+    def _reap(self) -> ExitStatus | None:
+        """Reap ended children; return the exit status of the command if it has ended."""
         while True:
             try:
-                pid, status, used = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return Ended(1)  # somebody else took its exit code
+                return ExitStatus(1)  # other code has waited for it
             if pid == 0:
                 return None
             if pid != self.pid:
-                continue  # an orphan of the command that came to us
+                continue  # an adopted orphan of the command
             if os.WIFSTOPPED(status):
-                self._stop_too(os.WSTOPSIG(status))
+                self._stop(os.WSTOPSIG(status))
                 continue
-            # A command that is smaller than we were counts as large as we were (execve(2) keeps the highest mark).
-            memory = used.ru_maxrss * 1024.0 if used.ru_maxrss > self._before else float("nan")
-            cpu = used.ru_utime + used.ru_stime
+            # execve(2) keeps the peak of this process, so that the peak of a smaller command is unknown.
+            memory = usage.ru_maxrss * 1024.0 if usage.ru_maxrss > self._own_maxrss else float("nan")
+            cpu = usage.ru_utime + usage.ru_stime
             if os.WIFSIGNALED(status):
-                return Ended(0, os.WTERMSIG(status), cpu, memory)
-            return Ended(os.WEXITSTATUS(status), 0, cpu, memory)
+                return ExitStatus(0, os.WTERMSIG(status), cpu, memory)
+            return ExitStatus(os.WEXITSTATUS(status), 0, cpu, memory)
 
-    def _stop_too(self, number: int) -> None:
-        """The command was stopped: so are we, by the same signal, and the shell sees its job stopped.
+    def _stop(self, number: int) -> None:
+        """Stop this process by the signal that stopped the command, so that the shell sees its job stopped.
 
-        A SIGSTOP that somebody sent to the command alone is none of our business, but where it
-        holds the terminal nobody could go on without a shell that knows.
+        A SIGSTOP sent only to the command is ignored, unless the job has the terminal: without this process stopping
+        too, the shell would not take the terminal back.
         """
         if number not in _JOB_CONTROL:
             if number != signal.SIGSTOP or not _has_terminal():
                 return
             os.kill(os.getpid(), number)
         else:
-            # Blocked, so that it becomes one with that of the same key press, which may wait for us already.
+            # Sent while blocked, so that it merges with the signal of the same key press, which may be pending.
             os.kill(os.getpid(), number)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
             signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         self._continue()
 
     def _continue(self) -> None:
-        """We go on; so does the command, where the signal came to us alone."""
-        found = read_stat(self.pid)
-        if found and found.state == "T":
+        """Continue the command if it is still stopped, because SIGCONT was sent only to this process."""
+        process = read_stat(self.pid)
+        if process and process.state == "T":
             self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> None:
         try:
             os.kill(self.pid, number)
         except PermissionError:
-            return  # it has become another user, as sudo does; ProcessLookupError cannot be: we have not waited
+            return  # it has changed its user, as sudo does; ProcessLookupError is impossible before it is reaped
 
 
-def end_like(ended: Ended) -> int:
-    """End this process by the signal that ended the command; else, or where that does not work, the exit code."""
-    if not ended.signal:
-        return ended.code
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # one core is enough
-    if ended.signal not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(ended.signal, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {ended.signal})
-    os.kill(os.getpid(), ended.signal)
-    return 128 + ended.signal  # as process 1 of a container, whom signals do not end
+def exit_like(status: ExitStatus) -> int:
+    """End this process by the signal that ended the command, or return the exit code."""
+    if not status.signal:
+        return status.code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no second core dump
+    if status.signal not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(status.signal, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {status.signal})
+    os.kill(os.getpid(), status.signal)
+    return 128 + status.signal  # signals do not end process 1 of a container
 
 
-def refusal(error: OSError, word: str) -> tuple[str, int]:
-    """A line for a person and the exit code, for a command that could not be started."""
+def start_error(error: OSError, word: str) -> tuple[str, int]:
+    """Return the message and the exit code for a command that could not be started."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.exists(word):
         return f"command not found: '{word}'. Give the command as you would type it, after --", NOT_FOUND
     return f"cannot run '{word}': {error.strerror or error}", NOT_EXECUTABLE
@@ -165,7 +165,7 @@ def _start(words: Sequence[str], env: Mapping[str, str], mask: set[int] | set[si
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    # A script that does not say what runs it: the shell does, as execvp(3) has it.
+    # A script without an interpreter line is run by the shell, as by execvp(3).
     path = next(filter(os.path.isfile, [words[0], *_on_path(words[0], env)]), words[0])
     return _spawn(["/bin/sh", path, *words[1:]], env, mask)
 
@@ -179,7 +179,7 @@ def _on_path(word: str, env: Mapping[str, str]) -> list[str]:
 
 
 def _has_terminal() -> bool:
-    """Whether our process group is the one that a terminal talks to."""
+    """Whether our process group is the foreground group of the terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -190,9 +190,9 @@ def _has_terminal() -> bool:
         os.close(terminal)
 
 
-def name_of(words: Sequence[str]) -> str:
+def command_name(words: Sequence[str]) -> str:
     """Return the short name of a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
-    script = script_of(words)
+    script = command_script(words)
     if script:
         return default_name([script])
     if _is_starter(words) and "-m" in words[:-1]:
@@ -200,8 +200,8 @@ def name_of(words: Sequence[str]) -> str:
     return os.path.basename(words[0])
 
 
-def script_of(words: Sequence[str]) -> str:
-    """Return the script that a command runs, as it stands there; empty where it runs none."""
+def command_script(words: Sequence[str]) -> str:
+    """Return the script in a command line; empty if there is none."""
     scripts = (word for word in words[1:] if word.endswith((".py", ".sh")))
     return next(scripts, "") if _is_starter(words) else ""
 
@@ -211,17 +211,17 @@ def _is_starter(words: Sequence[str]) -> bool:
 
 
 class CommandRun:
-    """The board of a command: gives way to a training inside it. `script`: the one that it runs.
+    """Publishes a command as a run, until a training inside it does so. `script`: the script that the command runs.
 
     `began`: when the command began, ns of CLOCK_MONOTONIC; 0: now.
     """
 
-    def __init__(self, name: str, where: Places, script: str = "", began: int = 0) -> None:
-        described = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
+    def __init__(self, name: str, places: Places, script: str = "", began: int = 0) -> None:
+        description = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
         self._at = began
-        """Time that the board takes for now, ns of CLOCK_MONOTONIC; 0: that of the clock."""
-        self._board = Board(lambda: tag_dir_for_client(where), described, self._monotonic, self._now)
-        self._at, self._begun = 0, self._monotonic()
+        """Current time of the board, ns of CLOCK_MONOTONIC; 0: the clock's."""
+        self._board = Board(lambda: tag_dir_for_client(places), description, self._monotonic, self._now)
+        self._at, self._began = 0, self._monotonic()
         self._board.cpu_time = CpuTime(own=False, since_start=bool(began)).seconds
         if script:
             facts = script_facts(script)
@@ -233,28 +233,28 @@ class CommandRun:
 
     @property
     def key(self) -> str:
-        """The name of the board; empty when there is none."""
+        """The name of the board; empty if there is none."""
         return os.path.basename(self._board.path)
 
-    def tell_devices(self, uuids: tuple[str, ...]) -> None:
-        """The command holds these now. Those that it let go of stay: it ran on them."""
+    def add_devices(self, uuids: tuple[str, ...]) -> None:
+        """Publish the devices that the command uses now, in addition to earlier ones."""
         known = self._board.description.devices
-        fresh = tuple(uuid for uuid in uuids if uuid not in known)
-        if fresh:
-            self._board.describe(devices=known + fresh)
+        new = tuple(uuid for uuid in uuids if uuid not in known)
+        if new:
+            self._board.describe(devices=known + new)
 
     def withdraw(self) -> None:
-        """A training inside the command tells more of it: this one never was."""
+        """Hide this run, because a training inside the command reports more."""
         self._board.close(withdrawn=True)
 
-    def end(self, ended: Ended, at: int = 0) -> None:
-        """The command was over `at` that moment (ns, CLOCK_MONOTONIC; 0: now).
+    def end(self, status: ExitStatus, at: int = 0) -> None:
+        """End the run with the command's exit status; `at`: when it ended (ns, CLOCK_MONOTONIC; 0: now).
 
-        Ctrl-C is an end that its user chose, also where it became an exit code.
+        After Ctrl-C it ends as interrupted, also if the command turned that into an exit code.
         """
-        interrupted = ended.signal == signal.SIGINT or ended.code == 128 + signal.SIGINT
-        self._at = at if at > self._begun else 0
-        self._board.close(failed=not ended.fine, interrupted=interrupted)
+        interrupted = status.signal == signal.SIGINT or status.code == 128 + signal.SIGINT
+        self._at = at if at > self._began else 0
+        self._board.close(failed=not status.is_success, interrupted=interrupted)
 
     def _monotonic(self) -> int:
         return self._at or time.monotonic_ns()

@@ -1,8 +1,8 @@
 """Process tree of the command: the command itself and all of its descendants.
 
-A process belongs to the command when its parents lead to it. This process adopts orphans
-(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the way does not end at process 1. A process that
-was found once stays found: its last sample may come after its end.
+A process belongs to the command if the chain of its parents leads to it. This process adopts orphans
+(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the chain does not end at process 1. Known members stay members after their
+end, since their last sample may come later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpumon.common.procfs import read_stat
 
-_LONGEST_WAY = 64
+_MAX_DEPTH = 64
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -21,47 +21,48 @@ class Parentage(NamedTuple):
 
     parent: int = 0
     started: int = 0
-    """Clock ticks after boot; 0 when there is no such process, or none that we may see."""
+    """Clock ticks after boot; 0 if the process does not exist or is hidden from us."""
 
 
 class ProcessTree:
-    """The processes of the command `root`. Orphans of it are children of `adopter`."""
+    """The processes of the command `root`, whose orphans become children of `adopter`."""
 
     def __init__(self, root: int, adopter: int, read: Callable[[int], Parentage]) -> None:
         self._root = root
         self._adopter = adopter
         self._read = read
-        self._found = {root: read(root).started}
+        self._members = {root: read(root).started}
+        """Start times of all known processes of the command, by pid."""
 
-    def holds(self, pid: int) -> bool:
-        """Whether `pid` is a process of the command, or was one to its end."""
-        known = self._read(pid)
-        before = self._found.get(pid)
-        if before is not None and known.started in (0, before):
+    def has_member(self, pid: int) -> bool:
+        """Whether `pid` is a process of the command, or was one until it ended."""
+        process = self._read(pid)
+        started = self._members.get(pid)
+        if started is not None and process.started in (0, started):
             return True
-        if pid == self._adopter or not known.started or not self._leads_here(known):
+        if pid == self._adopter or not process.started or not self._is_descendant(process):
             return False
-        self._found[pid] = known.started
+        self._members[pid] = process.started
         return True
 
-    def _leads_here(self, known: Parentage) -> bool:
-        for _ in range(_LONGEST_WAY):
-            if known.parent in (self._root, self._adopter):
+    def _is_descendant(self, process: Parentage) -> bool:
+        for _ in range(_MAX_DEPTH):
+            if process.parent in (self._root, self._adopter):
                 return True
-            if known.parent <= 1:
+            if process.parent <= 1:
                 return False
-            known = self._read(known.parent)
+            process = self._read(process.parent)
         return False
 
 
 def read_parentage(pid: int, proc: str = "/proc") -> Parentage:
-    """Parent and start of a process."""
-    found = read_stat(pid, proc)
-    return Parentage(found.parent, found.started) if found else Parentage()
+    """Return parent and start time of a process."""
+    process = read_stat(pid, proc)
+    return Parentage(process.parent, process.started) if process else Parentage()
 
 
 def adopt_orphans() -> None:
-    """From now on this process is the parent of those below it that lose theirs."""
+    """Make this process the parent of its orphaned descendants."""
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

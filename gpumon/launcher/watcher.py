@@ -1,19 +1,20 @@
-"""Looks on while a command runs, in a thread for which the command's end never waits long."""
+"""Observes a command in a thread of its own. The end of the command waits at most a moment for it."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from threading import Event, Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpumon.common.clock import SECOND, SHORTEST
 from gpumon.common.errors import AlreadyRunning, BoardError, GpumonError
 from gpumon.common.paths import Places, ledger_paths, open_regular, tag_dirs
 from gpumon.common.procfs import boot_id, has_own_pids
 from gpumon.daemon.recorder import Recorder
-from gpumon.launcher.command import Ended
+from gpumon.launcher.command import ExitStatus
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
 from gpumon.live import Live
 from gpumon.model import units
@@ -27,52 +28,52 @@ if TYPE_CHECKING:
     from gpumon.launcher.summary import CommandCost, CommandTrainings, DeviceCost, Training
 
 
-class Boards:
-    """The boards under `where` that are those of the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC).
+class CommandBoards:
+    """Finds the boards of the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC).
 
-    `holds` says whether a pid is, or was, one of the command's processes.
+    `is_member`: whether a pid is, or was, one of the command's processes.
     """
 
-    def __init__(self, where: Places, pid: int, began: int, holds: Callable[[int], bool]) -> None:
-        self._where = where
+    def __init__(self, places: Places, pid: int, began: int, is_member: Callable[[int], bool]) -> None:
+        self._places = places
         self._pid = pid
         self._began = began
-        self._holds = holds
+        self._is_member = is_member
         self._ended: dict[str, bool] = {}
-        """By key: of trainings whose process had ended when they were first seen, whether it was the command's."""
+        """Whether a training belongs to the command, if its process had ended when it was first seen; by key."""
 
     def read(self) -> Poll:
-        """The runs of all boards here, and their boundaries from the first on that is kept."""
-        reader = TagReader(self._where)
+        """Return the runs of all boards, with all boundaries that are still stored."""
+        reader = TagReader(self._places)
         try:
             return reader.poll()
         finally:
             reader.close()
 
-    def is_its(self, run: Run) -> bool:
-        """Whether a process of the command publishes `run`, or did. Never ask for a board of this process."""
+    def is_own(self, run: Run) -> bool:
+        """Whether a process of the command publishes `run`, or did. Must not be called for boards of this process."""
         if run.pid:
-            return self._holds(run.pid)
+            return self._is_member(run.pid)
         if run.key not in self._ended:
-            # Nobody holds the board any more whom the kernel could name: it says itself who wrote it.
-            self._ended[run.key] = self._began_it(run.key)
+            # The kernel names no lock holder any more: only the board itself shows who wrote it.
+            self._ended[run.key] = self._was_own(run.key)
         return self._ended[run.key]
 
-    def _began_it(self, key: str) -> bool:
+    def _was_own(self, key: str) -> bool:
         uid, pid = map(int, key.split(".")[1:3])
         if uid not in (0, os.getuid()):
-            return False  # anybody can write our pid into a board of his own
+            return False  # other users can write our pid into their boards
         header = self._header(key, uid)
         if header is None:
             return pid == self._pid
         return (
             (header.boot_id, header.pid_namespace) == (boot_id(), _namespace())
             and header.monotonic_ns >= self._began
-            and (header.pid == self._pid or self._holds(header.parent))
+            and (header.pid == self._pid or self._is_member(header.parent))
         )
 
     def _header(self, key: str, uid: int) -> BoardHeader | None:
-        for directory in tag_dirs(self._where):
+        for directory in tag_dirs(self._places):
             try:
                 fd = open_regular(f"{directory}/{key}")
             except OSError:
@@ -94,49 +95,53 @@ def _namespace() -> int:
         return 0
 
 
-_AGAIN = 2.0
-"""Seconds between two tries to become the sampler."""
-_POLL = 0.05
-"""Seconds between two looks for a frame that is about to come."""
+_RETRY_EVERY = 2.0
+"""Seconds between two attempts to become the sampler."""
+_POLL_EVERY = 0.05
+"""Seconds between two checks for an expected frame."""
 
 
 class Sampling:
-    """Follows whoever samples; `begin` opens a recorder for this process, and may raise GpumonError or OSError.
+    """Frames of the daemon or another sampler; without one, this process samples.
 
-    It is given a function that it tells what goes wrong later.
+    `open_recorder` opens a recorder for this process and may raise GpumonError or OSError. Its argument is a log for
+    later problems.
     """
 
     def __init__(
-        self, live: Live, begin: Callable[[Callable[[str], None]], Recorder], now: Callable[[], float] = time.monotonic
+        self,
+        live: Live,
+        open_recorder: Callable[[Callable[[str], None]], Recorder],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.problem = ""
-        """Why there is no sampler, in one line; empty when there is one."""
+        """Why there is no sampler, in one line; empty if there is one."""
         self._live = live
-        self._begin = begin
+        self._open_recorder = open_recorder
         self._now = now
         self._try_at = 0.0
-        self._seen = 0
+        self._last_frame = 0
         self._stop = Event()
         self._recorder: Recorder | None = None
         self._thread: Thread | None = None
 
     def frames(self, since: int) -> list[Frame]:
-        """Return new frames, oldest first; at first from the last one before `since` (ns, CLOCK_MONOTONIC) on."""
+        """Return new frames, oldest first; the first call starts with the last frame before `since` (ns, monotonic)."""
         if self._thread is not None and not self._thread.is_alive():
-            self._close()  # it failed, or another one took the directory over
+            self._close()  # it failed, or another sampler took over
         if self._recorder is None and not self._live.is_alive():
             self._become_sampler()
-        if not self._seen:
+        if not self._last_frame:
             newest = self._live.latest() if self._live.is_alive() else None
             if newest is None:
                 return []
-            before = max(0, newest.monotonic_ns - since) / SECOND / max(newest.interval, SHORTEST)
-            self._seen = max(0, newest.number - int(before) - 2)
+            count = max(0, newest.monotonic_ns - since) / SECOND / max(newest.interval, SHORTEST)
+            self._last_frame = max(0, newest.number - int(count) - 2)
         return self._new()
 
     @property
     def is_own(self) -> bool:
-        """Whether this process samples, and no other."""
+        """Whether this process is the sampler."""
         return self._recorder is not None
 
     def interval(self) -> float:
@@ -144,41 +149,41 @@ class Sampling:
         return self._live.interval()
 
     def unreadable(self) -> str:
-        """Why no GPU can be read; empty when all is well."""
+        """Why no GPU can be read; empty if all can."""
         return self._live.origin().problem
 
     def last(self, ended: int, wait: float) -> list[Frame]:
-        """The last frames: with one more sample of ours; another sampler gets `wait` seconds for one past `ended`."""
+        """Return the last frames: our own sampler takes one more; waits up to `wait` seconds for another's."""
         if self._thread is not None:
             self._stop.set()
             self._thread.join()
             self._sample_once()
-        found = self._new() if self._seen else []
+        frames = self._new() if self._last_frame else []
         until = self._now() + wait
-        while self._recorder is None and not (found and found[-1].monotonic_ns >= ended) and self._now() < until:
-            time.sleep(_POLL)
-            found += self._new()
-        return found
+        while self._recorder is None and not (frames and frames[-1].monotonic_ns >= ended) and self._now() < until:
+            time.sleep(_POLL_EVERY)
+            frames += self._new()
+        return frames
 
     def close(self) -> None:
-        """End a sampler of our own, after one more sample for what was published since the last."""
+        """Take one more sample, for events published since the last, and stop our own sampler."""
         self._sample_once()
         self._close()
 
     def _new(self) -> list[Frame]:
-        new = self._live.since(self._seen)
-        if new:
-            self._seen = new[-1].number
-        return new
+        frames = self._live.since(self._last_frame)
+        if frames:
+            self._last_frame = frames[-1].number
+        return frames
 
     def _become_sampler(self) -> None:
         if self._now() < self._try_at:
             return
-        self._try_at = self._now() + _AGAIN
+        self._try_at = self._now() + _RETRY_EVERY
         try:
-            self._recorder = self._begin(self._note)
+            self._recorder = self._open_recorder(self._set_problem)
         except AlreadyRunning:
-            return  # it has no frame yet, or its last was long ago: one of both changes soon
+            return  # another sampler has no current frame yet, or is about to end
         except (GpumonError, OSError) as error:
             self.problem = str(error)
             return
@@ -187,7 +192,7 @@ class Sampling:
         self._thread = Thread(target=self._sample, args=(self._recorder,), name="gpumon-sampler", daemon=True)
         self._thread.start()
 
-    def _note(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         self.problem = problem
 
     def _sample(self, recorder: Recorder) -> None:
@@ -208,70 +213,73 @@ class Sampling:
         if recorder is not None:
             try:
                 recorder.close()
-            except Exception as error:  # what was seen is worth telling all the same
+            except Exception as error:  # the frames until now are still reported
                 self.problem = f"sampling ended: {error}"
 
 
 PATIENCE = 2.0
-"""Seconds that the end of a command may wait for us."""
-_LOOK = 1.0
+"""Seconds that the end of a command may wait for this thread."""
+_MAX_INTERVAL = 1.0
+"""Most seconds between two checks for frames."""
 _LATE = 0.2
-"""Seconds that a frame may come late."""
-_WAIT = 1.2
-"""Seconds, at most, that a last frame is waited for where a training told more than we have seen yet."""
+"""Seconds that a frame may be late."""
+_MAX_WAIT = 1.2
+"""Most seconds to wait for a last frame, if there is a training whose end it should include."""
 
 
-class WatchOptions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
     """Options of `gpumon run`."""
 
     name: str
-    where: Places
+    places: Places
     source: str
     interval: float
     speed: float
     gpm: bool = True
-    """Whether the GPUs' performance counters are read, where no daemon does."""
+    """Whether to read the GPUs' performance counters if this process samples."""
     script: str = ""
-    """The one that the command runs; its commit is kept with the run."""
+    """The script that the command runs; its commit is kept with the run."""
 
 
-class CommandReport(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CommandReport:
     """Observations of a command."""
 
     uses: Sequence[DeviceCost] = ()
     trainings: Sequence[Training] = ()
     devices: int = 0
-    """Number of devices that are visible."""
+    """Number of visible devices."""
     hidden: bool = False
-    """Whether it may have held devices without anybody being able to tell."""
+    """Whether the command may have used devices unseen."""
     problem: str = ""
-    """Why nothing, or not all, is known; empty when all is well."""
+    """Why the report is incomplete; empty if it is complete."""
     shown_as: str = ""
-    """The run that the ledger has of it; empty when it has none."""
+    """Id of the run in the ledger; empty if the ledger has none."""
     awaited: str = ""
-    """Frameworks whose trainings were to be recorded without a change to their code; empty when none were."""
+    """Frameworks whose trainings `--auto` would have recorded; empty without `--auto`."""
 
 
 class Watcher:
-    """A thread beside the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC)."""
+    """A thread that observes the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC)."""
 
-    def __init__(self, pid: int, began: int, wanted: WatchOptions) -> None:
+    def __init__(self, pid: int, began: int, options: WatchOptions) -> None:
         self.tree = ProcessTree(pid, os.getpid(), read_parentage)
         self._pid = pid
         self._began = began
-        self._wanted = wanted
+        self._options = options
         self._over = Event()
-        self._ended: tuple[Ended, int] = Ended(0), 0
+        self._ended: tuple[ExitStatus, int] = ExitStatus(0), 0
         self._report = CommandReport()
         self._thread = Thread(target=self._run, name="gpumon-watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to observe."""
+        """Start the thread."""
         self._thread.start()
 
-    def finish(self, ended: Ended, at: int) -> CommandReport:
-        """The command ended at `at` (ns, CLOCK_MONOTONIC): what was seen, after `PATIENCE` at most."""
-        self._ended = ended, at
+    def finish(self, status: ExitStatus, at: int) -> CommandReport:
+        """Return the report on the command, which ended at `at` (ns, CLOCK_MONOTONIC). Waits `PATIENCE` at most."""
+        self._ended = status, at
         self._over.set()
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
@@ -279,28 +287,29 @@ class Watcher:
                 f"sampling did not finish within {PATIENCE:.0f} s (the driver hangs or the machine is busy): "
                 "the figures are incomplete"
             )
-            return self._report._replace(problem=self._report.problem or late)
+            return replace(self._report, problem=self._report.problem or late)
         return self._report
 
     @property
     def hangs(self) -> bool:
-        """Whether it still has not come back."""
+        """Whether the thread is still running."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            self._look_on()
-        except Exception as error:  # the command is not ours to disturb
-            self._report = self._report._replace(problem=f"sampling failed: {type(error).__name__}: {error}")
+            self._observe()
+        except Exception as error:  # must not disturb the command
+            self._report = replace(self._report, problem=f"sampling failed: {type(error).__name__}: {error}")
 
-    def _look_on(self) -> None:
+    def _observe(self) -> None:
         from gpumon.launcher.summary import CommandTrainings
 
-        name, where, source, interval, speed, gpm, script = self._wanted
-        boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), CommandTrainings()
-        if self._over.is_set():  # before we had begun: no sample shows it any more
-            _read(boards, epochs, boards.is_its)
-            self._report = CommandReport(trainings=epochs.trainings())
+        options, places = self._options, self._options.places
+        boards = CommandBoards(places, self._pid, self._began, self.tree.has_member)
+        trainings = CommandTrainings()
+        if self._over.is_set():  # the command has ended before any sample could show it
+            _read(boards, trainings, boards.is_own)
+            self._report = CommandReport(trainings=trainings.trainings())
             return
         from gpumon.common.clock import SystemClock
         from gpumon.daemon.service import open_daemon
@@ -310,76 +319,81 @@ class Watcher:
 
         clock = SystemClock()
         sampling = Sampling(
-            follow(where),
-            lambda log: open_daemon(where, source, interval, speed, clock, log=log, gpm=gpm, for_command=True),
-        )
+            follow(places),
+            lambda log: open_daemon(
+                places, options.source, options.interval, options.speed, clock, log=log, gpm=options.gpm,
+                for_command=True,
+            ),
+        )  # fmt: skip
         frames = sampling.frames(self._began)
-        # A run's energy is known where it lies between two readings of the counter: with a sampler of our own,
-        # it begins with the first.
-        notice = CommandRun(name, where, script, 0 if sampling.is_own else self._began)
+        # The energy of a run is known between two readings of the counter: if this process samples, the run begins with
+        # the first reading.
+        command_run = CommandRun(options.name, places, options.script, 0 if sampling.is_own else self._began)
 
-        def is_its_run(run: Run) -> bool:
-            return run.key != notice.key and boards.is_its(run)
+        def is_own_run(run: Run) -> bool:
+            return run.key != command_run.key and boards.is_own(run)
 
-        cost = CommandCost(self._began, self.tree.holds, is_its_run)
+        cost = CommandCost(self._began, self.tree.has_member, is_own_run)
         while True:
-            over = self._over.is_set()
-            ended, at = self._ended
-            if over:
-                _read(boards, epochs, is_its_run)
-            wait = min(_WAIT, sampling.interval() + _LATE) if epochs else 0.0
-            frames += sampling.last(at, wait) if over else sampling.frames(self._began)
+            is_over = self._over.is_set()
+            status, at = self._ended
+            if is_over:
+                _read(boards, trainings, is_own_run)
+            wait = min(_MAX_WAIT, sampling.interval() + _LATE) if trainings else 0.0
+            frames += sampling.last(at, wait) if is_over else sampling.frames(self._began)
             for frame in frames:
-                cost.take(frame, at if over else 0)
-                epochs.take(filter(is_its_run, frame.runs), frame.boundaries)
+                cost.add(frame, at if is_over else 0)
+                trainings.update(filter(is_own_run, frame.runs), frame.boundaries)
             frames = []
-            _tell(notice, cost, epochs)
-            self._report = _report(cost, epochs, sampling)
-            if over:
+            _publish(command_run, cost, trainings)
+            self._report = _report(cost, trainings, sampling)
+            if is_over:
                 break
-            self._over.wait(min(sampling.interval(), _LOOK))
-        notice.end(ended, at)
+            self._over.wait(min(sampling.interval(), _MAX_INTERVAL))
+        command_run.end(status, at)
         sampling.close()
         cost.finish(at)
-        self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))
+        self._report = replace(
+            _report(cost, trainings, sampling), shown_as=_run_in_ledger(places, command_run, trainings)
+        )
 
 
-def _read(boards: Boards, epochs: CommandTrainings, is_its_run: Callable[[Run], bool]) -> None:
-    """Add what the boards tell: of trainings too that no frame has, or not to their end."""
-    told = boards.read()
-    epochs.take(filter(is_its_run, told.runs), told.boundaries)
+def _read(boards: CommandBoards, trainings: CommandTrainings, is_own_run: Callable[[Run], bool]) -> None:
+    """Update the trainings from the boards: frames may lack a training or its end."""
+    poll = boards.read()
+    trainings.update(filter(is_own_run, poll.runs), poll.boundaries)
 
 
-def _tell(notice: CommandRun, cost: CommandCost, epochs: CommandTrainings) -> None:
-    if epochs:
-        notice.withdraw()
+def _publish(command_run: CommandRun, cost: CommandCost, trainings: CommandTrainings) -> None:
+    if trainings:
+        command_run.withdraw()
     else:
-        notice.tell_devices(cost.holding)
+        command_run.add_devices(cost.devices_in_use)
 
 
-def _report(cost: CommandCost, epochs: CommandTrainings, sampling: Sampling) -> CommandReport:
+def _report(cost: CommandCost, trainings: CommandTrainings, sampling: Sampling) -> CommandReport:
     return CommandReport(
         uses=sorted(cost.uses.values(), key=lambda use: by_number(use.device)),
-        trainings=epochs.trainings(),
+        trainings=trainings.trainings(),
         devices=cost.devices,
         hidden=not cost.uses and cost.hidden and has_own_pids(),
-        problem=sampling.problem or sampling.unreadable() or _silence(len(cost.silent)),
+        problem=sampling.problem or sampling.unreadable() or _stale_problem(len(cost.stale)),
     )
 
 
-def _silence(devices: int) -> str:
+def _stale_problem(devices: int) -> str:
     if not devices:
         return ""
     return f"the driver did not answer for {units.counted(devices, 'GPU')} for a while: the figures are incomplete"
 
 
-def _in_ledger(where: Places, notice: CommandRun, epochs: CommandTrainings) -> str:
-    """The run to look up: the last training, else the command itself; empty where no ledger has it."""
+def _run_in_ledger(places: Places, command_run: CommandRun, trainings: CommandTrainings) -> str:
+    """Return the id of the last training, else of the command itself; empty if no ledger has it."""
     from gpumon.storage.ledger.reader import Ledgers
 
-    wanted = epochs.trainings()[-1].id if epochs else notice.id
+    id = trainings.trainings()[-1].id if trainings else command_run.id
     try:
-        with Ledgers(ledger_paths(where)) as ledgers:
-            return wanted if any(run.id == wanted for _, run in ledgers.candidates(wanted)) else ""
+        with Ledgers(ledger_paths(places)) as ledgers:
+            return id if any(run.id == id for _, run in ledgers.candidates(id)) else ""
     except GpumonError:
-        return ""  # no ledger, or none that we may read: then there is nothing to look up
+        return ""  # no ledger, or none that we may read

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.launcher.command import Ended, name_of
+from gpumon.launcher.command import ExitStatus, command_name
 from gpumon.launcher.process_tree import Parentage, ProcessTree
 from gpumon.launcher.summary import Training, text
 from gpumon.launcher.watcher import CommandReport
@@ -528,7 +528,7 @@ def test_a_loss_that_diverged_is_told_as_nan(env: dict[str, str]) -> None:
 
 def test_the_last_four_trainings_have_a_line_each_and_those_before_are_counted() -> None:
     trainings = [Training(f"net-{n}-1a", f"net-{n}", 3, 1.0, {"loss": 0.5}) for n in range(6)]
-    table = text("python", Ended(0), 5.0, CommandReport(trainings=trainings), color=False)
+    table = text("python", ExitStatus(0), 5.0, CommandReport(trainings=trainings), color=False)
     assert re.findall(r"^  epochs +3  (net-\d), ", table, re.MULTILINE) == ["net-2", "net-3", "net-4", "net-5"]
     assert "and 2 earlier trainings" in table
 
@@ -646,13 +646,13 @@ sys.stdin.readline()
 def test_a_pid_that_is_used_again_does_not_belong_to_the_command() -> None:
     known = {10: Parentage(2, 100), 11: Parentage(10, 110), 12: Parentage(1, 120), 2: Parentage(1, 5)}
     tree = ProcessTree(10, 2, lambda pid: known.get(pid, Parentage()))
-    assert tree.holds(11)
-    assert not tree.holds(12)
-    assert not tree.holds(2), "that is gpumon itself"
+    assert tree.has_member(11)
+    assert not tree.has_member(12)
+    assert not tree.has_member(2), "that is gpumon itself"
     del known[11]
-    assert tree.holds(11), "it was one to its end"
+    assert tree.has_member(11), "it was one to its end"
     known[11] = Parentage(1, 500)
-    assert not tree.holds(11)
+    assert not tree.has_member(11)
 
 
 @pytest.mark.parametrize(
@@ -664,17 +664,17 @@ def test_a_pid_that_is_used_again_does_not_belong_to_the_command() -> None:
     ],
 )  # fmt: skip
 def test_a_command_is_called_what_people_call_it(words: list[str], name: str) -> None:
-    assert name_of(words) == name
+    assert command_name(words) == name
 
 
 def test_a_command_that_used_no_gpu_for_long_is_told_so_and_one_that_nobody_could_see_is_not_told_zero() -> None:
-    assert "0 s  none of the 2 GPUs was used" in text("x", Ended(0), 60.0, CommandReport(devices=2), color=False)
+    assert "0 s  none of the 2 GPUs was used" in text("x", ExitStatus(0), 60.0, CommandReport(devices=2), color=False)
     for report in (CommandReport(), CommandReport(devices=2, hidden=True), CommandReport(problem="no driver")):
-        assert re.search("GPU time +–  ", text("x", Ended(0), 60.0, report, color=False))
+        assert re.search("GPU time +–  ", text("x", ExitStatus(0), 60.0, report, color=False))
 
 
 def test_the_table_is_plain_text_whatever_names_hold() -> None:
-    table = text("evil\x1b[31m", Ended(0), 1.0, CommandReport(problem="bad\x1b]0;x\x07"), color=False)
+    table = text("evil\x1b[31m", ExitStatus(0), 1.0, CommandReport(problem="bad\x1b]0;x\x07"), color=False)
     assert "\x1b" not in table
     assert "\x07" not in table
 

@@ -17,9 +17,9 @@ def test_a_gpu_counts_as_held_through_frames_that_do_not_know_its_processes() ->
         if 3 <= second < 8:  # as it is read after a pause of minutes
             frame = frame_of(tick(second, [sample(0, utilization=0.5, energy=100.0 * second)]), second)
             frame.is_full = False
-        cost.take(frame)
+        cost.add(frame)
     (use,) = cost.uses.values()
-    assert cost.holding == (device(0).uuid,)
+    assert cost.devices_in_use == (device(0).uuid,)
     assert (use.seconds, use.energy, use.memory_peak) == (9.0, pytest.approx(900.0), 2e9)
 
 
@@ -28,7 +28,7 @@ def test_nothing_is_held_before_a_frame_has_shown_who_holds_it() -> None:
     for second in range(1, 5):
         frame = frame_of(tick(second, [sample(0, utilization=0.9)]), second)
         frame.is_full = False
-        cost.take(frame)
+        cost.add(frame)
     assert not cost.uses
 
 
@@ -36,7 +36,7 @@ def held_from_the_first_frame(first: int) -> CommandCost:
     """A command that began at 1 s and holds a GPU in all frames, the first of which was taken at `first` s."""
     cost = CommandCost(SECOND, lambda pid: True, lambda run: False)
     for second in range(first, first + 11):
-        cost.take(frame_of(tick(second, [sample(0, energy=100.0 * second)], [process(1, memory_used=2e9)]), second))
+        cost.add(frame_of(tick(second, [sample(0, energy=100.0 * second)], [process(1, memory_used=2e9)]), second))
     return cost
 
 
@@ -55,6 +55,6 @@ def test_energy_of_a_part_of_the_time_is_at_least_that() -> None:
     cost = CommandCost(SECOND, lambda pid: True, lambda run: False)
     for second in range(1, 12):
         energy = 100.0 * second if second < 7 else float("nan")  # the counter is not read any more
-        cost.take(frame_of(tick(second, [sample(0, energy=energy)], [process(1, memory_used=2e9)]), second))
+        cost.add(frame_of(tick(second, [sample(0, energy=energy)], [process(1, memory_used=2e9)]), second))
     (use,) = cost.uses.values()
     assert (use.lacks_time, use.lacks_energy) == (False, True)

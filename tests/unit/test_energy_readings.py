@@ -71,7 +71,7 @@ def of_totals(all_ticks: Sequence[Tick]) -> float:
 def of_a_command(all_ticks: Sequence[Tick]) -> float:
     cost = CommandCost(0, lambda pid: True, lambda run: True)
     for number, one in enumerate(all_ticks, 1):
-        cost.take(frame_of(one, number))
+        cost.add(frame_of(one, number))
     return cost.uses[device(0).uuid].energy
 
 

@@ -120,8 +120,8 @@ def by_ledger(boundaries: list[Boundary]) -> Seen:
 def by_run_command(boundaries: list[Boundary]) -> tuple[int, float]:
     """Whole epochs and their mean seconds, as `gpumon run` reports them."""
     trainings = Trainings()
-    trainings.take([RUN], boundaries)
-    trainings.take([RUN], boundaries)
+    trainings.update([RUN], boundaries)
+    trainings.update([RUN], boundaries)
     (training,) = trainings.trainings()
     return training.epochs, training.seconds
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.launcher.command import CommandRun, script_of
+from gpumon.launcher.command import CommandRun, command_script
 from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
 from gpumon.tracking import active_run, metadata, warn, wire
 from gpumon.tracking.active_run import ActiveRun
@@ -475,7 +475,7 @@ def test_a_plain_command_tells_its_script_and_commit_and_nothing_else(
 ) -> None:
     (tmp_path / "live").mkdir(mode=0o700)
     command = CommandRun("net", Places(explicit=str(tmp_path / "live"), uid=os.getuid()),
-                         script_of([word.format(tree) for word in words]))  # fmt: skip
+                         command_script([word.format(tree) for word in words]))  # fmt: skip
     if script:
         assert told(tmp_path) == About({}, {"script": script, "commit": git(tree, "rev-parse", "HEAD")})
     else:
