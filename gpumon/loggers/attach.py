@@ -1,4 +1,4 @@
-"""The way from `gpumon.run(log_to=...)` to here, for what a training imports."""
+"""Entry point of `gpumon.run(log_to=...)`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from gpumon.common.paths import Places
 from gpumon.loggers.epoch_log import EpochLog
-from gpumon.loggers.registry import loggers_of
+from gpumon.loggers.registry import make_loggers
 
 
-def epoch_log(log_to: object, *, run: str, where: Callable[[], Places], wait: float) -> EpochLog:
-    """Return the log of a run by its id; it writes once it is started.
+def epoch_log(log_to: object, *, run: str, places: Callable[[], Places], wait: float) -> EpochLog:
+    """Return the log of the run with the id `run`; it writes once it is started.
 
-    `where` gives the directories of the daemon; `wait` is how many seconds the end of the run may wait for its last
-    epochs. Raises UsageError if `log_to` is no logger.
+    `places` returns the directories of the daemon; `wait`: seconds that the end of the run may wait for its last
+    epochs. Raises UsageError if `log_to` is not a logger.
     """
-    return EpochLog(loggers_of(log_to, run), where, wait)
+    return EpochLog(make_loggers(log_to, run), places, wait)

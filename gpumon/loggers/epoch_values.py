@@ -1,12 +1,12 @@
-"""The values that loggers get of an epoch: one table for all of them, joined over ranks and devices as `runs show` is.
+"""The table of values that loggers get for each epoch, combined over ranks and devices as in `runs show`.
 
-Base units; a name ends in its unit, and one without a unit is a share from 0 to 1.
+Values are in base units. A name ends in its unit; without one, the value is a count or a share from 0 to 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.numbers import NAN, is_known
@@ -15,46 +15,47 @@ from gpumon.model.metrics import Unit
 from gpumon.storage.ledger.summary import EpochSummary
 
 SECTION = "gpu"
-"""First part of each name: loggers put charts of the same first part together."""
+"""First part of each name: loggers group charts by it."""
 EPOCH = f"{SECTION}/epoch"
-"""Name of an epoch's number where a logger needs it beside the values."""
+"""Name of an epoch's number for a logger that needs it among the values."""
 
 
-class EpochValue(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpochValue:
     """A value of an epoch."""
 
     name: str
     unit: Unit
     help: str
-    of: Callable[[EpochSummary], float]
-    """NaN where it is unknown."""
+    read: Callable[[EpochSummary], float]
+    """Returns the value; NaN if unknown."""
     sampled: bool = True
-    """Whether it is from samples: unknown of an epoch of which too few were taken. Others the training measures."""
+    """Whether it comes from samples, so that it is unknown for an epoch with too few; else the training measures it."""
 
 
 def values_of(epoch: EpochSummary) -> dict[str, float]:
-    """Return the known values of an epoch by name; what is unknown is not in it."""
-    # In a chart nothing says that a point stands for a part of its epoch.
+    """Return the known values of an epoch by name."""
+    # A chart could not show that a value covers only a part of its epoch.
     is_sampled = epoch.sampled_share >= SAMPLED
-    found = {value.name: value.of(epoch) for value in EPOCH_VALUES if is_sampled or not value.sampled}
-    return {name: value for name, value in found.items() if is_known(value)}
+    values = {value.name: value.read(epoch) for value in EPOCH_VALUES if is_sampled or not value.sampled}
+    return {name: value for name, value in values.items() if is_known(value)}
 
 
 def _value(
-    name: str, column: str, of: Callable[[EpochSummary], float] | None = None, *, sampled: bool = True
+    name: str, key: str, read: Callable[[EpochSummary], float] | None = None, *, sampled: bool = True
 ) -> EpochValue:  # fmt: skip
-    """A column of epochs under the name that loggers give it."""
-    found = BY_KEY[column]
-    if found.unit is None:
-        raise TypeError(f"{column} is no number")
-    suffix = "" if found.unit is Unit.RATIO or name.endswith(found.unit.value) else f"_{found.unit.value}"
+    """Return the value in the epoch column `key`, with the loggers' `name` for it."""
+    column = BY_KEY[key]
+    if column.unit is None:
+        raise TypeError(f"{key} is not a number")
+    suffix = "" if column.unit is Unit.RATIO or name.endswith(column.unit.value) else f"_{column.unit.value}"
     return EpochValue(
-        f"{SECTION}/{name}{suffix}", found.unit, found.help, of or (lambda epoch: epoch.number(column)), sampled
+        f"{SECTION}/{name}{suffix}", column.unit, column.help, read or (lambda epoch: epoch.number(key)), sampled
     )
 
 
 def _live_peak(epoch: EpochSummary) -> float:
-    """The framework's own peak, if it was reached in this epoch."""
+    """Return the framework's own peak if it was reached in this epoch; else NaN."""
     return epoch.framework_peak if epoch.live_peak.reached else NAN
 
 

@@ -1,19 +1,19 @@
-"""A function of the author's own, called as `function(values, epoch)`."""
+"""A function of the user, called as `function(values, epoch)`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpumon.loggers.logger import EpochPlace, Logger
+from gpumon.loggers.logger import EpochPosition, Logger
 
 
 class FunctionLogger(Logger):
-    """Calls `function` with a dict of values by name, and the epoch's number."""
+    """Calls `function` with a dict of values by name and the epoch's number."""
 
     def __init__(self, function: Callable[[dict[str, float], int], object]) -> None:
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         self._function = function
 
-    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
-        """Call it. Whatever it raises passes through."""
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
+        """Call the function. Its exceptions pass through."""
         self._function(dict(values), at.epoch)

@@ -1,38 +1,39 @@
-"""The form of a logger: what each file of one implements."""
+"""The interface of a logger, which each logger's module implements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class EpochPlace(NamedTuple):
-    """The place of an epoch in its training."""
+@dataclass(frozen=True, slots=True)
+class EpochPosition:
+    """Position of an epoch in its training."""
 
     epoch: int
     """Its number, as the training counts."""
     step: int
-    """Steps of the whole training at its end."""
+    """Steps of the whole training at the end of the epoch."""
     ended: float
     """Seconds since 1970."""
 
 
 class Logger:
-    """A place that values of epochs are written to, by the training's own thread. What it raises is only warned of."""
+    """A target for the values of epochs. Called by the training's own thread; its exceptions become warnings."""
 
     name = ""
-    """For people, in a warning."""
+    """For warnings."""
 
     def epoch_ended(self) -> None:
-        """Look for what the values of this epoch belong to, while the training has it open."""
+        """Called when an epoch has ended, to find the target of its values (such as an active run) while it is open."""
 
-    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
         """Write the known values of an epoch that ended some time ago."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Write what waits: the run is over, unless more follows."""
+        """Write buffered values: the run is over, unless more follows."""
 
     def close(self) -> None:
-        """Flush, and let go of what this logger has opened: the run is over."""
+        """Flush and close what this logger has opened: the run is over."""
         self.flush()

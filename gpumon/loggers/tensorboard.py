@@ -8,37 +8,37 @@ from importlib import import_module
 from typing import Any
 
 from gpumon.common.errors import MissingPackage
-from gpumon.loggers.logger import EpochPlace, Logger
+from gpumon.loggers.logger import EpochPosition, Logger
 
 
-def is_writer(thing: object) -> bool:
-    """Whether this is a SummaryWriter."""
-    return callable(getattr(thing, "add_scalar", None))
+def is_writer(writer: object) -> bool:
+    """Whether `writer` is a SummaryWriter."""
+    return callable(getattr(writer, "add_scalar", None))
 
 
 class TensorBoardLogger(Logger):
-    """Writes to `writer`, which stays its owner's to close."""
+    """Writes to `writer`, which its owner closes."""
 
     name = "TensorBoard"
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
 
-    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
-        """Add a scalar for each value, at the time when the epoch ended."""
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
+        """Add a scalar for each value, with the time when the epoch ended."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, at.epoch, walltime=at.ended)
 
     def flush(self) -> None:
-        """Have it on disk."""
+        """Flush the writer to disk."""
         self._writer.flush()
 
 
 class TensorBoardDirectory(TensorBoardLogger):
-    """Writes to a directory, for which it makes a writer of its own."""
+    """Writes to a directory with a writer of its own."""
 
     def __init__(self, directory: str) -> None:
-        """Raises MissingPackage if neither torch, with tensorboard, nor tensorboardX is there."""
+        """Create the writer. Raises MissingPackage without tensorboard (if torch is imported) or tensorboardX."""
         module = "torch.utils.tensorboard" if "torch" in sys.modules else "tensorboardX"
         try:
             writer = import_module(module).SummaryWriter

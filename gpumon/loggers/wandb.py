@@ -1,8 +1,8 @@
-"""Weights & Biases: `log_to="wandb"` for the active run, or the run itself; with a step metric of its own.
+"""Weights & Biases: `log_to="wandb"` for the active run, or a run object; with a step metric of its own.
 
-The steps of a run only go up, and are its author's. So values go into the row that is open, and never close it: each
-call of `log` of the author's would otherwise be moved. With several epochs in one row the last would remain; so the
-others wait until the author has closed it.
+The steps of a W&B run only increase, and the user's calls of `log` define them. So values are added to the open row,
+and the row is never closed here, which would shift the user's steps. If several epochs arrive during one row, they wait
+for later rows, since the last would replace the others.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError
 from gpumon.loggers.epoch_values import EPOCH, SECTION
-from gpumon.loggers.logger import EpochPlace, Logger
+from gpumon.loggers.logger import EpochPosition, Logger
 
 
-def is_run(thing: object) -> bool:
-    """Whether this is a run of W&B."""
-    return callable(getattr(thing, "define_metric", None)) and hasattr(thing, "step")
+def is_run(run: object) -> bool:
+    """Whether `run` is a run of W&B."""
+    return callable(getattr(run, "define_metric", None)) and hasattr(run, "step")
 
 
 class WandbLogger(Logger):
-    """Writes to `run`, else to the one that is active when the first epoch ends."""
+    """Writes to `run`; None: to the run that is active when the first epoch ends."""
 
     name = "wandb"
 
@@ -31,14 +31,14 @@ class WandbLogger(Logger):
         self._is_defined = False
         self._waiting: list[dict[str, float]] = []
         self._row = -1
-        """Step of the row that has values of an epoch."""
+        """Step of the last row that got values of an epoch."""
 
     def epoch_ended(self) -> None:
         """Find the active run."""
         if self._run is None:
             self._run = getattr(sys.modules.get("wandb"), "run", None)
 
-    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
         """Add the values to the open row of the run. Raises GpumonError if there is none."""
         self.epoch_ended()
         if self._run is None:
@@ -53,7 +53,7 @@ class WandbLogger(Logger):
             self._run.log(self._waiting.pop(0), commit=False)
 
     def flush(self) -> None:
-        """Write the rows that wait; W&B closes the last with the run."""
+        """Write waiting epochs to rows of their own; W&B closes the last row with the run."""
         while self._waiting:
             if self._run.step == self._row:
                 self._run.log({}, commit=True)

@@ -494,7 +494,7 @@ def _attach_loggers(active_run: ActiveRun, log_to: object, log_wait: float, plac
     try:
         # Imported by name, since it reads the ledger: a training without loggers must not import that.
         attach = import_module("gpumon.loggers.attach")
-        log = attach.epoch_log(log_to, run=active_run.id, where=places, wait=log_wait)
+        log = attach.epoch_log(log_to, run=active_run.id, places=places, wait=log_wait)
     except UsageError as error:
         warn_once("log_to", str(error))
     except Exception as error:  # an unreadable module

@@ -19,11 +19,11 @@ import gpumon
 from gpumon.callbacks.hook import Hook, with_loggers
 from gpumon.common.paths import LEDGER, Places
 from gpumon.loggers.csv_file import CsvLogger
-from gpumon.loggers.epoch_log import MOST_FAILURES, EpochLog
+from gpumon.loggers.epoch_log import MAX_FAILURES, EpochLog
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
-from gpumon.loggers.logger import EpochPlace
-from gpumon.loggers.registry import loggers_of
+from gpumon.loggers.logger import EpochPosition
+from gpumon.loggers.registry import make_loggers
 from gpumon.loggers.wandb import WandbLogger
 from gpumon.model.metrics import Unit
 from gpumon.storage.ledger import aggregate
@@ -32,7 +32,7 @@ from gpumon.storage.ledger.records import SettledEpochs
 from gpumon.tracking import warn
 from tests.runs import GIB, Book, measured
 
-PLACE = EpochPlace(epoch=7, step=70, ended=1_790_000_000.0)
+PLACE = EpochPosition(epoch=7, step=70, ended=1_790_000_000.0)
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with caplog.at_level(logging.WARNING, "gpumon"):
-        assert [logger.name for logger in loggers_of(["tensorboard:x", Path("a.csv")], "run-1")] == ["a.csv"]
+        assert [logger.name for logger in make_loggers(["tensorboard:x", Path("a.csv")], "run-1")] == ["a.csv"]
     (said,) = caplog.messages
     assert "log_to='tensorboard:x' is left out: log_to='tensorboard' requires" in said
 
@@ -160,7 +160,7 @@ class Failing:
     def __init__(self) -> None:
         self.calls = 0
 
-    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
         self.calls += 1
         raise TimeoutError("no answer")
 
@@ -174,7 +174,7 @@ def test_a_logger_that_keeps_failing_gets_no_more(caplog: pytest.LogCaptureFixtu
     for _ in range(10):
         log.write({"gpu/utilization": 0.5}, PLACE)
     log.run_ended(0, waits=True)
-    assert failing.calls == MOST_FAILURES
+    assert failing.calls == MAX_FAILURES
     assert caplog.messages == ["gpumon: log_to: server failed: TimeoutError: no answer"]
 
 
@@ -188,13 +188,13 @@ def test_the_reader_gives_settled_epochs_alone_and_each_once(tmp_path: Path) -> 
         book.add("progress", rank=key, state=progress(3, 1, 2))
         where = Places(explicit=str(tmp_path), state=str(tmp_path))
         reader = EpochReader(key, where)
-        reader.look()
-        reader.look()
-        assert [epoch.epoch for epoch in reader.take()] == [0]
+        reader.read()
+        reader.read()
+        assert [epoch.epoch for epoch in reader.pop_arrived()] == [0]
         book.db.execute("UPDATE progress SET state = ?", (progress(3, 2),))
-        reader.look()
-        assert [epoch.epoch for epoch in reader.take()] == [1]
-        assert reader.take() == []
+        reader.read()
+        assert [epoch.epoch for epoch in reader.pop_arrived()] == [1]
+        assert reader.pop_arrived() == []
 
 
 def test_a_training_without_log_to_reads_no_ledger() -> None:
@@ -234,8 +234,8 @@ def test_wandb_keeps_each_epoch_and_moves_no_step_of_the_author(explicit: bool) 
     for number in range(5):
         charts.log({"loss": number}, step=number if explicit else None)
         if number != 2:
-            log.write({"gpu/utilization": number / 10}, EpochPlace(number, 0, 0.0))
-    log.write({"gpu/utilization": 0.2}, EpochPlace(2, 0, 0.0))
+            log.write({"gpu/utilization": number / 10}, EpochPosition(number, 0, 0.0))
+    log.write({"gpu/utilization": 0.2}, EpochPosition(2, 0, 0.0))
     assert [row["loss"] for row in charts.rows.values() if "loss" in row] == [0, 1, 2, 3, 4]
     log.flush()
     found = {row["gpu/epoch"]: row["gpu/utilization"] for row in charts.rows.values() if "gpu/epoch" in row}
@@ -283,12 +283,12 @@ def test_a_ledger_in_the_making_is_no_problem_and_one_that_stays_unreadable_is(
     path = tmp_path / LEDGER
     reader = EpochReader("tag.1", Places(explicit=str(tmp_path), state=str(tmp_path)))
     path.touch()
-    reader.look()
+    reader.read()
     path.write_bytes(b"no database" * 100)
-    reader.look()
+    reader.read()
     assert not caplog.messages
-    reader.look()
-    reader.look()
+    reader.read()
+    reader.read()
     (said,) = caplog.messages
     assert "ledger.sqlite is damaged" in said
 
