@@ -20,7 +20,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.usage.account import Account
 
 if TYPE_CHECKING:
-    from gpumon.storage.usage.query import HourUse, KnownDevice
+    from gpumon.storage.usage.query import HourUse, StoredDevice
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99
@@ -132,7 +132,7 @@ class HourlyCharges(NamedTuple):
 
 
 def price_hours(
-    hours: Iterable[HourUse], devices: Sequence[KnownDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
+    hours: Iterable[HourUse], devices: Sequence[StoredDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
 ) -> HourlyCharges:
     """Return what the usage of each user in these hours costs."""
     models = {device.uuid: device.name for device in devices}

@@ -17,7 +17,7 @@ from gpumon.reports import usage
 from gpumon.storage.history.grid import span_of
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import by_group, read_accounts
-from gpumon.storage.usage.summary import WAYS, summary
+from gpumon.storage.usage.summary import GROUPINGS, summary
 
 _TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"
 

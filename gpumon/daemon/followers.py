@@ -74,7 +74,7 @@ class ActivityRecorder:
         """Write the accounts and events since the last call. Raises sqlite3.Error."""
         with self._lock:
             self._process_pending()
-            accounts, events = self._accounts.take(), self._events.take()
+            accounts, events = self._accounts.drain(), self._events.drain()
         try:
             with transaction(connection):
                 write_accounts(connection, accounts)
@@ -83,8 +83,8 @@ class ActivityRecorder:
                     close_unseen(connection, events.going_on, self._boot, runs=True)
         except BaseException:
             with self._lock:
-                self._accounts.give_back(accounts)
-                self._events.give_back(events)
+                self._accounts.restore(accounts)
+                self._events.restore(events)
             raise
 
     def finish(self) -> None:

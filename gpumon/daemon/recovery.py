@@ -122,10 +122,10 @@ def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) ->
             count, is_past_written = 0, True
         elif is_past_written or tick.time_ns > written_ns:
             if not count:  # everything up to here is in the file
-                accounts.take()
-                events.take()
+                accounts.drain()
+                events.drain()
             count += 1
         judged = holders.judged(tick)
         accounts.add(tick, judged)
         events.add(tick, judged)
-    return UnwrittenActivity(accounts.take(), events.take()) if count else None
+    return UnwrittenActivity(accounts.drain(), events.drain()) if count else None

@@ -16,8 +16,8 @@ from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.not_kept import NOT_YET
 from gpumon.reports.text_table import TextColumn, draw, text_column
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.query import KnownDevice
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, named_use
+from gpumon.storage.usage.query import StoredDevice
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account, named_use
 
 MOSTLY_IDLE = 0.5
 """Idle share of a user's hours from which on a note is shown, if it is `NOTED` seconds or more."""
@@ -179,7 +179,7 @@ def _missing_reason(devices: Sequence[KnownDevice], window: UserWindow) -> str:
     """Return why time is missing, and the first kept hour if that is within the window."""
     first = min((device.first for device in devices), default=window.begin)
     why = "no daemon watched, or a GPU did not answer"
-    day = window.day(first) if window.begin < first < window.end else None
+    day = window.local_time(first) if window.begin < first < window.end else None
     return f"{why}; the first kept hour is {day:%a} {day.day} {day:%b %H:%M}" if day else why
 
 
@@ -203,7 +203,7 @@ UNKNOWN_USER, NOT_DIVIDED, FREE, NOT_SEEN, TOTAL = "(unknown)", "(not divided)",
 
 
 def lines(
-    groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[KnownDevice] = (),
+    groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> Iterator[str]:  # fmt: skip
     """Yield a table: the users of each group, free and missing time, and the total; with `prices` their cost."""
@@ -237,7 +237,7 @@ def _charge(user: str, cost: HourlyCharges) -> Charge:
 
 
 def as_json(
-    groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[KnownDevice] = (),
+    groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the groups as JSON: seconds and joules; null is not known. With `prices` each has its `cost`."""
@@ -253,7 +253,7 @@ def as_json(
 
 
 def csv(
-    groups: Sequence[AccountGroup], devices: Sequence[KnownDevice] = (), prices: Prices | None = None,
+    groups: Sequence[AccountGroup], devices: Sequence[StoredDevice] = (), prices: Prices | None = None,
     holder: str = USER, only: str = "",
 ) -> Iterator[str]:  # fmt: skip
     """Yield the lines of CSV, the heading first; with `prices` each row ends with its cost.

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.export.scrape import MAX_FAMILY_SERIES
 from gpumon.model.energy import FOLLOWS
-from gpumon.storage.usage.counters import MOST_USERS
+from gpumon.storage.usage.counters import MAX_USERS
 from tests.builders import device, process, run, sample, tick
 from tests.exported import Node
 
@@ -52,7 +52,7 @@ def test_each_run_adds_three_series_on_each_gpu(runs: int) -> None:
 
 def test_users_who_come_and_go_leave_their_counters_which_are_bounded() -> None:
     node = Node(GPUS)
-    node.add(tick(second, **seen(f"user-{second}")) for second in range(1, MOST_USERS // GPUS + 20))
+    node.add(tick(second, **seen(f"user-{second}")) for second in range(1, MAX_USERS // GPUS + 20))
     page = node.exporter().scrape().body.decode().splitlines()
     now = Counter(line.partition("{")[0] for line in page if "user-" in line)
     assert set(now) == {

@@ -24,7 +24,7 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.schema import WHOLE_RUN
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.query import HourUse, KnownDevice
+from gpumon.storage.usage.query import HourUse, StoredDevice
 from tests.engines.lab import RULES
 from tests.engines.past import prometheus_of, recorded_by_both
 from tests.engines.programs import Backend
@@ -89,7 +89,7 @@ def by_accounts() -> dict[str, Charge]:
                 idle = HOUR if user == "bob" else 0.0
                 account = Account(user, HOUR, HOUR, HOUR - idle, idle, HOUR, power * HOUR)
                 hours.append(HourUse(begin, uuid, DeviceUse(observed=HOUR, held=HOUR), [account]))
-    devices = [KnownDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
+    devices = [StoredDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
     return dict(price_hours(hours, devices, PRICES, local_hour).users)
 
 

@@ -17,7 +17,7 @@ from gpumon.cost import price_hours, price_record
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.query import HourUse, KnownDevice
+from gpumon.storage.usage.query import HourUse, StoredDevice
 from tests.engines.programs import Backend
 from tests.engines.test_cost import DAY, END, HOUR, recorded_by_prometheus, recorded_in_victoria_metrics, run_of
 from tests.runs import Book
@@ -75,7 +75,7 @@ def test_accounts_of_an_hour_with_two_prices_say_about() -> None:
     for number, share in enumerate((0.5, 1.0, 0.5)):
         account = Account("ada", HOUR, HOUR, HOUR, 0.0, HOUR, share * POWER * HOUR)
         hours.append(HourUse(begin + number * HOUR, "GPU-h", DeviceUse(observed=HOUR, held=HOUR), [account]))
-    found = price_hours(hours, [KnownDevice("GPU-h", 0, "H100")], PRICES, hour_of_day(east)).users["ada"]
+    found = price_hours(hours, [StoredDevice("GPU-h", 0, "H100")], PRICES, hour_of_day(east)).users["ada"]
     assert found.energy == (BY_HAND, True, True)
 
 

@@ -16,7 +16,7 @@ from gpumon.live import follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
-from gpumon.storage.usage.totals import Totals, totals_of
+from gpumon.storage.usage.totals import Totals, totals_from_sums
 from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon, until
 
@@ -73,7 +73,7 @@ def used(live_dir: Path) -> Totals:
     """Sums of use as an exporter finds them."""
     with closing(RingReader.open(str(live_dir / "ring"))) as reader:
         found = reader.sums()
-    return totals_of(found) if found else Totals(0, 0.0, 0, {}, {}, {})
+    return totals_from_sums(found) if found else Totals(0, 0.0, 0, {}, {}, {})
 
 
 @pytest.mark.parametrize(

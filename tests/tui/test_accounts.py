@@ -22,7 +22,7 @@ from gpumon.common.config import Prices, read_prices
 from gpumon.common.paths import HISTORY
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
 from gpumon.storage.sqlite.read import LockTimeout, set_lock_timeout
-from gpumon.storage.usage.summary import CHOICES, user_window
+from gpumon.storage.usage.summary import WINDOW_PERIODS, parse_window
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import NOT_YET as NOT_ASKED
 from gpumon_tui.look import TerminalLook
@@ -94,7 +94,7 @@ def headline(lines: list[str], title: str) -> str:
     return " ".join(next(line for line in lines if line.strip().startswith(title)).split()).removeprefix(f"{title} ")
 
 
-@pytest.mark.parametrize("period", CHOICES)
+@pytest.mark.parametrize("period", WINDOW_PERIODS)
 def test_hours_are_those_of_the_command_and_of_the_browser(
     history: Path, period: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -116,7 +116,7 @@ def test_hours_are_those_of_the_command_and_of_the_browser(
     )
 
     monkeypatch.setattr(time, "time", lambda: NOW)
-    window = user_window(period, "", "", NOW)
+    window = parse_window(period, "", "", NOW)
     monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
     monkeypatch.setenv("GPUMON_STATE_DIR", str(history.parent))
     assert main(["history", "accounts", "--since", f"{datetime.fromtimestamp(window.begin, UTC):%Y-%m-%d}"]) == 0

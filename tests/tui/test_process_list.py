@@ -19,7 +19,7 @@ from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.storage.processes.reader import KnownProcess
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.query import HourUse, KeptAccounts, KnownDevice
+from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
 from gpumon_tui.process_list.left_out import LeftOutReader, left_out
@@ -304,12 +304,12 @@ def test_the_month_of_each_user_has_its_cost_only_where_there_are_prices() -> No
     hour, now = 3600.0, 1_800_000_000.0
     asked: list[tuple[float, float]] = []
 
-    def read(path: str, begin: float, end: float) -> KeptAccounts:
+    def read(path: str, begin: float, end: float) -> StoredAccounts:
         asked.append((begin, end))
         account = Account("ada", hour, hour, hour, 0.0, hour, 3.6e6)
         use = DeviceUse(observed=hour, held=hour)
         hours = [HourUse(now - 2 * hour, "GPU-0", use, [account]), HourUse(now - hour, "GPU-0", use, [account])]
-        return KeptAccounts(hours, [KnownDevice("GPU-0", 0, "NVIDIA H100")])
+        return StoredAccounts(hours, [StoredDevice("GPU-0", 0, "NVIDIA H100")])
 
     prices = read_prices({"currency": "EUR", "gpu-hour": 2.0, "kwh": 0.5})
     reader = MonthReader(lambda: None, read)

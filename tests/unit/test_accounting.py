@@ -21,7 +21,7 @@ from gpumon.reports.usage import lines
 from gpumon.storage.history.schema import TABLES, VERSION
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.hours import AccountBook
-from gpumon.storage.usage.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
+from gpumon.storage.usage.query import StoredAccounts, by_user, group_hours, read_accounts, total, unattributed
 from gpumon.storage.usage.summary import summary
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
@@ -53,13 +53,13 @@ def idle(energy: float = nan, index: int = 0, used: float = 8.0, **values: float
     return sample(index, utilization=0.0, energy=energy, memory_used=used * GIB, memory_total=80 * GIB, **values)
 
 
-def kept(path: Path, ticks: Iterable[Tick]) -> KeptAccounts:
+def kept(path: Path, ticks: Iterable[Tick]) -> StoredAccounts:
     """What one daemon keeps of these ticks."""
     keep(path, ticks)
     return read_accounts(str(path))
 
 
-def of(found: KeptAccounts, user: str) -> Account:
+def of(found: StoredAccounts, user: str) -> Account:
     return next((one for one in by_user(found.hours) if one.user == user), Account(user))
 
 
@@ -74,7 +74,7 @@ def test_who_is_alone_on_a_gpu_has_all_its_time_and_its_energy(path: Path) -> No
     assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 100, 30_000)]
     use = total(found.hours)
     assert use == (100, 100, 100, 100, 100, 0, 100, 30_000, 0, 0)
-    assert rest_of(use, by_user(found.hours)) == Account("")
+    assert unattributed(use, by_user(found.hours)) == Account("")
     assert [(one.uuid, one.number, one.name) for one in found.devices] == [(device().uuid, 0, "NVIDIA H100")]
 
 
@@ -92,7 +92,7 @@ def test_where_the_driver_does_not_tell_the_parts_of_users_nobody_has_one(path: 
     found = kept(path, seconds(0, 101, lambda s: ([busy(energy=100.0 * s)], both)))
     alice, bob = by_user(found.hours)
     assert alice == bob._replace(user="alice") == Account("alice", held=100)
-    rest = rest_of(total(found.hours), [alice, bob])
+    rest = unattributed(total(found.hours), [alice, bob])
     assert (rest.busy, rest.energy) == (100, 10_000)
     (group,) = summary(found, found.hours[0].begin, found.hours[0].begin + HOUR, "user")
     rows = [cells.split() for cells in lines([group], "user")]
@@ -147,7 +147,7 @@ def test_a_process_list_that_cannot_be_read_leaves_holders_unknown(path: Path) -
     found = kept(path, [at(s, [one]) for s, one in enumerate(hidden)])
     assert by_user(found.hours) == [Account("", held=10)]
     assert total(found.hours).identified == 0
-    assert rest_of(total(found.hours), by_user(found.hours)).energy == 100
+    assert unattributed(total(found.hours), by_user(found.hours)).energy == 100
 
 
 def test_a_free_gpu_is_nobodys_and_its_energy_too(path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_free_gpu_is_nobodys_and_its_energy_too(path: Path) -> None:
     use = total(found.hours)
     assert (use.observed, use.identified, use.held, use.busy, use.free) == (100, 100, 0, 0, 100)
     assert use.free_energy == use.energy == 5000
-    assert rest_of(use, []) == Account("")
+    assert unattributed(use, []) == Account("")
 
 
 def test_hours_are_split_exactly_at_their_border_and_at_midnight(path: Path) -> None:
@@ -271,7 +271,7 @@ def test_time_behind_the_last_reading_of_a_counter_is_not_metered(path: Path) ->
 
 
 def test_energy_that_a_gpu_used_while_it_did_not_answer_is_of_those_who_held_it_before_and_after(path: Path) -> None:
-    def watched(back: str) -> KeptAccounts:
+    def watched(back: str) -> StoredAccounts:
         ticks = []
         for s in range(31):
             holder, hangs = "alice" if s < 15 else back, 10 <= s < 20
@@ -284,7 +284,7 @@ def test_energy_that_a_gpu_used_while_it_did_not_answer_is_of_those_who_held_it_
     assert of(same, "alice").energy == total(same.hours).energy == used(30)
     assert (of(same, "alice").held, of(same, "alice").metered) == (20, 20), "of the time itself nothing is known"
     assert total(other.hours).energy == used(30)
-    assert rest_of(total(other.hours), by_user(other.hours)).energy == pytest.approx(used(20) - used(10), rel=0.1)
+    assert unattributed(total(other.hours), by_user(other.hours)).energy == pytest.approx(used(20) - used(10), rel=0.1)
 
 
 def test_energy_of_a_long_silence_is_nobodys_and_not_counted(path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_gpu_that_is_silent_for_hours_leaves_nothing_that_waits() -> None:
         moment = at(s, [one], processes=[process()], interval_ns=2 * SECOND)
         book.add(moment, holders.judged(moment))
         if s % 60 == 0:
-            book.take()
+            book.drain()
         assert s <= 30 or not any(meter._stretches for meter in book._meters.values())
 
 
@@ -389,7 +389,7 @@ def test_only_hours_of_the_window_are_read(path: Path) -> None:
     kept(path, [at(hour * HOUR + s, [busy()], processes=[process()]) for hour in range(5) for s in range(11)])
     found = read_accounts(str(path), MIDNIGHT + HOUR, MIDNIGHT + 3 * HOUR)
     assert [hour.begin - MIDNIGHT for hour in found.hours] == [HOUR, 2 * HOUR]
-    days = list(grouped(found.hours, lambda hour: hour.begin // 86400))
+    days = list(group_hours(found.hours, lambda hour: hour.begin // 86400))
     assert [(day * 86400 == MIDNIGHT, len(hours)) for day, hours in days] == [(True, 2)]
 
 

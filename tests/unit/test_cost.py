@@ -19,7 +19,7 @@ from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.query import HourUse, KnownDevice
+from gpumon.storage.usage.query import HourUse, StoredDevice
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.renderables import run_opened
 from gpumon_tui.run_reading.opened import opened
@@ -35,7 +35,7 @@ PRICES = read_prices({
     "kwh": [{"from": 6, "to": 22, "price": 0.40}, {"from": 22, "to": 6, "price": 0.10}],
 })  # fmt: skip
 MODELS = {"GPU-h": "NVIDIA H100 80GB", "GPU-a": "NVIDIA A100", "GPU-t": "Tesla T4"}
-DEVICES = [KnownDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
+DEVICES = [StoredDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
 
 
 def utc_hour(moment: float) -> int:

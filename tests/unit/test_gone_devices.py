@@ -107,7 +107,7 @@ def test_events_and_the_judgment_of_devices_forget_those_that_are_gone() -> None
     for one in ticks():
         judged = holders.judged(one)
         book.add(one, judged)
-        book.take()
+        book.drain()
         assert len(named(holders)) <= 2
         assert len(named(book._devices)) <= 3
 

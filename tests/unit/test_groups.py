@@ -23,7 +23,7 @@ from gpumon.common.privacy import HASHED, People, use_policy
 from gpumon.reports import usage
 from gpumon.reports.cluster_text import lines
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.query import HourUse, KeptAccounts, KnownDevice, by_group
+from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice, by_group
 from gpumon.storage.usage.summary import summary
 from gpumon_web import kept
 from tests.activity import keep
@@ -34,8 +34,8 @@ HOUR = 3600.0
 GROUPS = read_groups({"vision": ["ada", "eve"], "language": ["bob"]})
 ACCOUNTS = [Account("ada", HOUR, HOUR, HOUR, 0.0, HOUR, 3.6e6), Account("eve", HOUR, HOUR, 0.0, HOUR, HOUR, 3.6e6),
             Account("dan", 2 * HOUR, HOUR, HOUR, 0.0, 0.0, 0.0)]  # fmt: skip
-KEPT = KeptAccounts([HourUse(0.0, "GPU-h", DeviceUse(observed=HOUR, held=HOUR), ACCOUNTS)],
-                    [KnownDevice("GPU-h", 0, "NVIDIA H100", 0.0)])  # fmt: skip
+KEPT = StoredAccounts([HourUse(0.0, "GPU-h", DeviceUse(observed=HOUR, held=HOUR), ACCOUNTS)],
+                    [StoredDevice("GPU-h", 0, "NVIDIA H100", 0.0)])  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from gpumon.model.frame import Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import read_accounts
-from gpumon.storage.usage.summary import PERIODS, WAYS, summary
+from gpumon.storage.usage.summary import GROUPINGS, PERIODS, summary
 from tests.activity import keep
 from tests.builders import device, process, sample, tick
 from tests.unit.conftest import Printed
@@ -121,12 +121,12 @@ def test_time_that_nobody_watched_is_not_seen_however_it_is_grouped(path: Path) 
         ),
     )  # fmt: skip
     kept = read_accounts(str(path), begin, begin + 72 * HOUR)
-    unseen = {by: sum(group.unseen for group in summary(kept, begin, begin + 72 * HOUR, by)) for by in WAYS}
+    unseen = {by: sum(group.unseen for group in summary(kept, begin, begin + 72 * HOUR, by)) for by in GROUPINGS}
     assert unseen["user"] == pytest.approx(68 * HOUR, abs=5 * 60)
     assert {by for by, seconds in unseen.items() if abs(seconds - unseen["user"]) > 5 * 60} == set()
     hours = summary(kept, begin, begin + 72 * HOUR, "hour")
     assert (hours[2].begin, hours[2].unseen, hours[2].accounts) == (begin + 2 * HOUR, HOUR, [])
-    for by in WAYS:
+    for by in GROUPINGS:
         groups = summary(kept, begin - 48 * HOUR, begin + 72 * HOUR, by)
         assert sum(group.unseen for group in groups) == pytest.approx(unseen["user"] + 48 * HOUR, abs=5 * 60), by
         assert by in ("user", "device") or groups[0].begin == begin - 48 * HOUR, by
@@ -169,7 +169,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_no_less_than_it(path: Path, print
     assert unknown.split()[0] == "(unknown)"
 
 
-@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("by", GROUPINGS)
 def test_without_anything_it_says_so(path: Path, printed: Printed, by: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "accounts", "--by", by]) == 1
     assert "gpumon daemon" in capsys.readouterr().err
@@ -195,7 +195,7 @@ def test_the_sums_of_all_days_are_those_of_the_window(filled: float, path: Path)
     begin, end = filled - 48 * HOUR, filled
     kept = read_accounts(str(path), begin, end)
     (whole,) = summary(kept, begin, end, "user")
-    for by in WAYS:
+    for by in GROUPINGS:
         groups = summary(kept, begin, end, by)
         assert sum(group.use.observed for group in groups) == whole.use.observed
         held = sum(one.held for group in groups for one in group.accounts if one.user == "alice")

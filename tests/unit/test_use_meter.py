@@ -22,7 +22,7 @@ from gpumon.ring.writer import RingWriter
 from gpumon.storage.usage import counters as meter_module
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.counters import UseMeter
-from gpumon.storage.usage.totals import Totals, totals_of
+from gpumon.storage.usage.totals import Totals, totals_from_sums
 from tests.builders import TIME, device, process, sample, tick
 
 GIB = 2.0**30
@@ -53,7 +53,7 @@ def sums_of(meter: UseMeter) -> Sums:
 
 
 def totals(meter: UseMeter) -> Totals:
-    return totals_of(sums_of(meter))
+    return totals_from_sums(sums_of(meter))
 
 
 def metered(ticks: Sequence[Tick], earlier: Sums | None = None) -> UseMeter:
@@ -271,7 +271,7 @@ def follower(path: Path, continues: str | None = "nvml") -> tuple[UsageCounters,
 def read(path: Path) -> Totals | None:
     with closing(RingReader.open(str(path))) as reader:
         sums = reader.sums()
-    return totals_of(sums) if sums else None
+    return totals_from_sums(sums) if sums else None
 
 
 def test_counters_lie_in_the_ring_and_outlive_its_daemon(tmp_path: Path) -> None:

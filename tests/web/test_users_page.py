@@ -25,7 +25,7 @@ from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origi
 from gpumon.reports import usage
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import read_accounts
-from gpumon.storage.usage.summary import summary, user_window
+from gpumon.storage.usage.summary import parse_window, summary
 from gpumon_web.accounts import Accounts
 from gpumon_web.costs import cost_cells
 from gpumon_web.pages import PAGES
@@ -454,21 +454,21 @@ def test_the_tables_of_a_user_are_of_that_user_alone(served: Served) -> None:
 @pytest.mark.parametrize("period", ["day", "week", "month"])
 def test_a_window_is_one_of_the_viewers_calendar_and_leads_to_those_beside_it(zone: str, period: str) -> None:
     now = datetime(2026, 10, 25, 12, tzinfo=ZoneInfo(zone)).timestamp()  # clocks are set back in Berlin
-    window = user_window(period, "", zone, now)
+    window = parse_window(period, "", zone, now)
     assert window.begin <= now < window.end
     for edge in (window.begin, window.end):
-        assert (window.day(edge).hour, window.day(edge).minute) == (0, 0)
-    before, after = window.beside(-1), window.beside(1)
+        assert (window.local_time(edge).hour, window.local_time(edge).minute) == (0, 0)
+    before, after = window.neighbor(-1), window.neighbor(1)
     assert (before.end, after.begin) == (window.begin, window.end)
-    assert user_window(period, before.address, zone, now) == before
+    assert parse_window(period, before.first_day, zone, now) == before
 
 
 @pytest.mark.parametrize(
     ("period", "title"), [("day", "Sun 25 Oct 2026"), ("week", "19–25 Oct 2026"), ("month", "October 2026")]
 )
 def test_a_window_has_a_title(period: str, title: str) -> None:
-    assert user_window(period, "2026-10-25", "UTC", AFTER).title == title
-    assert user_window("week", "2027-01-01", "UTC", AFTER).title == "28 Dec 2026 – 3 Jan 2027"
+    assert parse_window(period, "2026-10-25", "UTC", AFTER).title == title
+    assert parse_window("week", "2027-01-01", "UTC", AFTER).title == "28 Dec 2026 – 3 Jan 2027"
 
 
 @pytest.mark.parametrize(

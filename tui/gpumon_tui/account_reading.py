@@ -9,8 +9,8 @@ from gpumon.common.config import Prices
 from gpumon.cost import Charge, price_hours
 from gpumon.reports.usage import Headlines, device_name, headlines, seen, why_nobody
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.query import KeptAccounts, read_accounts
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, summary
+from gpumon.storage.usage.query import StoredAccounts, read_accounts
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account, summary
 
 SOON, LATER = 60.0, 600.0
 """Seconds for which an answer is good: a daemon writes the hour that goes on once a minute; what is over stays."""
@@ -49,7 +49,7 @@ class WindowAccounts(NamedTuple):
 
 def read_window(path: str, window: UserWindow, now: float, user: str, prices: Prices | None) -> WindowAccounts:
     """Return the accounts of a window up to `now` (s since 1970); with a `user` of that one. Raises GpumonError."""
-    before = window.beside(-1)
+    before = window.neighbor(-1)
     kept, earlier = (read_accounts(path, one.begin, min(one.end, now)) for one in (window, before))
     end = max(window.begin, min(window.end, now))
     whole = next(iter(summary(kept, window.begin, end, "user")), None)
@@ -68,7 +68,7 @@ def read_window(path: str, window: UserWindow, now: float, user: str, prices: Pr
     return WindowAccounts(told, {GPUS: [row for row in of_gpus if row.account.held], TIMES: of_times}, why)
 
 
-def _users(group: AccountGroup, kept: KeptAccounts, prices: Prices | None) -> Sequence[AccountRow]:
+def _users(group: AccountGroup, kept: StoredAccounts, prices: Prices | None) -> Sequence[AccountRow]:
     """A row for each user, and one of holders, or of parts, who are not known."""
     charges = price_hours(group.hours, kept.devices, prices).users if prices else {}
     accounts = [*group.accounts, *([group.rest] if any(group.rest[1:]) else ())]
@@ -79,13 +79,13 @@ def _users(group: AccountGroup, kept: KeptAccounts, prices: Prices | None) -> Se
 
 
 def _part(
-    group: AccountGroup, window: UserWindow, user: str, kept: KeptAccounts, prices: Prices | None
+    group: AccountGroup, window: UserWindow, user: str, kept: StoredAccounts, prices: Prices | None
 ) -> AccountRow:  # fmt: skip
     """The hours of a user on a GPU, or of a day or an hour."""
     charges = price_hours(group.hours, kept.devices, prices).users if prices else {}
-    charge, account = charges.get(user, Charge()) if prices else None, account_of(group, user)
+    charge, account = charges.get(user, Charge()) if prices else None, find_account(group, user)
     if group.device:
         return AccountRow(
             device_name(group.device), float(group.device.number), account, charge, device=group.device.uuid
         )
-    return AccountRow(window.named(group.begin), group.begin, account, charge, group.unseen)
+    return AccountRow(window.step_title(group.begin), group.begin, account, charge, group.unseen)

@@ -13,7 +13,7 @@ from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
 from gpumon.model.origin import Capability
-from gpumon.storage.usage.summary import UserWindow, user_window
+from gpumon.storage.usage.summary import UserWindow, parse_window
 from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.feed import Feed
@@ -65,7 +65,7 @@ class Accounts:
 
     def window(self, args: Args) -> UserWindow:
         """The window that these arguments name."""
-        return user_window(args.get("period", ""), args.get("day", ""), args.get("zone", ""), self._now())
+        return parse_window(args.get("period", ""), args.get("day", ""), args.get("zone", ""), self._now())
 
     def news(self, since: float | None) -> Future[Packed]:
         """The number of events since a moment that need a look."""

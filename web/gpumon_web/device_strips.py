@@ -12,8 +12,8 @@ from gpumon.common.numbers import is_known
 from gpumon.model.vendors import PARTS
 from gpumon.storage.events.query import EventFilter, read_events
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.usage.query import HourUse, KnownDevice, by_user, read_accounts, read_users
-from gpumon.storage.usage.summary import NOTICED
+from gpumon.storage.usage.query import HourUse, StoredDevice, by_user, read_accounts, read_users
+from gpumon.storage.usage.summary import MIN_UNSEEN
 
 DAY = 24
 """Hours of a strip of the last day."""
@@ -40,7 +40,7 @@ class Outage(NamedTuple):
 
 
 def device_strip(
-    hours: Sequence[HourUse], device: KnownDevice, begin: float, end: float, now: float, devices: int,
+    hours: Sequence[HourUse], device: StoredDevice, begin: float, end: float, now: float, devices: int,
     outages: Sequence[Outage] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Holders of a GPU from `begin` to `end`, in hundredths of each slot; what is after `now` is still to come.
@@ -65,7 +65,7 @@ def device_strip(
             parts.append([at, sums.user, max(1, round(100 * sums.held / length)), busy])
         expected = min(since + length, now) - since
         missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in found)
-        if not device.uuid.startswith(PARTS) and missing > NOTICED:
+        if not device.uuid.startswith(PARTS) and missing > MIN_UNSEEN:
             own = [one for one in outages if one.device in ("", device.uuid)]
             unseen += _placed(at, since, length, missing, own)
     return {
@@ -77,9 +77,9 @@ def device_strip(
 def _placed(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
     """Hundredths of a slot that were not seen, and where those begin if that is known."""
     within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
-    within = _together([(begin, end) for begin, end in within if end - begin > NOTICED / 2])
+    within = _together([(begin, end) for begin, end in within if end - begin > MIN_UNSEEN / 2])
     if (
-        missing < length - NOTICED
+        missing < length - MIN_UNSEEN
         and within
         and abs(sum(end - begin for begin, end in within) - missing) <= MISPLACED * len(within)
     ):

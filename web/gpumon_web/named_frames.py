@@ -10,7 +10,7 @@ from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
 from gpumon.model.origin import Origin
 from gpumon.model.process import Process
 from gpumon.ring.sums import Sums
-from gpumon.storage.usage.totals import USERS, together
+from gpumon.storage.usage.totals import USERS, merge_rows
 
 
 class NamedFrames:
@@ -43,7 +43,7 @@ class NamedFrames:
         same: dict[tuple[str, ...], list[Sequence[float]]] = {}
         for key, row in users.rows.items():
             same.setdefault((*key[:-1], self._people.name(key[-1])), []).append(row)
-        rows = {key: together(users.columns, of_key) for key, of_key in same.items()}
+        rows = {key: merge_rows(users.columns, of_key) for key, of_key in same.items()}
         tables = {**found.tables, USERS: users._replace(rows=rows)}
         return found._replace(tables=tables)
 

@@ -9,8 +9,8 @@ from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import current_policy, use_policy
 from gpumon.reports import usage
-from gpumon.storage.usage.query import KeptAccounts, KnownDevice, by_group, read_accounts
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, summary, user_window
+from gpumon.storage.usage.query import StoredAccounts, StoredDevice, by_group, read_accounts
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, parse_window, summary
 from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
@@ -30,7 +30,7 @@ def users_document(
     """
     with use_policy(current_policy()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
         shown = _holding_of(groups, holding) if groups else holding
-        return _document(paths, user_window(period, day, zone, now), user, now, shown, groups)
+        return _document(paths, parse_window(period, day, zone, now), user, now, shown, groups)
 
 
 def _holding_of(groups: UserGroups, holding: Holding) -> Holding:
@@ -54,24 +54,24 @@ def _document(
         "problem": "",
         "has_history": bool(paths),
     }
-    nothing = KeptAccounts((), ())
+    nothing = StoredAccounts((), ())
     try:
         kept = _within(paths, window, now, groups) if paths else nothing
-        earlier = _within(paths, window.beside(-1), now, groups) if paths else nothing
+        earlier = _within(paths, window.neighbor(-1), now, groups) if paths else nothing
         outages = outages_of(paths[0], window.begin - LONGEST_SLOT, window.end) if paths else []
     except GpumonError as error:
         return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
                 "known_devices": []}  # fmt: skip
     end = max(window.begin, min(window.end, now))
     whole = summary(kept, window.begin, end, "user")
-    before = window.beside(-1)
+    before = window.neighbor(-1)
     past = summary(earlier, before.begin, before.end, "user")
     # Where days begin within an hour of UTC, the strips also show the part of it that is theirs.
     drawn = [hour for hour in earlier.hours if hour.begin > window.begin - LONGEST_SLOT] + list(kept.hours)
 
-    def of(device: KnownDevice) -> list[AccountGroup]:
+    def of(device: StoredDevice) -> list[AccountGroup]:
         hours = [hour for hour in kept.hours if hour.device == device.uuid]
-        return summary(KeptAccounts(hours, [device]), window.begin, end, window.step, window.zone)
+        return summary(StoredAccounts(hours, [device]), window.begin, end, window.step, window.zone)
 
     return {
         **document,
@@ -104,8 +104,8 @@ def users_csv(
 def _csv_of(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None
 ) -> list[bytes]:
-    window = user_window(period, day, zone, now)
-    kept = _within(paths, window, now) if paths else KeptAccounts((), ())
+    window = parse_window(period, day, zone, now)
+    kept = _within(paths, window, now) if paths else StoredAccounts((), ())
     end = max(window.begin, min(window.end, now))
     days = summary(kept, window.begin, end, "day", window.zone)
     return [line.encode() for line in usage.csv(days, kept.devices, prices, only=user)]
@@ -113,6 +113,6 @@ def _csv_of(
 
 def _within(
     paths: Sequence[str], window: UserWindow, now: float, groups: UserGroups | None = None
-) -> KeptAccounts:  # fmt: skip
+) -> StoredAccounts:  # fmt: skip
     found = read_accounts(paths[0], window.begin, min(window.end, now))
     return by_group(found, groups) if groups else found

@@ -9,7 +9,7 @@ from math import inf
 from gpumon.model import units
 from gpumon.reports.usage import account_energy, device_name, idle_note, idle_text, used_text
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, line, share, tag, text
 
@@ -62,7 +62,7 @@ def course(user: str, days: Sequence[AccountGroup], tallest: float, window: User
     slots = round((window.end - window.begin) / 3600) if window.period == "day" else len(begins)
     parts = []
     for day in days:
-        account = account_of(day, user)
+        account = find_account(day, user)
         if not account.held:
             continue
         at = int((day.begin - window.begin) // 3600) if window.period == "day" else bisect_right(begins, day.begin) - 1
@@ -120,10 +120,10 @@ def ticks(window: UserWindow) -> list[Cells]:
     if window.period == "day":
         hours = range(0, round((window.end - window.begin) / 3600), 3)
         return [{"at": hour * 3600 / (window.end - window.begin),
-                 "text": f"{window.day(window.begin + hour * 3600):%H:%M}"} for hour in hours]  # fmt: skip
+                 "text": f"{window.local_time(window.begin + hour * 3600):%H:%M}"} for hour in hours]  # fmt: skip
     edges, begins = _shares(window), window.days()
     every = -(-len(begins) // TICKS)
     return [
-        {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.day(begins[at]):%a %-d}"}
+        {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.local_time(begins[at]):%a %-d}"}
         for at in range(0, len(begins), every)
     ]

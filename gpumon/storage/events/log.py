@@ -75,7 +75,7 @@ class EventBook:
         lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
         self._note([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
-    def take(self) -> EventBatch:
+    def drain(self) -> EventBatch:
         """Return what is to be written."""
         first, last = self._first, self._last
         settled = first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLED * SECOND
@@ -90,7 +90,7 @@ class EventBook:
         self._events.clear()
         return batch
 
-    def give_back(self, batch: EventBatch) -> None:
+    def restore(self, batch: EventBatch) -> None:
         """Keep events that could not be written."""
         self._events.extendleft(reversed(batch.events))
 

@@ -1,4 +1,4 @@
-"""Sums of accounts: the use of a device over some hours, and the part of a user in it; the file has them as columns."""
+"""Usage sums: `DeviceUse` of a device and `Account` of a user on it, with the columns of the history file."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from typing import NamedTuple
 
 
 class Account(NamedTuple):
-    """The part of a user in a device's use, over some hours: seconds, and joules of `energy`."""
+    """Usage of a device by one user over some hours. `energy` is in joules, all others in seconds."""
 
     user: str
-    """Empty where a holder is not known."""
+    """Empty for an unknown holder."""
     held: float = 0.0
-    """In which processes or runs of theirs were on it."""
+    """Time with processes or runs of the user on the device."""
     judged: float = 0.0
-    """Of `held`: for which the two that follow are known."""
+    """Part of `held` in which `busy` and `idle_held` are known."""
     busy: float = 0.0
     idle_held: float = 0.0
     metered: float = 0.0
-    """Of `held`: for which `energy` is known."""
+    """Part of `held` in which `energy` is known."""
     energy: float = 0.0
-    """Also that of moments without an answer between two readings of the counter, which are in no other sum."""
+    """Includes moments without an answer between two counter readings, which are in no other sum."""
 
 
 class DeviceUse(NamedTuple):
-    """The use of a device over some hours: seconds, and joules of `energy`."""
+    """Usage of a device over some hours. `energy` and `free_energy` are in joules, all others in seconds."""
 
     observed: float = 0.0
-    """In which it answered, and MIG did not divide it; of the rest of the time nothing is known."""
+    """Time in which the device answered and was not divided by MIG; the rest of the time is unknown."""
     identified: float = 0.0
-    """Of `observed`: in which all who held it are known."""
+    """Part of `observed` in which all holders are known."""
     judged: float = 0.0
-    """Of `observed`: in which it was known whether it was busy."""
+    """Part of `observed` in which it is known whether the device was busy."""
     held: float = 0.0
     busy: float = 0.0
     idle_held: float = 0.0
     metered: float = 0.0
-    """For which `energy` is known: of `observed`, and of time in which MIG divided it."""
+    """Time in which `energy` is known: part of `observed` and of the time in which MIG divided the device."""
     energy: float = 0.0
-    """Also that of moments without an answer between two readings of the counter."""
+    """Includes moments without an answer between two counter readings."""
     free: float = 0.0
-    """In which it is known that nobody held it."""
+    """Time in which it is known that no process held the device."""
     free_energy: float = 0.0
-    """The part of `energy` that it used meanwhile."""
+    """Part of `energy` used in the `free` time."""
 
 
 DEVICE_COLUMNS = DeviceUse._fields
-"""Sums of a device in an hour, as the file has them."""
+"""Columns of the sums of a device in an hour, in the file."""
 USER_COLUMNS = Account._fields[1:]
-"""Sums of a user on a device in an hour."""
+"""Columns of the sums of a user on a device in an hour, in the file."""

@@ -1,7 +1,7 @@
-"""Counters of use: a daemon's ticks summed up since it began, by the rules of accounts, with nothing by hour.
+"""`UseMeter`: running usage sums of a daemon by the rules of accounts, but not divided into hours.
 
-Each tick is counted once, when the next one has come; so a counter's growth between any two moments is exact, however
-seldom somebody looks.
+Each tick is counted exactly once, when the next one arrives. So the growth of a counter between two reads is exact,
+however far apart the reads are.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from gpumon.storage.usage.totals import (
     XIDS,
     DeviceNow,
     XidCount,
-    totals_of,
+    totals_from_sums,
 )
 
-MOST_DEVICES = 160
-"""Devices with sums; of more, those that are gone are forgotten."""
-MOST_USERS = 256
-"""Users on devices, counted by pair."""
-MOST_XIDS = 64
-_MOST_NAME = 100
+MAX_DEVICES = 160
+"""Devices with sums; beyond it, absent devices are evicted."""
+MAX_USERS = 256
+"""Pairs of user and device."""
+MAX_XIDS = 64
+_MAX_NAME_LENGTH = 100
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
-# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+# Module constants, because looking up enum members for each device at each tick costs more than using them.
 _OK, _DIVIDED = Availability.OK, GpuState.DIVIDED
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 _IDLE_HELD = (GpuState.ALLOCATED, GpuState.HELD)
@@ -46,7 +46,7 @@ _CODES = {state: float(code) for code, state in enumerate(GpuState)}
 
 
 class _Holders:
-    """Those who hold a device now."""
+    """Current holders of a device."""
 
     __slots__ = ("are_counted", "begun_ns", "is_idle", "rows", "users", "uuid")
 
@@ -56,106 +56,111 @@ class _Holders:
         self.uuid = uuid
         self.users = users
         self.begun_ns = begun_ns
-        """When each began to hold it: ns, CLOCK_MONOTONIC."""
+        """When each user began to hold the device: ns, CLOCK_MONOTONIC."""
         self.rows = rows
-        """By user, as in `UseMeter`."""
+        """Row of each user, as in `UseMeter._shares`."""
         self.are_counted = False
-        """Whether all of them have their rows among those that are counted."""
+        """Whether the rows of all holders are in `UseMeter._shares`."""
         self.is_idle = True
-        """Whether the rows may say so."""
+        """Whether the rows may contain an idle time."""
 
 
 class UseMeter:
-    """Sums since the daemon began, or since the one before it did; `since_ns`: ns since 1970, where nobody was."""
+    """Usage sums of a daemon; they continue the sums `earlier` of its predecessor, or start at 0."""
 
     def __init__(self, earlier: Sums | None, since_ns: int, room: int, holders: HolderWatch | None = None) -> None:
-        """`room`: bytes of a record; `holders` judges the ticks."""
+        """Set up the sums.
+
+        `since_ns` is their start (ns since 1970) without `earlier`, `room` the bytes for names; `holders` judges ticks.
+        """
         self.number = earlier.number if earlier else 0
         self._counted = (earlier.monotonic_ns, earlier.time_ns) if earlier else (-1, -1)
-        """Of the newest tick in the sums: both clocks, as the first begins anew with the machine."""
+        """Time of the newest tick in the earlier sums on both clocks, because the first restarts with the machine."""
         self._since_ns = earlier.since_ns if earlier else since_ns
         self._dropped = earlier.dropped if earlier else 0
-        self._room, self._most_users = room, MOST_USERS
+        self._room, self._max_users = room, MAX_USERS
         self._holders = holders or HolderWatch()
         self._book = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),))
         self._shares: dict[HourOfUser, list[float]] = {}
-        """Of held time, which is whole for each holder: their even parts in it; then how long they hold it idle, and
-        when they were first seen on it, seconds, CLOCK_MONOTONIC; NaN where that is not of this clock."""
-        self._holding: dict[str, _Holders] = {}
-        """By UUID, where anybody holds it."""
+        """Three values per user and device: held seconds divided evenly between simultaneous holders; seconds for which
+        the user has held it idle; time of the first sight (s, CLOCK_MONOTONIC), NaN if before a restart of the
+        machine."""
+        self._holders_by_device: dict[str, _Holders] = {}
+        """By UUID, only devices with holders."""
         self._now: dict[str, list[float]] = {}
         """By UUID, in the order of `DeviceNow`."""
         self._xids: dict[tuple[str, int], list[float]] = {}
-        self._refused: set[HourOfUser] = set()
+        self._uncounted: set[HourOfUser] = set()
+        """Current holders whose sums did not fit."""
         self._judged: Sequence[HeldDevice] = ()
-        self._before: list[tuple[float, list[float], _Holders | None]] = []
-        """Of the last tick, by device: its utilization, NaN where not known; its row in `_now`; who share it."""
+        self._previous: list[tuple[float, list[float], _Holders | None]] = []
+        """For each device in the last tick: utilization (NaN if unknown), its row in `_now`, and its holders."""
         self._time_ns = self._monotonic_ns = 0
-        self._named = (-1, -1, -1)
+        self._named_counts = (-1, -1, -1)
+        """Numbers of devices, users and XIDs when the names were last packed."""
         self._names = SumNames({})
         self._rows: list[list[float]] = []
         if earlier is not None:
             self._resume(earlier)
 
     def add(self, tick: Tick) -> bool:
-        """Take a tick; they come in order. Return whether it counts: what the sums that it began with have does not.
+        """Add the next tick. Return False if the earlier sums contain it already.
 
-        A simulation tells each daemon that begins what was before.
+        A simulation repeats past ticks for each daemon that starts.
         """
         judged = self._holders.judged(tick)
         counted_ns, counted_time_ns = self._counted
         if tick.monotonic_ns <= counted_ns and tick.time_ns <= counted_time_ns:
             return False
-        if tick.monotonic_ns < counted_ns:  # the machine was started anew
+        if tick.monotonic_ns < counted_ns:  # the machine was restarted
             for row in self._shares.values():
                 row[2] = NAN
         self._counted = (-1, -1)
         self._book.add(tick, judged)
-        self._book.settle()
+        self._book.flush()
         passed_ns = tick.monotonic_ns - self._monotonic_ns
         passed = passed_ns / SECOND
         by_clock = (tick.time_ns - self._time_ns) / SECOND
-        nows, holding, monotonic_ns = self._now, self._holding, tick.monotonic_ns
-        if self._before and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
-            for value, known, holders in self._before:
+        device_rows, holders_by_device, monotonic_ns = self._now, self._holders_by_device, tick.monotonic_ns
+        if self._previous and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
+            for value, device_row, holders in self._previous:
                 if value >= 0.0:  # not NaN
-                    known[0] += value * passed
-                    known[1] += passed
+                    device_row[0] += value * passed
+                    device_row[1] += passed
                 if holders is not None:
                     if not holders.are_counted:
-                        self._count_in(holders, monotonic_ns)
+                        self._count_holders(holders, monotonic_ns)
                     rows = holders.rows
-                    part = passed / len(rows)
+                    share = passed / len(rows)
                     for row in rows:
-                        row[0] += part
-        before = self._before = []
-        for one in judged:
-            sample, idle = one.sample, one.idle
+                        row[0] += share
+        previous = self._previous = []
+        for gpu in judged:
+            sample, idle = gpu.sample, gpu.idle
             uuid, state = sample.device.uuid, sample.state
-            now = nows.get(uuid)
-            if now is None:
-                now = nows[uuid] = list(DeviceNow())
+            current = device_rows.get(uuid)
+            if current is None:
+                current = device_rows[uuid] = list(DeviceNow())
                 self._book.devices.setdefault(HourOfDevice(0, uuid), [0.0] * len(DEVICE_COLUMNS))
-            now[2], now[3] = idle.seconds if idle else NAN, _CODES[one.state]
-            holders = holding.get(uuid)
-            # Of holders who are as before, and of whom nobody says that they are idle, there is nothing to note.
-            if one.users if holders is None else (idle or holders.is_idle or holders.users is not one.users):
-                holders = self._hold(uuid, one, now[2], monotonic_ns)
-            is_shared = one.users and state in _ANSWERS and one.state is not _DIVIDED
-            # Of a stale one, what it said last is not of now.
-            value = sample.values[_UTILIZATION] if state is _OK else NAN
-            before.append((value, now, holders if is_shared else None))
+            current[2], current[3] = idle.seconds if idle else NAN, _CODES[gpu.state]
+            holders = holders_by_device.get(uuid)
+            # Unchanged holders of a device that is not idle need no update.
+            if gpu.users if holders is None else (idle or holders.is_idle or holders.users is not gpu.users):
+                holders = self._update_holders(uuid, gpu, current[2], monotonic_ns)
+            is_shared = gpu.users and state in _ANSWERS and gpu.state is not _DIVIDED
+            value = sample.values[_UTILIZATION] if state is _OK else NAN  # the values of a stale device are old
+            previous.append((value, current, holders if is_shared else None))
         for xid in tick.xids:
             count = self._xids.setdefault((xid.uuid, xid.code), list(XidCount()))
             count[0], count[1] = count[0] + 1, xid.time_ns / SECOND
         self._judged, self._time_ns, self._monotonic_ns = judged, tick.time_ns, tick.monotonic_ns
         self.number += 1
-        if self._named != (len(self._now), len(self._book.users), len(self._xids)):
-            self._name()
+        if self._named_counts != (len(self._now), len(self._book.users), len(self._xids)):
+            self._pack_names()
         return True
 
     def record(self) -> tuple[int, SumNames, SumTimes, Iterable[Iterable[float]]]:
-        """Return number, names, times and rows of the record as it is now."""
+        """Return the number, names, times and rows to write into the ring."""
         return (
             self.number,
             self._names,
@@ -163,23 +168,23 @@ class UseMeter:
             self._rows,
         )
 
-    def _count_in(self, holders: _Holders, now_ns: int) -> None:
-        """Count holders from now on: who is new has a row from `now_ns` on (CLOCK_MONOTONIC)."""
+    def _count_holders(self, holders: _Holders, now_ns: int) -> None:
+        """Add the rows of new holders to `_shares`, first seen at `now_ns` (CLOCK_MONOTONIC)."""
         holders.are_counted = True
         for user, row in zip(holders.users, holders.rows, strict=True):
             key = HourOfUser(0, holders.uuid, user)
             if key not in self._shares:
                 self._shares[key], row[2] = row, now_ns / SECOND
 
-    def _hold(self, uuid: str, one: HeldDevice, idle: float, now_ns: int) -> _Holders:
-        """Note since when each holds a GPU, and for how long of its `idle` seconds they did: it may have been free.
+    def _update_holders(self, uuid: str, gpu: HeldDevice, idle: float, now_ns: int) -> _Holders:
+        """Update the holders of a GPU and for how long each has held it idle; return them.
 
-        Return the holders.
+        A holder may have come after the GPU became idle, so their time is at most the `idle` seconds of the GPU.
         """
-        holders = self._holding.get(uuid)
-        if holders is None or holders.users is not one.users:
-            holders = self._change(uuid, holders, one.users, now_ns)
-        if idle >= 0.0 and one.state in _IDLE_HELD:
+        holders = self._holders_by_device.get(uuid)
+        if holders is None or holders.users is not gpu.users:
+            holders = self._replace_holders(uuid, holders, gpu.users, now_ns)
+        if idle >= 0.0 and gpu.state in _IDLE_HELD:
             holders.is_idle = True
             for row, begun_ns in zip(holders.rows, holders.begun_ns, strict=True):
                 row[1] = min(idle, (now_ns - begun_ns) / SECOND)
@@ -189,81 +194,83 @@ class UseMeter:
                 row[1] = NAN
         return holders
 
-    def _change(self, uuid: str, before: _Holders | None, users: Mapping[str, float], now_ns: int) -> _Holders:
-        """Let `users` hold a GPU from now on; who held it before goes on."""
-        held = dict(zip(before.users, before.begun_ns, strict=True)) if before else {}
-        for user in held.keys() - users.keys():
+    def _replace_holders(
+        self, uuid: str, previous: _Holders | None, users: Mapping[str, float], now_ns: int
+    ) -> _Holders:  # fmt: skip
+        """Set the holders of a GPU; users who held it before keep their begin."""
+        begun_ns = dict(zip(previous.users, previous.begun_ns, strict=True)) if previous else {}
+        for user in begun_ns.keys() - users.keys():
             self._row(uuid, user)[1] = NAN
         rows = [self._row(uuid, user) for user in users]
-        holders = _Holders(uuid, users, [held.get(user, now_ns) for user in users], rows)
+        holders = _Holders(uuid, users, [begun_ns.get(user, now_ns) for user in users], rows)
         if users:
-            self._holding[uuid] = holders
+            self._holders_by_device[uuid] = holders
         else:
-            self._holding.pop(uuid, None)
+            self._holders_by_device.pop(uuid, None)
         return holders
 
     def _row(self, uuid: str, user: str) -> list[float]:
-        """The row of a holder; a new one for whom nothing is counted."""
+        """Return the row of a holder, or a new row that is not counted yet."""
         return self._shares.get(HourOfUser(0, uuid, user)) or [0.0, NAN, NAN]
 
     def _resume(self, earlier: Sums) -> None:
-        """Go on from the sums of the daemon before."""
-        known = totals_of(earlier)
-        for uuid, device in known.devices.items():
+        """Continue the sums of the previous daemon."""
+        totals = totals_from_sums(earlier)
+        for uuid, device in totals.devices.items():
             self._book.devices[HourOfDevice(0, uuid)] = list(device.use)
             self._now[uuid] = list(device.now._replace(idle=NAN, state=_CODES[GpuState.UNKNOWN]))
-        for (uuid, user), account in known.users.items():
+        for (uuid, user), account in totals.users.items():
             self._book.users[HourOfUser(0, uuid, user)] = list(account[1:])
-            begun = earlier.monotonic_ns / SECOND - known.ages.get((uuid, user), NAN)
-            self._shares[HourOfUser(0, uuid, user)] = [known.shares.get((uuid, user), 0.0), NAN, begun]
-        for key, count in known.xids.items():
+            begun = earlier.monotonic_ns / SECOND - totals.ages.get((uuid, user), NAN)
+            self._shares[HourOfUser(0, uuid, user)] = [totals.shares.get((uuid, user), 0.0), NAN, begun]
+        for key, count in totals.xids.items():
             self._xids[key] = list(count)
 
-    def _name(self) -> None:
-        """Pack the names anew, after what has no room was forgotten."""
+    def _pack_names(self) -> None:
+        """Pack the names for the ring again, after evicting the sums that do not fit."""
         while True:
-            self._forget()
+            self._evict()
             devices, users = self._book.devices, self._book.users
             pairs = {key: sums for key, sums in users.items() if key.device in self._now}
             self._names = SumNames(
                 {
                     DEVICES: (DEVICE_TOTALS, [(uuid,) for uuid in self._now]),
-                    USERS: (USER_TOTALS, [(key.device, key.user[:_MOST_NAME]) for key in pairs]),
+                    USERS: (USER_TOTALS, [(key.device, key.user[:_MAX_NAME_LENGTH]) for key in pairs]),
                     XIDS: (XidCount._fields, [(uuid, str(code)) for uuid, code in self._xids]),
                     STATES: (("code",), [(state.value,) for state in _CODES]),
                 }
             )
-            if self._names.size <= self._room or self._most_users < 1:
+            if self._names.size <= self._room or self._max_users < 1:
                 break
-            self._most_users = len(users) * 3 // 4
-        seen = self._monotonic_ns / SECOND
-        of_devices = ((devices[HourOfDevice(0, uuid)], now) for uuid, now in self._now.items())
-        of_users = ((sums, self._shares.setdefault(key, [0.0, NAN, seen])) for key, sums in pairs.items())
+            self._max_users = len(users) * 3 // 4
+        now = self._monotonic_ns / SECOND
+        device_rows = ((devices[HourOfDevice(0, uuid)], row) for uuid, row in self._now.items())
+        user_rows = ((sums, self._shares.setdefault(key, [0.0, NAN, now])) for key, sums in pairs.items())
         self._rows = [
-            *chain.from_iterable(of_devices), *chain.from_iterable(of_users), *self._xids.values(),
+            *chain.from_iterable(device_rows), *chain.from_iterable(user_rows), *self._xids.values(),
             list(_CODES.values()),
         ]  # fmt: skip
-        self._named = (len(self._now), len(users), len(self._xids))
-        for uuid, holders in self._holding.items():  # some may be among those that were forgotten
+        self._named_counts = (len(self._now), len(users), len(self._xids))
+        for uuid, holders in self._holders_by_device.items():  # some may have been evicted
             holders.rows, holders.are_counted = [self._row(uuid, user) for user in holders.users], False
 
-    def _forget(self) -> None:
-        """Forget devices that are gone and users who hold nothing, those first that came first."""
-        here = {one.sample.device.uuid for one in self._judged}
-        held = {HourOfUser(0, one.sample.device.uuid, user) for one in self._judged for user in one.users}
+    def _evict(self) -> None:
+        """Evict absent devices and users who hold nothing beyond the limits, oldest first."""
+        present = {gpu.sample.device.uuid for gpu in self._judged}
+        held = {HourOfUser(0, gpu.sample.device.uuid, user) for gpu in self._judged for user in gpu.users}
         book = self._book
-        gone = [uuid for uuid in self._now if uuid not in here][: max(0, len(self._now) - MOST_DEVICES)]
+        gone = [uuid for uuid in self._now if uuid not in present][: max(0, len(self._now) - MAX_DEVICES)]
         users = [key for key in book.users if key.device in gone]
-        over = max(0, len(book.users) - len(users) - self._most_users)
+        excess = max(0, len(book.users) - len(users) - self._max_users)
         idle = [key for key in book.users if key.device not in gone and key not in held]
         busy = [key for key in reversed(book.users) if key.device not in gone and key in held]
-        unheard = (idle + busy)[:over]
-        self._dropped += len(set(unheard) - self._refused)
-        self._refused = (self._refused | set(unheard)) & held
-        book.drop([HourOfDevice(0, uuid) for uuid in gone], [*users, *unheard])
-        for user in (*users, *unheard):
+        evicted = (idle + busy)[:excess]
+        self._dropped += len(set(evicted) - self._uncounted)
+        self._uncounted = (self._uncounted | set(evicted)) & held
+        book.discard([HourOfDevice(0, uuid) for uuid in gone], [*users, *evicted])
+        for user in (*users, *evicted):
             self._shares.pop(user, None)
         for uuid in gone:
             del self._now[uuid]
-        for key in list(self._xids)[: max(0, len(self._xids) - MOST_XIDS)]:
+        for key in list(self._xids)[: max(0, len(self._xids) - MAX_XIDS)]:
             del self._xids[key]

@@ -1,7 +1,7 @@
-"""The energy of one GPU: what its counter grew by between two readings, for whoever held it in the time between.
+"""`EnergyMeter`: divides the growth of a GPU's energy counter between the stretches of time in which it grew.
 
-Ticks and readings are two things: where a call is slow, the counter is read seldom, and its answer may come in another
-tick than the question. So each stretch of time waits for the reading that ends it.
+Counter readings need not coincide with ticks: if the driver call is slow, the counter is read less often than ticks
+come, and a value can arrive in a later tick. So each stretch waits for the reading that ends it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from gpumon.model.energy import EnergyReadings, energy_between
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
-"""Takes a part, and the seconds and joules that it is to have."""
+"""Called with a part and the seconds and joules to add to it."""
 
 
-class _Unbooked(Generic[Part]):
+class _Stretch(Generic[Part]):
+    """A span of time whose energy is not known yet; ns, CLOCK_MONOTONIC."""
+
     __slots__ = ("begin_ns", "end_ns", "part", "power")
 
     def __init__(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
         self.part = part
         self.begin_ns, self.end_ns = begin_ns, end_ns
         self.power = power
-        """Watts, NaN where not known: counted where no counter tells the energy."""
+        """Watts, NaN if unknown; gives the energy if no counter reading does."""
 
 
 class EnergyMeter(Generic[Part]):
-    """Stretches of a GPU whose energy is not known yet, and the reading that they begin with."""
+    """Stretches of a GPU whose energy is not known yet. `book` is called when it is."""
 
     __slots__ = ("_book", "_readings", "_stretches", "at_ns")
 
@@ -38,19 +40,19 @@ class EnergyMeter(Generic[Part]):
         self._book = book
         self._readings = EnergyReadings()
         self.at_ns = 0
-        """ns, CLOCK_MONOTONIC: time of the last believed reading, but not later than its tick; 0 before the first."""
-        self._stretches: list[_Unbooked[Part]] = []
-        """Those since then, in their order, which are not booked."""
+        """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most that of its tick; 0 before the first."""
+        self._stretches: list[_Stretch[Part]] = []
+        """Stretches since `at_ns`, in order, that are not booked yet."""
 
     @property
     def stamp_ns(self) -> int | float:
-        """ns, CLOCK_MONOTONIC: when the counter had the value that was believed last."""
+        """When the counter had the last accepted value: ns, CLOCK_MONOTONIC."""
         return self._readings.at
 
-    def goes_on(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
-        """Take the counter as `read` does, at the end of a stretch that began with the reading before; return joules.
+    def read_adjacent(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
+        """Read the counter at the end of a stretch that began at the previous reading; return the joules between.
 
-        So it is at nearly each tick, and nothing waits. NaN where it is not so: then nothing was taken.
+        This is the fast path for most ticks, in which no stretch is waiting. Otherwise returns NaN and reads nothing.
         """
         readings = self._readings
         if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
@@ -62,13 +64,13 @@ class EnergyMeter(Generic[Part]):
         self.at_ns = end_ns
         return grown
 
-    def change(self, to: Callable[[Part], Part]) -> None:
-        """Replace the parts of stretches that wait."""
+    def replace_parts(self, replace: Callable[[Part], Part]) -> None:
+        """Replace the part of each waiting stretch."""
         for stretch in self._stretches:
-            stretch.part = to(stretch.part)
+            stretch.part = replace(stretch.part)
 
-    def hold(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
-        """Let a stretch of time be of `part`; with this `power` (W) where no counter tells. They come in order."""
+    def add_stretch(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
+        """Add the next stretch. Its energy is for `part`, and is `power` (W) times its length without a reading."""
         stretches = self._stretches
         if stretches:
             last = stretches[-1]
@@ -77,46 +79,46 @@ class EnergyMeter(Generic[Part]):
                 last.power += (power - last.power) * (end_ns - begin_ns) / whole
                 last.end_ns = end_ns
                 return
-        stretches.append(_Unbooked(part, begin_ns, end_ns, power))
+        stretches.append(_Stretch(part, begin_ns, end_ns, power))
 
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
-        """Take the counter (J) as it was at `stamp_ns`, with the tick at `now_ns`: all ns, CLOCK_MONOTONIC.
+        """Add a counter reading: the value (J) at `stamp_ns`, in the tick at `now_ns` (ns, CLOCK_MONOTONIC).
 
-        `limit`: the enforced power limit, W. Where no reading comes for longer than readings may lie apart, power tells
-        the energy.
+        `limit` is the enforced power limit, W. If readings are more than `follows_ns` apart, the energy between them is
+        computed from power.
         """
         for growth in self._readings.add(stamp_ns, energy, limit):
             at_ns = min(round(growth.end), now_ns)
             if is_known(growth.joules) and growth.end - growth.begin <= follows_ns:
-                self._book_grown(at_ns, growth.joules)
+                self._book_joules(at_ns, growth.joules)
             else:
                 self._book_power(at_ns)
             self.at_ns = at_ns
         if now_ns - self.at_ns > follows_ns:
             self._book_power(now_ns)
 
-    def forget(self) -> None:
-        """Wait for no reading any more. Of what came after the last one nothing is known; without any, power tells."""
+    def reset(self) -> None:
+        """Stop waiting for readings. Time since the last one is dropped; without one, power gives the energy."""
         if self._stretches and not self.at_ns:
             self._book_power(self._stretches[-1].end_ns)
         self._readings = EnergyReadings()
         self._stretches.clear()
         self.at_ns = 0
 
-    def _book_grown(self, until_ns: int, grown: float) -> None:
-        """Book what the counter grew by up to this time, evenly since the reading before."""
+    def _book_joules(self, until_ns: int, joules: float) -> None:
+        """Book the growth of the counter up to `until_ns`, spread evenly since the previous reading."""
         length, stretches = until_ns - self.at_ns, self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]
             passed = min(first.end_ns, until_ns) - first.begin_ns
-            self._book(first.part, passed / SECOND, grown * passed / length)
+            self._book(first.part, passed / SECOND, joules * passed / length)
             if first.end_ns > until_ns:
                 first.begin_ns = until_ns
                 return
             del stretches[0]
 
     def _book_power(self, until_ns: int) -> None:
-        """Book the power of the time up to `until_ns`, where that is known."""
+        """Book the time up to `until_ns` by power, if power is known."""
         stretches = self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]

@@ -1,4 +1,4 @@
-"""Accounts as they are read: of any window, added up by user, by device or by hour."""
+"""Read the accounts of a window from the history file, and add them up by user, group, device or hour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 
 class HourUse(NamedTuple):
-    """An hour of a device."""
+    """Usage of a device in one hour."""
 
     begin: float
     """Seconds since 1970."""
@@ -27,54 +27,54 @@ class HourUse(NamedTuple):
     """UUID."""
     use: DeviceUse
     accounts: Sequence[Account]
-    """By held seconds, the most first."""
+    """Sorted by held seconds, descending."""
 
 
-class KnownDevice(NamedTuple):
-    """A device as people call it."""
+class StoredDevice(NamedTuple):
+    """A device with accounts in the file."""
 
     uuid: str
     number: int = -1
-    """That it had last; -1 where it is not known."""
+    """Its last GPU number; -1 if unknown."""
     name: str = ""
     first: float = inf
-    """When the first hour begins that the file has of it, s since 1970."""
+    """Begin of its first hour in the file, s since 1970."""
 
 
-class KeptAccounts(NamedTuple):
-    """Accounts of a window."""
+class StoredAccounts(NamedTuple):
+    """Accounts of a window, as read from the file."""
 
     hours: Sequence[HourUse]
-    """By time, then by device."""
-    devices: Sequence[KnownDevice]
-    """Those that appear in them, by number."""
+    """Sorted by time, then by device."""
+    devices: Sequence[StoredDevice]
+    """Devices with accounts in these hours, sorted by number."""
 
 
-def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str = "") -> KeptAccounts:
-    """Return the hours that begin from `begin` until before `end` (s since 1970), of all GPUs or of one (a UUID).
+def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str = "") -> StoredAccounts:
+    """Return the hours that begin in the window (s since 1970, `end` excluded), for all GPUs or one (a UUID).
 
     Raises GpumonError.
     """
     with reading(path) as file:
-        return _read(file.connection, begin, end, device) if file.has_tables else KeptAccounts((), ())
+        return _read(file.connection, begin, end, device) if file.has_tables else StoredAccounts((), ())
 
 
 def read_users(path: str, begin: float, end: float) -> list[str]:
-    """Return the names of those who held a GPU in hours of this window, by name. Raises GpumonError."""
-    asked = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
+    """Return the sorted names of users who held a GPU in this window. Raises GpumonError."""
+    query = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
     with reading(path) as file:
-        rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)) if file.has_tables else ()
+        rows = file.connection.execute(query, (begin / HOUR, end / HOUR)) if file.has_tables else ()
         users = [user for (user,) in typed_rows(rows, str)]
     people = current_policy()
     return sorted({people.name(user) for user in users} - {""})
 
 
-def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -> KeptAccounts:
-    window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([only] if only else []))
-    where = "hour >= ? AND hour < ?" + (" AND device = ?" if only else "")
+def _read(connection: sqlite3.Connection, begin: float, end: float, uuid: str) -> StoredAccounts:
+    window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([uuid] if uuid else []))
+    where = "hour >= ? AND hour < ?" + (" AND device = ?" if uuid else "")
     accounts: dict[tuple[int, str], list[Account]] = {}
     people = current_policy()
-    connection.execute("BEGIN")  # both tables as they are at one moment
+    connection.execute("BEGIN")  # read both tables in the same state
     rows = connection.execute(
         f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where} ORDER BY held DESC, user",
         window,
@@ -92,72 +92,71 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -
         "SELECT uuid, number, name, first FROM (SELECT device, min(hour) AS first FROM device_hour GROUP BY device)"
         " JOIN device ON uuid = device"
     )
-    known = {
-        uuid: KnownDevice(uuid, number, name, first * HOUR)
+    stored = {
+        uuid: StoredDevice(uuid, number, name, first * HOUR)
         for uuid, number, name, first in typed_rows(rows, str, int, str, int)
     }
-    devices = [known.get(uuid, KnownDevice(uuid)) for uuid in {hour.device: None for hour in hours}]
-    return KeptAccounts(hours, sorted(devices, key=lambda one: (one.number, one.uuid)))
+    devices = [stored.get(uuid, StoredDevice(uuid)) for uuid in {hour.device: None for hour in hours}]
+    return StoredAccounts(hours, sorted(devices, key=lambda device: (device.number, device.uuid)))
 
 
 def by_user(hours: Iterable[HourUse]) -> list[Account]:
-    """Return the account of each user over some hours and all their devices, the most held seconds first."""
-    found: dict[str, list[Account]] = {}
+    """Return the sum of each user's accounts over all hours and devices, sorted by held seconds, descending."""
+    accounts: dict[str, list[Account]] = {}
     for hour in hours:
         for account in hour.accounts:
-            found.setdefault(account.user, []).append(account)
-    summed = [Account(user, *_sums(parts)[1:]) for user, parts in found.items()]
-    return sorted(summed, key=lambda one: (-one.held, one.user))
+            accounts.setdefault(account.user, []).append(account)
+    summed = [Account(user, *_sums(parts)[1:]) for user, parts in accounts.items()]
+    return sorted(summed, key=lambda account: (-account.held, account.user))
 
 
 def total(hours: Iterable[HourUse]) -> DeviceUse:
-    """Return the use of all devices over some hours."""
+    """Return the usage of all devices over all hours."""
     return DeviceUse(*_sums([hour.use for hour in hours]))
 
 
-def rest_of(use: DeviceUse, accounts: Iterable[Account]) -> Account:
-    """Return what is in no named user's account though somebody held the GPU: holders or their parts are not known.
+def unattributed(use: DeviceUse, accounts: Iterable[Account]) -> Account:
+    """Return usage by holders that is in no named user's account: the holders or their shares are unknown.
 
-    `held` are the seconds of holders who are not known.
+    `held` is the held time of unknown holders.
     """
     every = list(accounts)
-    known = [account for account in every if account.user]
+    named = [account for account in every if account.user]
     held = sum(account.held for account in every if not account.user)
-    busy, energy = sum(one.busy for one in known), sum(one.energy for one in known) + use.free_energy
-    return Account("", held, busy=_above(use.busy - busy, use.busy), energy=_above(use.energy - energy, use.energy))
+    busy = sum(account.busy for account in named)
+    energy = sum(account.energy for account in named) + use.free_energy
+    return Account("", held, busy=_remainder(use.busy, busy), energy=_remainder(use.energy, energy))
 
 
-def grouped(hours: Iterable[HourUse], key: Callable[[HourUse], _Key]) -> Iterator[tuple[_Key, list[HourUse]]]:
-    """Yield hours by a key, such as their device, or the day that they lie in; in the order in which keys appear."""
-    found: dict[_Key, list[HourUse]] = {}
+def group_hours(hours: Iterable[HourUse], key: Callable[[HourUse], _Key]) -> Iterator[tuple[_Key, list[HourUse]]]:
+    """Yield hours grouped by a key, such as their device or day, in the order in which the keys appear."""
+    groups: dict[_Key, list[HourUse]] = {}
     for hour in hours:
-        found.setdefault(key(hour), []).append(hour)
-    yield from found.items()
+        groups.setdefault(key(hour), []).append(hour)
+    yield from groups.items()
 
 
-def _above(difference: float, of: float) -> float:
-    """A difference of sums, without what is only rounding."""
-    return difference if difference > _ROUNDING * of else 0.0
+def _remainder(whole: float, part: float) -> float:
+    """Return `whole - part`; 0 if that is negative or only a rounding error."""
+    difference = whole - part
+    return difference if difference > _ROUNDING * whole else 0.0
 
 
 def _sums(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """The sum of each column; texts are left out."""
+    """Return the sum of each column; 0 for columns of text."""
     return [0.0 if isinstance(column[0], str) else sum(column) for column in zip(*rows, strict=True)]
 
 
-def by_group(kept: KeptAccounts, groups: UserGroups) -> KeptAccounts:
-    """Return accounts with the group in the place of each known user.
+def by_group(stored: StoredAccounts, groups: UserGroups) -> StoredAccounts:
+    """Return the accounts with each known user replaced by their group.
 
-    Where two of a group share a GPU, each of them holds it: the group has the time of both.
+    If two members of a group share a GPU, each of them holds it, and the group has the time of both.
     """
-    return kept._replace(hours=[hour._replace(accounts=_added_up(hour.accounts, groups)) for hour in kept.hours])
+    return stored._replace(hours=[hour._replace(accounts=_merge(hour.accounts, groups)) for hour in stored.hours])
 
 
-def _added_up(accounts: Sequence[Account], groups: UserGroups) -> list[Account]:
-    found: dict[str, list[Account]] = {}
-    for one in accounts:
-        found.setdefault(groups.name(one.user) if one.user else "", []).append(one)
-    return [
-        Account(name, *(sum(column) for column in zip(*(one[1:] for one in members), strict=True)))
-        for name, members in found.items()
-    ]
+def _merge(accounts: Sequence[Account], groups: UserGroups) -> list[Account]:
+    members: dict[str, list[Account]] = {}
+    for account in accounts:
+        members.setdefault(groups.name(account.user) if account.user else "", []).append(account)
+    return [Account(name, *_sums(parts)[1:]) for name, parts in members.items()]

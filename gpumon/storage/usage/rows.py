@@ -1,4 +1,4 @@
-"""Sums of hours into the file of history: what it has already grows by them."""
+"""Write account sums into the history file; they are added to the sums that the file has already."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from gpumon.common.text import clean
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.storage.usage.hours import AccountBook
 
-_MOST_NAME = 100
-"""Characters of a name of a user or a device."""
+_MAX_NAME_LENGTH = 100
+"""Characters in the name of a user or a device."""
 
 
-def _adding(table: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    places = ", ".join("?" * (len(keys) + len(columns)))
-    grown = ", ".join(f"{column} = {column} + excluded.{column}" for column in columns)
+def _upsert_sums(table: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the statement that inserts a row, or adds its columns to the row with the same keys."""
+    placeholders = ", ".join("?" * (len(keys) + len(columns)))
+    additions = ", ".join(f"{column} = {column} + excluded.{column}" for column in columns)
     return (
-        f"INSERT INTO {table} ({', '.join((*keys, *columns))}) VALUES ({places})"
-        f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {grown}"
+        f"INSERT INTO {table} ({', '.join((*keys, *columns))}) VALUES ({placeholders})"
+        f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {additions}"
     )
 
 
-_DEVICE = _adding("device_hour", ("hour", "device"), DEVICE_COLUMNS)
-
-_USER = _adding("account", ("hour", "device", "user"), USER_COLUMNS)
+_ADD_DEVICE_HOUR = _upsert_sums("device_hour", ("hour", "device"), DEVICE_COLUMNS)
+_ADD_ACCOUNT = _upsert_sums("account", ("hour", "device", "user"), USER_COLUMNS)
 
 
 def write_accounts(connection: sqlite3.Connection, book: AccountBook) -> None:
     """Add the sums of `book` to the open transaction. Raises sqlite3.Error."""
     connection.executemany(
         "INSERT OR REPLACE INTO device (uuid, number, name) VALUES (?, ?, ?)",
-        [(uuid, device.index, clean(device.name, _MOST_NAME)) for uuid, device in book.names.items()],
+        [(uuid, device.index, clean(device.name, _MAX_NAME_LENGTH)) for uuid, device in book.names.items()],
     )
-    connection.executemany(_DEVICE, [(*key, *sums) for key, sums in book.devices.items()])
+    connection.executemany(_ADD_DEVICE_HOUR, [(*key, *sums) for key, sums in book.devices.items()])
     connection.executemany(
-        _USER, [(key.hour, key.device, clean(key.user, _MOST_NAME), *sums) for key, sums in book.users.items()]
+        _ADD_ACCOUNT,
+        [(key.hour, key.device, clean(key.user, _MAX_NAME_LENGTH), *sums) for key, sums in book.users.items()],
     )

@@ -1,9 +1,10 @@
-"""Accounts of a window as views show them: one group for all, for each GPU, or for each hour, day, week or month."""
+"""Accounts of a window grouped for views (all, by GPU, by hour, day, week or month), and calendar windows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -12,34 +13,34 @@ from gpumon.model.vendors import PARTS
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage import query
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.query import HourUse, KeptAccounts, KnownDevice
+from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
 
-NOTICED = 90.0
-"""Seconds of a device that were not seen, from which on they are worth telling: those of now are not written yet."""
+MIN_UNSEEN = 90.0
+"""Unobserved seconds of a device below which nothing is reported, because the newest seconds are not written yet."""
 
 
 class AccountGroup(NamedTuple):
-    """Users of some hours of some GPUs."""
+    """Sums of a group of hours: usage of one GPU or all of them, and the accounts of their users."""
 
     begin: float
-    """When it begins, s since 1970."""
+    """s since 1970."""
     end: float
-    device: KnownDevice | None
-    """The GPU that it is about; None for all of them."""
+    device: StoredDevice | None
+    """The GPU; None for all GPUs."""
     accounts: Sequence[Account]
-    """Of each user whose name is known, the most held seconds first."""
+    """Accounts of named users, sorted by held seconds, descending."""
     rest: Account
-    """As `rest_of`."""
+    """Usage by holders that is in none of the accounts (`unattributed`)."""
     use: DeviceUse
     unseen: float
-    """Seconds, added up over devices, of which nothing is known: no daemon watched, or the GPU did not answer. Those
-    before the first account are of them: nobody knows whether a GPU was free then."""
+    """Seconds, summed over devices, without any observation: no daemon ran, or the GPU did not answer. Includes the
+    time before the first account, because it is unknown whether a GPU was free then."""
     hours: Sequence[HourUse] = ()
-    """Those that it sums up."""
+    """The hours in this group."""
 
 
 Zone = tzinfo | None
-"""Where days begin; None: where this process does."""
+"""Time zone of calendar days; None is the zone of this process."""
 
 
 def _hour(begin: float, zone: Zone = None) -> tuple[float, float]:
@@ -64,184 +65,189 @@ def _month(begin: float, zone: Zone = None) -> tuple[float, float]:
 
 
 def _midnight(time: float, zone: Zone) -> datetime:
-    """The begin of a day; days that are added to it are those of the calendar."""
+    """Return the begin of the day of `time`; a timedelta added to it counts calendar days."""
     return datetime.fromtimestamp(time, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
 PERIODS: dict[str, Callable[..., tuple[float, float]]] = {
     "hour": _hour, "day": _day, "week": _week, "month": _month,
 }  # fmt: skip
-"""From when to when (s since 1970) the period lies in which an hour begins, in a time zone."""
-WAYS = ("user", "device", *PERIODS)
-"""The ways in which a window is grouped."""
+"""Functions that return begin and end (s since 1970) of the period of a time, in a time zone."""
+GROUPINGS = ("user", "device", *PERIODS)
 
 
-def summary(kept: KeptAccounts, begin: float, end: float, by: str, zone: Zone = None) -> list[AccountGroup]:
-    """Return the groups of a window that goes from `begin` to `end` (s since 1970); `by` is one of `WAYS`.
+def summary(stored: StoredAccounts, begin: float, end: float, by: str, zone: Zone = None) -> list[AccountGroup]:
+    """Return the groups of the window from `begin` to `end` (s since 1970); `by` is one of `GROUPINGS`.
 
-    Days, weeks and months are those of `zone`.
+    `zone` is the time zone of days, weeks and months.
     """
     if by == "device":
-        found = dict(query.grouped(kept.hours, lambda hour: hour.device))
-        return [_group(found[one.uuid], [one], begin, end, one) for one in kept.devices]
+        hours_by_device = dict(query.group_hours(stored.hours, lambda hour: hour.device))
+        return [_group(hours_by_device[device.uuid], [device], begin, end, device) for device in stored.devices]
     if by == "user":
-        return [_group(kept.hours, kept.devices, begin, end)] if kept.hours else []
-    periods = [
-        _group(hours, kept.devices, max(begin, since), min(end, until))
-        for (since, until), hours in _periods(kept, begin, end, by, zone).items()
+        return [_group(stored.hours, stored.devices, begin, end)] if stored.hours else []
+    groups = [
+        _group(hours, stored.devices, max(begin, since), min(end, until))
+        for (since, until), hours in _hours_by_period(stored, begin, end, by, zone).items()
     ]
-    return [group for group in periods if group.use.observed or group.accounts or group.unseen]
+    return [group for group in groups if group.use.observed or group.accounts or group.unseen]
 
 
-def _periods(
-    kept: KeptAccounts, begin: float, end: float, by: str, zone: Zone
+def _hours_by_period(
+    stored: StoredAccounts, begin: float, end: float, by: str, zone: Zone
 ) -> dict[tuple[float, float], list[HourUse]]:
-    """Hours by the period that they lie in; also periods that nobody watched."""
-    if not kept.hours:
+    """Return the hours in each period of the window; periods without observation have an empty list."""
+    if not stored.hours:
         return {}
-    found: dict[tuple[float, float], list[HourUse]] = {}
+    hours: dict[tuple[float, float], list[HourUse]] = {}
     since = begin // HOUR * HOUR
     while since < end:
         period = PERIODS[by](since, zone)
-        found[period], since = [], period[1]
-    for hour in kept.hours:
-        found.setdefault(PERIODS[by](hour.begin, zone), []).append(hour)
-    return found
+        hours[period], since = [], period[1]
+    for hour in stored.hours:
+        hours.setdefault(PERIODS[by](hour.begin, zone), []).append(hour)
+    return hours
 
 
 def _group(
-    hours: Sequence[HourUse], devices: Sequence[KnownDevice], begin: float, end: float, of: KnownDevice | None = None
-) -> AccountGroup:  # fmt: skip
+    hours: Sequence[HourUse],
+    devices: Sequence[StoredDevice],
+    begin: float,
+    end: float,
+    device: StoredDevice | None = None,
+) -> AccountGroup:
     use, accounts = query.total(hours), query.by_user(hours)
-    # Instances of MIG come and go: that one is not there is nothing that nobody saw.
-    whole = [device for device in devices if not device.uuid.startswith(PARTS)]
-    unseen = max(0.0, end - begin) * len(whole) - sum(_seen(hour) for hour in hours)
+    # MIG instances come and go, so the time without one is not unobserved.
+    whole_gpus = [gpu for gpu in devices if not gpu.uuid.startswith(PARTS)]
+    unseen = max(0.0, end - begin) * len(whole_gpus) - sum(_observed(hour) for hour in hours)
     return AccountGroup(
         begin=begin,
         end=end,
-        device=of,
+        device=device,
         accounts=[account for account in accounts if account.user],
-        rest=query.rest_of(use, accounts),
+        rest=query.unattributed(use, accounts),
         use=use,
-        unseen=unseen if unseen > NOTICED * len(whole) else 0.0,
+        unseen=unseen if unseen > MIN_UNSEEN * len(whole_gpus) else 0.0,
         hours=hours,
     )
 
 
-def _seen(hour: HourUse) -> float:
-    """Seconds in which a GPU answered; while MIG divides it, only its energy is its own."""
+def _observed(hour: HourUse) -> float:
+    """Return the seconds in which a GPU answered; while MIG divides it, only `metered` counts them."""
     return 0.0 if hour.device.startswith(PARTS) else max(hour.use.observed, hour.use.metered)
 
 
-def account_of(group: AccountGroup | None, user: str) -> Account:
-    """The account of a user, an empty one where the group has none."""
-    return next((one for one in group.accounts if one.user == user), Account(user)) if group else Account(user)
+def find_account(group: AccountGroup | None, user: str) -> Account:
+    """Return the account of a user, an empty one if the group has none."""
+    accounts = group.accounts if group else ()
+    return next((account for account in accounts if account.user == user), Account(user))
 
 
 def named_use(hours: Sequence[HourUse]) -> Account:
-    """The use of GPUs by holders whose names are known, each moment of a GPU once however many share it."""
+    """Return the usage by named holders; a moment of a GPU counts once, also if several share it."""
     held = judged = busy = idle = 0.0
     for hour in hours:
-        named = [one for one in hour.accounts if one.user]
-        nameless = sum(one.held for one in hour.accounts if not one.user)
-        # A GPU may have holders of both kinds at once.
-        together = max([hour.use.held - nameless, *(one.held for one in named)]) if named else 0.0
-        held += together
-        judged += min(together, sum(one.judged for one in named))
-        busy += sum(one.busy for one in named)
-        idle += min(hour.use.idle_held, sum(one.idle_held for one in named))
+        named = [account for account in hour.accounts if account.user]
+        unnamed_held = sum(account.held for account in hour.accounts if not account.user)
+        # A GPU may have named and unknown holders at the same time.
+        named_held = max([hour.use.held - unnamed_held, *(account.held for account in named)]) if named else 0.0
+        held += named_held
+        judged += min(named_held, sum(account.judged for account in named))
+        busy += sum(account.busy for account in named)
+        idle += min(hour.use.idle_held, sum(account.idle_held for account in named))
     return Account("", held, max(judged, busy + idle), busy, idle)
 
 
-CHOICES = ("day", "week", "month")
-USUAL = "week"
-_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*", re.ASCII)
-_DAY = "%Y-%m-%d"
+WINDOW_PERIODS = ("day", "week", "month")
+DEFAULT_PERIOD = "week"
+_ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*", re.ASCII)
+_DAY_FORMAT = "%Y-%m-%d"
 
 
-class UserWindow(NamedTuple):
-    """A period of the calendar; times in seconds since 1970."""
+@dataclass(frozen=True, slots=True)
+class UserWindow:
+    """A day, week or month of the calendar; times in seconds since 1970."""
 
     period: str
-    """One of `CHOICES`."""
+    """One of `WINDOW_PERIODS`."""
     begin: float
     end: float
-    """Of the whole period, also where that is still to come."""
+    """End of the whole period, even if that is in the future."""
     zone: Zone
-    """None: the server's, whose own the viewer's is not."""
+    """Time zone of the viewer; None is the zone of the server."""
 
     @property
     def title(self) -> str:
         """`Sun 22 Nov 2026`, `16–22 Nov 2026`, `28 Dec 2026 – 3 Jan 2027`, `November 2026`."""
-        first, last = self.day(self.begin), self.day(self.end - 1)
+        first, last = self.local_time(self.begin), self.local_time(self.end - 1)
         if self.period == "day":
-            return f"{first:%a} {_dated(first)}"
+            return f"{first:%a} {_date_text(first)}"
         if self.period == "month":
             return f"{first:%B %Y}"
         if first.month == last.month:
-            return f"{first.day}–{_dated(last)}"
-        begin = f"{first.day} {first:%b}" if first.year == last.year else _dated(first)
-        return f"{begin} – {_dated(last)}"
+            return f"{first.day}–{_date_text(last)}"
+        begin = f"{first.day} {first:%b}" if first.year == last.year else _date_text(first)
+        return f"{begin} – {_date_text(last)}"
 
     @property
     def file_name(self) -> str:
-        """The title as a part of the name of a file: `16-22-Nov-2026`."""
+        """The title for use in a file name: `16-22-Nov-2026`."""
         return re.sub(r"\W+", "-", self.title, flags=re.ASCII)
 
-    def day(self, time: float) -> datetime:
-        """`time` in the window's zone."""
+    def local_time(self, time: float) -> datetime:
+        """Return `time` in the zone of the window."""
         return datetime.fromtimestamp(time, self.zone)
 
     @property
     def step(self) -> str:
-        """The periods that it consists of, as `summary` names them."""
+        """Grouping for `summary` that divides the window: hours of a day, days of a week or month."""
         return "hour" if self.period == "day" else "day"
 
-    def named(self, time: float) -> str:
-        """The name of one of these: `14:00`, `Sun 22 Nov`."""
-        day = self.day(time)
-        return f"{day:%H:%M}" if self.period == "day" else f"{day:%a} {day.day} {day:%b}"
+    def step_title(self, time: float) -> str:
+        """Return the title of the step that begins at `time`: `14:00`, `Sun 22 Nov`."""
+        begin = self.local_time(time)
+        return f"{begin:%H:%M}" if self.period == "day" else f"{begin:%a} {begin.day} {begin:%b}"
 
-    def beside(self, later: int) -> UserWindow:
-        """The period before it (-1) or behind it (1)."""
-        return _around(self.period, self.end + 1 if later > 0 else self.begin - 1, self.zone)
+    def neighbor(self, direction: int) -> UserWindow:
+        """Return the previous (-1) or next (1) period."""
+        return _window_at(self.period, self.end + 1 if direction > 0 else self.begin - 1, self.zone)
 
     def days(self) -> list[float]:
-        """When each of its days begins: one may have 23 hours, or 25."""
-        found = [self.begin]
-        while (end := PERIODS["day"](found[-1], self.zone)[1]) < self.end:
-            found.append(end)
-        return found
+        """Return the begin of each day; a day may have 23 or 25 hours."""
+        days = [self.begin]
+        while (end := PERIODS["day"](days[-1], self.zone)[1]) < self.end:
+            days.append(end)
+        return days
 
     @property
-    def address(self) -> str:
-        """The day that an address names it by."""
-        return self.day(self.begin).strftime(_DAY)
+    def first_day(self) -> str:
+        """First day of the window as in addresses: `2026-11-22`."""
+        return self.local_time(self.begin).strftime(_DAY_FORMAT)
 
 
-def user_window(period: str, day: str, zone: str, now: float) -> UserWindow:
-    """Return the period that `day` (2026-11-22) lies in, that of `now` where it is no day; `zone` is an IANA name."""
-    where = _zone(zone)
+def parse_window(period: str, day: str, zone: str, now: float) -> UserWindow:
+    """Return the period that contains `day` (2026-11-22), or `now` if `day` is invalid; `zone` is an IANA name."""
+    period, time_zone = period if period in WINDOW_PERIODS else DEFAULT_PERIOD, _parse_zone(zone)
     try:
-        time = datetime.strptime(day, _DAY).replace(tzinfo=where).timestamp()
-        return _around(period if period in CHOICES else USUAL, time, where)
-    except (ValueError, OverflowError, OSError):  # no day, or one that no calendar of this machine has
-        return _around(period if period in CHOICES else USUAL, now, where)
+        return _window_at(period, datetime.strptime(day, _DAY_FORMAT).replace(tzinfo=time_zone).timestamp(), time_zone)
+    except (ValueError, OverflowError, OSError):  # not a date, or out of range on this machine
+        return _window_at(period, now, time_zone)
 
 
-def _around(period: str, time: float, zone: Zone) -> UserWindow:
+def _window_at(period: str, time: float, zone: Zone) -> UserWindow:
     begin, end = PERIODS[period](time, zone)
     return UserWindow(period, begin, end, zone)
 
 
-def _zone(name: str) -> Zone:
-    if not _ZONE.fullmatch(name):
+def _parse_zone(name: str) -> Zone:
+    """Return the time zone with this name; None if it is invalid or unknown on this machine."""
+    if not _ZONE_NAME.fullmatch(name):
         return None
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown here, or of a machine without the names of zones
+    except (KeyError, ValueError, OSError):
         return None
 
 
-def _dated(day: datetime) -> str:
+def _date_text(day: datetime) -> str:
     return f"{day.day} {day:%b %Y}"

@@ -1,4 +1,4 @@
-"""Totals since the sums began, as a ring has them: of each device, of each user on a device, and of XID errors."""
+"""Typed view of the running sums in a ring: totals of each device, each user on a device, and XID errors."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from gpumon.ring.sums import Sums, SumTable, is_sum
 from gpumon.storage.usage.account import Account, DeviceUse
 
 DEVICES, USERS, XIDS, STATES = "devices", "users", "xids", "states"
-"""Tables of a record."""
+"""Names of the tables in the ring's sums."""
 
 
 class DeviceNow(NamedTuple):
-    """Figures of a device that only who sees each tick has: sums, then how it is now."""
+    """Utilization sums and the current state of a device, which need every tick."""
 
     utilized: float = 0.0
-    """Its utilization, summed up over time: seconds."""
+    """Utilization integrated over time: seconds."""
     measured: float = 0.0
-    """Seconds for which that is known."""
+    """Seconds in which utilization is known."""
     idle: float = NAN
-    """Seconds for which it has done nothing, up to the newest tick; NaN where it works, or nobody knows."""
+    """Seconds since it last did any work, up to the newest tick; NaN if it works or this is unknown."""
     state: float = NAN
     """Number of its state in the table of states."""
 
 
 class XidCount(NamedTuple):
-    """XID errors of a code on a device."""
+    """XID errors with one code on a device."""
 
     errors: float = 0.0
     last: float = NAN
-    """Seconds since 1970."""
+    """Time of the last error: seconds since 1970."""
 
 
 class DeviceTotals(NamedTuple):
-    """Sums of a device, and how it is."""
+    """Sums of a device, and its current state."""
 
     use: DeviceUse
     now: DeviceNow
@@ -45,81 +45,81 @@ class DeviceTotals(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums of a daemon, typed."""
+    """All running sums of a daemon."""
 
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC: of the newest tick in it."""
+    """Time of the newest counted tick: ns, CLOCK_MONOTONIC."""
     since: float
-    """Seconds since 1970: when all was 0."""
+    """When all sums were 0: seconds since 1970."""
     dropped: int
-    """Users on a device that had no room."""
+    """Number of users on a device whose sums did not fit."""
     devices: Mapping[str, DeviceTotals]
     """By UUID."""
     users: Mapping[tuple[str, str], Account]
-    """By UUID and user; an empty name is a holder whom nobody knows."""
+    """By UUID and user; the name is empty for an unknown holder."""
     xids: Mapping[tuple[str, int], XidCount]
     """By UUID and code."""
     shares: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds of the device's held time, divided evenly among those who held it at once."""
+    """By UUID and user: seconds of held time, each moment divided evenly between the users who share the device."""
     idle: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds for which they have held the device and it did nothing, up to the newest tick."""
+    """By UUID and user: seconds for which the user has held the idle device, up to the newest tick."""
     ages: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds from when they were first seen on it to the newest tick, where that is known."""
+    """By UUID and user: seconds from the first sight of the user on the device to the newest tick, if known."""
 
 
 DEVICE_TOTALS = (*DeviceUse._fields, *DeviceNow._fields)
 _IDLE_NOW, _BEGUN = "idle_now", "begun"
 USER_TOTALS = (*Account._fields[1:], "share", _IDLE_NOW, _BEGUN)
-_OF_SEVERAL: Mapping[str, Callable[[list[float]], float]] = {_IDLE_NOW: max, _BEGUN: min}
-"""Columns that are no sums: the longest, and the first."""
+_MERGE: Mapping[str, Callable[[list[float]], float]] = {_IDLE_NOW: max, _BEGUN: min}
+"""How to merge the columns that are not sums."""
 
 
-def totals_of(sums: Sums) -> Totals:
-    """Return the sums of a record by what they are of; a number that can be no sum counts as 0."""
+def totals_from_sums(sums: Sums) -> Totals:
+    """Return the typed totals of the ring's sums; implausible numbers count as 0."""
     none = SumTable((), {})
     devices, users, xids = (sums.tables.get(name, none) for name in (DEVICES, USERS, XIDS))
     names = {code[0]: key[0] for key, code in sums.tables.get(STATES, none).rows.items()}
-    parts = len(DeviceUse._fields)
-    use_of, user_of, xid_of = (
+    use_columns = len(DeviceUse._fields)
+    read_device, read_user, read_xid = (
         _reader(table.columns, wanted)
         for table, wanted in ((devices, DEVICE_TOTALS), (users, USER_TOTALS), (xids, XidCount._fields))
     )
-    of_users = {(key[0], key[-1]): user_of(row) for key, row in users.rows.items()}
-    of_devices, newest = {}, sums.monotonic_ns / SECOND
+    user_rows = {(key[0], key[-1]): read_user(row) for key, row in users.rows.items()}
+    device_totals, newest = {}, sums.monotonic_ns / SECOND
     for (uuid,), row in devices.rows.items():
-        values = use_of(row)
-        use, now = DeviceUse(*map(_sum, values[:parts])), DeviceNow(*values[parts:])
+        values = read_device(row)
+        use, now = DeviceUse(*map(_sum, values[:use_columns])), DeviceNow(*values[use_columns:])
         now = now._replace(utilized=_sum(now.utilized), measured=_sum(now.measured))
-        of_devices[uuid] = DeviceTotals(use, now, _state(names.get(now.state, "")))
+        device_totals[uuid] = DeviceTotals(use, now, _state(names.get(now.state, "")))
     return Totals(
         monotonic_ns=sums.monotonic_ns,
         since=sums.since_ns / SECOND,
         dropped=sums.dropped,
-        devices=of_devices,
-        users={key: Account(key[1], *map(_sum, values[:-3])) for key, values in of_users.items()},
-        shares={key: _sum(values[-3]) for key, values in of_users.items()},
-        idle={key: values[-2] for key, values in of_users.items() if is_sum(values[-2])},
-        ages={key: newest - values[-1] for key, values in of_users.items() if is_sum(values[-1])},
+        devices=device_totals,
+        users={key: Account(key[1], *map(_sum, values[:-3])) for key, values in user_rows.items()},
+        shares={key: _sum(values[-3]) for key, values in user_rows.items()},
+        idle={key: values[-2] for key, values in user_rows.items() if is_sum(values[-2])},
+        ages={key: newest - values[-1] for key, values in user_rows.items() if is_sum(values[-1])},
         xids={
-            (key[0], int(key[-1])): XidCount(*xid_of(row))
+            (key[0], int(key[-1])): XidCount(*read_xid(row))
             for key, row in xids.rows.items()
             if key[-1].isascii() and key[-1].isdigit()
         },
     )
 
 
-def together(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Return the row of several users who are called the same."""
+def merge_rows(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Return the row for several users with the same displayed name; NaN if no value of a column is known."""
     return tuple(
-        _OF_SEVERAL.get(column, sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
+        _MERGE.get(column, sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
         for column, values in zip(columns, zip(*rows, strict=True), strict=True)
     )
 
 
 def _reader(columns: Sequence[str], wanted: Sequence[str]) -> Callable[[Sequence[float]], list[float]]:
-    """Return what finds the values of the `wanted` columns in a row; NaN for one that another version does not have."""
-    places = [columns.index(name) if name in columns else -1 for name in wanted]
-    return lambda row: [row[place] if place >= 0 else NAN for place in places]
+    """Return a function that picks the `wanted` columns of a row; NaN for columns that another version lacks."""
+    indexes = [columns.index(name) if name in columns else -1 for name in wanted]
+    return lambda row: [row[index] if index >= 0 else NAN for index in indexes]
 
 
 def _sum(value: float) -> float:
@@ -127,5 +127,5 @@ def _sum(value: float) -> float:
 
 
 def _state(name: str) -> GpuState:
-    """The state of this name; unknown for one of a later version."""
+    """Return the state with this name; unknown for a state of a later version."""
     return next((state for state in GpuState if state.value == name), GpuState.UNKNOWN)

@@ -10,11 +10,11 @@ from gpumon_tui.asked import Asked
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
     from gpumon.cost import Charge
-    from gpumon.storage.usage.query import KeptAccounts
+    from gpumon.storage.usage.query import StoredAccounts
 
 _AGAIN = 60.0
 """Seconds for which they are good: a daemon writes the hour that goes on once a minute."""
-Read = Callable[[str, float, float], "KeptAccounts"]
+Read = Callable[[str, float, float], "StoredAccounts"]
 
 
 class UserMonth(NamedTuple):

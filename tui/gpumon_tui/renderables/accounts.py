@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from gpumon.reports.usage import Headlines
-from gpumon.storage.usage.summary import CHOICES
+from gpumon.storage.usage.summary import WINDOW_PERIODS
 from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled
 from gpumon_tui.renderables.attention import wrapped
@@ -50,7 +50,7 @@ def window_lines(
     head: Line = [Segment(" Accounts ", theme.BAR_STRONG)]
     if user:
         head.append(Segment(f"› {safe(user)} ", theme.BAR_STRONG))
-    choices = [Choice(one[0], one.title(), one[0], one == period) for one in CHOICES]
+    choices = [Choice(one[0], one.title(), one[0], one == period) for one in WINDOW_PERIODS]
     turns: Line = [
         Segment("‹ ", theme.KEY), Segment(title, theme.BAR_STRONG),
         Segment(" › ", theme.BAR_DIM if is_newest else theme.KEY),

@@ -12,7 +12,7 @@ from gpumon.model.device import Device
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
 from gpumon.reports.usage import Headlines, unreadable
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.summary import USUAL, UserWindow, user_window
+from gpumon.storage.usage.summary import DEFAULT_PERIOD, UserWindow, parse_window
 from gpumon_tui.account_reading import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
 from gpumon_tui.pages.process_rows import RowOrder
 from gpumon_tui.renderables.account_columns import HELD, PLACE, AccountColumn, ShownAccount, columns
@@ -32,7 +32,7 @@ class AccountSelection:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.period = USUAL
+        self.period = DEFAULT_PERIOD
         self.user = ""
         """The one whose GPUs and days are shown; empty for everybody."""
         self.way = GPUS
@@ -63,7 +63,7 @@ class AccountSelection:
     @property
     def window(self) -> UserWindow:
         """The window on screen, of the calendar of this machine."""
-        return user_window(self.period, self._day, "", self.view.kept.now())
+        return parse_window(self.period, self._day, "", self.view.kept.now())
 
     @property
     def is_of_now(self) -> bool:
@@ -72,15 +72,15 @@ class AccountSelection:
 
     def choose(self, period: str) -> None:
         """Show the day, the week or the month that the begin of the window lies in; of now, that of now."""
-        self._day = "" if self.is_of_now else self.window.address
+        self._day = "" if self.is_of_now else self.window.first_day
         self.period = period
 
     def turn(self, later: int) -> None:
         """Show an earlier (-1) or a later window, up to that of now."""
-        beside = self.window.beside(later)
+        neighbor = self.window.neighbor(later)
         now = self.view.kept.now()
-        if beside.begin <= now:
-            self._day = beside.address if beside.end <= now else ""
+        if neighbor.begin <= now:
+            self._day = neighbor.first_day if neighbor.end <= now else ""
 
     def open(self) -> None:
         """Show the GPUs of the user under the cursor."""

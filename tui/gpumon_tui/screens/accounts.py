@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 
-from gpumon.storage.usage.summary import CHOICES
+from gpumon.storage.usage.summary import WINDOW_PERIODS
 from gpumon_tui.keys import PAGES
 from gpumon_tui.pages.page import COPIED, half_pages
 from gpumon_tui.screens.account_sheet import AccountSheet
@@ -15,7 +15,7 @@ from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer
 
-_PERIODS = {period[0]: period for period in CHOICES}
+_PERIODS = {period[0]: period for period in WINDOW_PERIODS}
 _TURNS = {"left": -1, "left_square_bracket": -1, "right": 1, "right_square_bracket": 1}
 _SORTS = {"o": 1, "f6": 1, "full_stop": 1, "O": -1, "comma": -1}
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -1_000_000, "g": -1_000_000, "end": 1_000_000, "G": 1_000_000}

@@ -13,7 +13,7 @@ from gpumon.reports.not_kept import NO_HISTORY
 from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import read_accounts
-from gpumon.storage.usage.summary import WAYS, summary
+from gpumon.storage.usage.summary import GROUPINGS, summary
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of
@@ -27,8 +27,8 @@ BY_HOUR = 31 * 86400
 
 PARAMETERS: Sequence[QueryParameter] = (
     *WINDOW,
-    one_of("by", "how the users' time is grouped; days, weeks and months are those of the server's time zone", WAYS,
-           default=WAYS[0]),
+    one_of("by", "how the users' time is grouped; days, weeks and months are those of the server's time zone",
+           GROUPINGS, default=GROUPINGS[0]),
 )  # fmt: skip
 
 

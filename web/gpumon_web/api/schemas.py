@@ -14,7 +14,7 @@ from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availabilit
 from gpumon.reports import events, history, status_json, usage
 from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, ref, rows, thing
 from gpumon.storage.usage.account import DeviceUse
-from gpumon.storage.usage.summary import WAYS
+from gpumon.storage.usage.summary import GROUPINGS
 from gpumon_web.api import now
 
 _AGE = {"time": {"type": "number", "description": "of the sample, seconds since 1970"},
@@ -82,7 +82,7 @@ OWN: Mapping[str, Schema] = {
     }),
     "accounts": thing({
         "schema": {"const": usage.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
-        "by": {"enum": list(WAYS)}, "groups": rows("account_group"), "problem": ref("text"),
+        "by": {"enum": list(GROUPINGS)}, "groups": rows("account_group"), "problem": ref("text"),
     }),
     "gap": thing({
         "begin": {"type": "number"}, "end": {"type": "number"},

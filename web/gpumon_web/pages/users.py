@@ -21,7 +21,7 @@ from gpumon.reports.usage import (
     why_nobody,
 )
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.summary import CHOICES, AccountGroup, UserWindow, account_of
+from gpumon.storage.usage.summary import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows, described
@@ -148,21 +148,21 @@ def kept(document: Cells) -> KeptValues:
 
 def _address(window: UserWindow, user: str, by: str = USER) -> str:
     named = {"user": user} if user else {"by": by} if by != USER else {}
-    return f"#/users?{urlencode({'period': window.period, 'day': window.address, **named})}"
+    return f"#/users?{urlencode({'period': window.period, 'day': window.first_day, **named})}"
 
 
 def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
     """The choice of windows, and links to those beside this one."""
-    later, earlier = window.beside(1), _address(window.beside(-1), user, by)
+    later, earlier = window.neighbor(1), _address(window.neighbor(-1), user, by)
     forward = link("›", _address(later, user, by), "step", "Later") if later.begin <= now else text("›", "step mut")
     arguments = urlencode({
-        "period": window.period, "day": window.address, "zone": str(window.zone or ""),
+        "period": window.period, "day": window.first_day, "zone": str(window.zone or ""),
         **({"user": user} if user else {}),
     })  # fmt: skip
     return {
         "periods": [
             {"text": one.title(), "title": "", "is_pressed": one == window.period, "arg": "period", "value": one}
-            for one in CHOICES
+            for one in WINDOW_PERIODS
         ],
         "window": [line(link("‹", earlier, "step", "Earlier"), text(window.title), forward, css="turns")],
         "window_title": window.title,
@@ -244,11 +244,11 @@ def _gpus(
     found: Sequence[tuple[AccountGroup, Sequence[AccountGroup]]], user: str, holding: Holding, window: UserWindow
 ) -> Rows:  # fmt: skip
     """A row for each GPU that a user held."""
-    most = max((account_of(group, user).held for group, _ in found), default=0.0)
-    tallest = max((account_of(day, user).held for _, days in found for day in days), default=0.0)
+    most = max((find_account(group, user).held for group, _ in found), default=0.0)
+    tallest = max((find_account(day, user).held for _, days in found for day in days), default=0.0)
     return Rows(
         {
-            **account_cells(account_of(group, user), course(user, days, tallest, window), most),
+            **account_cells(find_account(group, user), course(user, days, tallest, window), most),
             **now_cells(_held(holding, user, group.device.uuid), "not held"),
             "key": group.device.uuid,
             "name": group.device.number,
