@@ -17,7 +17,7 @@ from gpumon.common.paths import Places, history_paths
 from gpumon.live import follow
 from gpumon.model.events import EVENT_KINDS
 from gpumon.reports import events
-from gpumon.storage.events.query import EventFilter, devices_of_events, read_events
+from gpumon.storage.events.query import EventFilter, devices_with_events, read_events
 from gpumon.storage.history.grid import span_of
 
 _TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"

@@ -73,7 +73,7 @@ def _left_out(path: str, span: WindowSpan) -> int:
     """Return the largest number of processes that were not kept at one time in a window. Raises GpumonError."""
     from gpumon.model.events import LEFT_OUT
     from gpumon.storage.events.query import EventFilter, read_events
-    from gpumon.storage.events.run_watch import AGAIN
+    from gpumon.storage.events.run_watch import REPEAT_INTERVAL
 
     events = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
     counts = [event.details.get("left_out") for event in events]

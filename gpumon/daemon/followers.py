@@ -80,7 +80,7 @@ class ActivityRecorder:
                 write_accounts(connection, accounts)
                 write_events(connection, events, self._boot)
                 if events.is_settled:
-                    close_unseen(connection, events.going_on, self._boot, runs=True)
+                    close_unseen(connection, events.open_events, self._boot, runs=True)
         except BaseException:
             with self._lock:
                 self._accounts.restore(accounts)

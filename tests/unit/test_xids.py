@@ -13,7 +13,7 @@ from gpumon.model.events import Event
 from gpumon.model.frame import Run, RunState, XidEvent
 from gpumon.model.xids import XIDS, worse, xid_of
 from gpumon.reports.events import details
-from gpumon.storage.events.device_watch import ENDED, XidWatch
+from gpumon.storage.events.device_watch import RUN_END_MARGIN, XidWatch
 from gpumon.storage.events.query import LoggedEvent
 from tests.builders import device, run, tick
 from tests.unit.test_events import NOON, at, log, path, told
@@ -148,7 +148,9 @@ def test_of_several_runs_none_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "is_named"), [(4.9, True), (6.0, True), (5.0 - ENDED - 1, False)], ids=["by it", "after it", "long ago"]
+    ("ended", "is_named"),
+    [(4.9, True), (6.0, True), (5.0 - RUN_END_MARGIN - 1, False)],
+    ids=["by it", "after it", "long ago"],
 )
 def test_a_run_that_ended_by_an_error_is_named_for_a_while(ended: float, is_named: bool) -> None:
     over = run_on(started=NOON - 100, updated=NOON + ended, state=RunState.FAILED)

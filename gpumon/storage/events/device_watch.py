@@ -1,4 +1,4 @@
-"""Events of GPUs and of the driver, from ticks in their order."""
+"""Detect events of GPUs, the driver and the clock in ticks: losses, throttling, idle holders, XID errors."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from gpumon.model.origin import Driver
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.grid import is_gap
 
-LEAST = 5.0
-"""Seconds by which the clock was set, at least: less is a correction, or time between two readings."""
+MIN_CLOCK_STEP = 5.0
+"""Seconds by which the clock must be set to count; less is a correction, or the time between two readings."""
 
 
-def suspended() -> float:
-    """Return the seconds for which the machine was suspended since it was booted."""
+def suspended_seconds() -> float:
+    """Return how long the machine was suspended since it was booted, in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class ClockWatch:
-    """Compares the wall clock of each tick with the steady one; `slept` is `suspended`.
+    """Detects that the wall clock was set, by comparing it with the monotonic clock at each tick.
 
-    The steady clock stands still while a machine is suspended, and the wall clock does not: that is no clock set.
+    The monotonic clock stops while the machine is suspended and the wall clock does not; `suspended` gives that time.
     """
 
-    def __init__(self, slept: Callable[[], float] = suspended) -> None:
-        self._slept = slept
+    def __init__(self, suspended: Callable[[], float] = suspended_seconds) -> None:
+        self._suspended = suspended
         self._explained = 0.0
-        """Seconds of suspension that were the cause of a jump."""
+        """Seconds of suspension that have already explained a jump."""
         self._ahead_ns: int | None = None
 
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield that the clock was set since the tick before; ticks come in order."""
         ahead_ns = tick.time_ns - tick.monotonic_ns
         before_ns, self._ahead_ns = self._ahead_ns, ahead_ns
-        if before_ns is None or abs(ahead_ns - before_ns) < LEAST * SECOND:
+        if before_ns is None or abs(ahead_ns - before_ns) < MIN_CLOCK_STEP * SECOND:
             return
         seconds = (ahead_ns - before_ns) / SECOND
         if seconds > 0:
@@ -57,15 +57,15 @@ class ClockWatch:
 
 
 QUIET = 10 * SECOND
-"""ns without throttling after which it has ended: a limit is left and met again many times a minute."""
+"""ns without throttling after which it counts as ended, because throttling starts and stops many times a minute."""
 CAUSES = tuple(
     metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
 )
-"""Metrics of throttling that people should know of; the power limit is met at every full load."""
+"""Metrics of throttling worth an event; the power limit is not, because every full load reaches it."""
 _NAMES = tuple(metric.name for metric in CAUSES)
 _WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
-# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+# Module constants, because looking up enum members for each device at each tick costs more than using them.
 _OK = Availability.OK
 _FOLLOWS = round(FOLLOWS * SECOND)
 _LONG_IDLE_NS = round(LONG_IDLE * SECOND)
@@ -74,15 +74,15 @@ _LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
-class _Begun(NamedTuple):
-    """Something that goes on."""
+class _Start(NamedTuple):
+    """When an ongoing event began."""
 
     monotonic_ns: int
     time_ns: int
 
 
 class _Throttling:
-    """Throttling that goes on."""
+    """Ongoing throttling with one cause on a device."""
 
     __slots__ = ("begun_ns", "last_ns", "last_time_ns")
 
@@ -93,7 +93,7 @@ class _Throttling:
 
 
 class _Counters:
-    """The counters of a device as they were read last."""
+    """Last reading of the throttling counters of a device."""
 
     __slots__ = ("is_first", "read_ns", "values")
 
@@ -102,31 +102,31 @@ class _Counters:
         self.read_ns = read_ns
         """ns, CLOCK_MONOTONIC."""
         self.is_first = True
-        """Whether nothing is known of the device before them."""
+        """Whether this is the first reading of the device."""
 
 
-class _Grown(NamedTuple):
-    """Growth of counters between two reads."""
+class _Growth(NamedTuple):
+    """Growth of the throttling counters between two readings."""
 
     rates: Sequence[float]
-    """Of `CAUSES`, per second; below 0 where a counter has gone back."""
+    """Growth per second in the order of `CAUSES`; negative if a counter went back."""
     is_first: bool
-    """Whether nothing is known of the device before."""
+    """Whether the earlier reading was the first one of the device."""
 
 
 class DeviceWatch:
-    """Remembers of each GPU what goes on."""
+    """Detects events of GPUs and the driver, and keeps track of those that have not ended."""
 
     def __init__(self) -> None:
         self._tick: Tick | None = None
-        self._lost: dict[str, _Begun] = {}
-        self._no_driver: _Begun | None = None
+        self._lost: dict[str, _Start] = {}
+        self._no_driver: _Start | None = None
         self._driver = Driver()
         self._counters: dict[str, _Counters] = {}
         self._throttled: dict[tuple[str, str], _Throttling] = {}
         """By device and metric."""
         self._idle: dict[str, dict[str, int]] = {}
-        """By device and user: since when, ns of CLOCK_MONOTONIC."""
+        """Begin of reported idle time by device and user: ns, CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
         """Yield what happened since the tick before; `judged` is of this one."""
@@ -137,40 +137,40 @@ class DeviceWatch:
             tick.interval_ns / SECOND,
         ):  # fmt: skip
             self._counters.clear()
-            yield from self._unseen(before)
+            yield from self._close_all(previous)
         states = [sample.state for sample in tick.samples]
         is_well = states.count(_OK) == len(states)
         if not is_well or self._no_driver is not None or tick.driver != self._driver:
-            yield from self._see_driver(tick, is_first=is_first)
-        for one in judged:
-            sample = one.sample
+            yield from self._driver_events(tick, is_first=is_first)
+        for gpu in judged:
+            sample = gpu.sample
             if is_late(sample, tick.interval_ns / SECOND):
                 continue
-            if sample.state is not _OK or one.state is _UNKNOWN:
-                if before is not None:
-                    yield from self._lose_sight(sample.device.uuid, before)
-            elif (grown := self._grown(sample, tick)) is not None:
-                yield from self._see_throttling(sample.device.uuid, grown, tick)
+            if sample.state is not _OK or gpu.state is _UNKNOWN:
+                if previous is not None:
+                    yield from self._close_device(sample.device.uuid, previous)
+            elif (growth := self._counter_growth(sample, tick)) is not None:
+                yield from self._throttling_began(sample.device.uuid, growth, tick)
             if (self._lost or sample.state in _LOST) and not sample.device.is_instance:
-                yield from self._see_lost(sample, tick, is_first=is_first)
-            if one.state is _HELD or (self._idle and sample.device.uuid in self._idle):
-                yield from self._see_idle(one, tick)
+                yield from self._loss_events(sample, tick, is_first=is_first)
+            if gpu.state is _HELD or (self._idle and sample.device.uuid in self._idle):
+                yield from self._idle_events(gpu, tick)
         if self._throttled:
-            yield from self._end_throttling(tick)
-        if before is not None and (self._idle or len(self._counters) > len(states)):  # MIG instances come and go
-            there = {sample.device.uuid for sample in tick.samples}
-            for uuid in [uuid for uuid in {**self._idle, **self._counters} if uuid not in there]:
-                yield from self._lose_sight(uuid, before)
+            yield from self._throttling_ended(tick)
+        if previous is not None and (self._idle or len(self._counters) > len(states)):  # MIG instances come and go
+            present = {sample.device.uuid for sample in tick.samples}
+            for uuid in [uuid for uuid in {**self._idle, **self._counters} if uuid not in present]:
+                yield from self._close_device(uuid, previous)
 
     def finish(self) -> Iterator[Event]:
         """Yield the ends of what nobody will see end."""
         if self._tick is not None:
-            yield from self._unseen(self._tick)
+            yield from self._close_all(self._tick)
 
     def _see_driver(self, tick: Tick, *, is_first: bool) -> Iterator[Event]:
         if _has_lost_driver(tick.samples):
             if self._no_driver is None:
-                self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
+                self._no_driver = _Start(tick.monotonic_ns, tick.time_ns)
                 details = {"reason": tick.origin.problem[:200], **({"at_start": True} if is_first else {})}
                 yield Event(tick.time_ns, "driver_lost", details=details)
             return
@@ -190,15 +190,15 @@ class DeviceWatch:
         uuid = sample.device.uuid
         if sample.state in _LOST:
             if uuid not in self._lost:
-                self._lost[uuid] = _Begun(tick.monotonic_ns, tick.time_ns)
+                self._lost[uuid] = _Start(tick.monotonic_ns, tick.time_ns)
                 details = {"reason": sample.reason, **({"at_start": True} if is_first else {})}
                 yield Event(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
         elif sample.state in _ANSWERS and uuid in self._lost:
             lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
             yield Event(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
-    def _grown(self, sample: Sample, tick: Tick) -> _Grown | None:
-        """The growth since the last time; None where nothing is new, or none of it is more than people should know."""
+    def _counter_growth(self, sample: Sample, tick: Tick) -> _Growth | None:
+        """Return the growth since the last reading; None if there is no new one, or no growth is worth an event."""
         counters = _COUNTERS(sample.values)
         at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
         last = self._counters.get(sample.device.uuid)
@@ -207,18 +207,18 @@ class DeviceWatch:
             return None
         passed = at - last.read_ns
         if passed <= 0 or (passed <= _FOLLOWS and is_newly_missing(last.values, counters)):
-            return None  # a driver may give the same ones twice, or none for once
-        before, last.values, last.read_ns = last.values, counters, at
+            return None  # the driver may report the same values twice, or miss some once
+        previous, last.values, last.read_ns = last.values, counters, at
         is_first, last.is_first = last.is_first, False
-        if counters == before:
+        if counters == previous:
             return None
         seconds = passed / SECOND
-        rates = list(map(truediv, map(sub, counters, before), repeat(seconds)))
-        return _Grown(rates, is_first) if any(map(ge, rates, _WARNS)) else None
+        rates = list(map(truediv, map(sub, counters, previous), repeat(seconds)))
+        return _Growth(rates, is_first) if any(map(ge, rates, _WARNS)) else None
 
     def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Event]:
         throttled, monotonic_ns, time_ns = self._throttled, tick.monotonic_ns, tick.time_ns
-        for name, warn, share in zip(_NAMES, _WARNS, grown.rates, strict=True):
+        for name, warn, share in zip(_NAMES, _WARNS, growth.rates, strict=True):
             if share >= warn:
                 known = throttled.get((uuid, name))
                 if known is None:
@@ -245,11 +245,11 @@ class DeviceWatch:
         if since is not None and begun.keys() != users.keys():
             idle_ns = round(since.seconds * SECOND)
             for user in [user for user in users if user not in begun]:
-                held_ns = tick.monotonic_ns - one.since.get(user, 0)
+                held_ns = tick.monotonic_ns - gpu.since.get(user, 0)
                 if min(idle_ns, held_ns) < _LONG_IDLE_NS:
                     continue
                 begun[user] = tick.monotonic_ns - min(idle_ns, held_ns)
-                was_idle = held_ns < idle_ns  # before this user came
+                was_idle = held_ns < idle_ns  # already before this user came
                 time_ns = tick.time_ns - held_ns if was_idle else round(since.time * SECOND)
                 details = {"at_least": True} if since.at_least and not was_idle else {}
                 yield Event(time_ns, "idle_began", EventSubject(uuid, user), details)
@@ -270,39 +270,38 @@ class DeviceWatch:
     def _unseen(self, last: Tick) -> Iterator[Event]:
         """Close all that was last seen in `last`."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
-            yield from self._lose_sight(uuid, last)
+            yield from self._close_device(uuid, last)
 
 
 def _has_lost_driver(samples: Sequence[Sample]) -> bool:
-    """Whether all GPUs of a source say that there is no driver: one that says so beside others has its own fault."""
+    """Return whether all GPUs of a source report a missing driver; if only some do, those GPUs have the problem."""
     without = {sample.device.source for sample in samples if sample.state is Availability.NO_DRIVER}
     return bool(without - {sample.device.source for sample in samples if sample.state is not Availability.NO_DRIVER})
 
 
-SAME = 60 * SECOND
-"""ns in which reports of one code on one GPU are told as two events: the first at once, and the others when they are
-over."""
+REPEAT_INTERVAL = 60 * SECOND
+"""ns in which errors with one code on one GPU become two events: the first error at once, then all repeats together."""
 
 
-ENDED = 10.0
-"""Seconds for which an error is also one of a run that has ended just before: it is what most of them end by."""
+RUN_END_MARGIN = 10.0
+"""Seconds after the end of a run in which an error still counts as one of that run, because it often ended the run."""
 
 
-class _Repeated:
-    """Reports of a code on a device since one that was noted."""
+class _XidReports:
+    """Errors with one code on a device since the last one that became an event."""
 
     def __init__(self, xid: XidEvent, subject: EventSubject) -> None:
         self.first = xid
         self.subject = subject
         self.last = xid
-        self.times = 0
+        self.repeats = 0
 
 
 class XidWatch:
-    """Remembers which errors were noted lately."""
+    """Turns XID errors into events, and combines repeats."""
 
     def __init__(self) -> None:
-        self._noted: dict[tuple[str, int], _Repeated] = {}
+        self._recent: dict[tuple[str, int], _XidReports] = {}
 
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield what happened since the tick before."""
@@ -317,8 +316,8 @@ class XidWatch:
                 self._noted[xid.uuid, xid.code] = _Repeated(xid, subject)
                 yield _noted(xid, subject)
             else:
-                known.last = xid
-                known.times += 1
+                recent.last = xid
+                recent.repeats += 1
 
     def finish(self) -> Iterator[Event]:
         """Yield what was not told yet."""
@@ -338,12 +337,12 @@ def _repeats(one: _Repeated) -> Iterator[Event]:
 
 
 def _subject(xid: XidEvent, tick: Tick) -> EventSubject:
-    """The GPU and the run on it; no run where there are several, as the driver tells none of them."""
-    runs = {(run.user, run.id or run.key) for run in tick.runs if xid.uuid in run.gpus and _is_hit(run, xid)}
+    """Return the GPU and its run; no run if there are several, because the driver does not say which one failed."""
+    runs = {(run.user, run.id or run.key) for run in tick.runs if xid.uuid in run.gpus and _is_affected(run, xid)}
     user, run = runs.pop() if len(runs) == 1 else ("", "")
     return EventSubject(xid.uuid, user, run, str(xid.code))
 
 
-def _is_hit(run: Run, xid: XidEvent) -> bool:
+def _is_affected(run: Run, xid: XidEvent) -> bool:
     time = xid.time_ns / SECOND
-    return run.state is RunState.RUNNING or run.started <= time <= run.updated + ENDED
+    return run.state is RunState.RUNNING or run.started <= time <= run.updated + RUN_END_MARGIN

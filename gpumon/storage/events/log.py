@@ -1,4 +1,7 @@
-"""Events into the file of history: each once, and nothing left open for ever."""
+"""`EventBook` collects events from ticks; `write_events` and others write them into the history file.
+
+Each event is written once. Ongoing events that a daemon left open are closed, or continued, by the next daemon.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +22,29 @@ from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
 from gpumon.storage.history.grid import longest
 from gpumon.storage.sqlite.cells import typed_rows
 
-_MOST = 10_000
-"""Events that wait while the file cannot be written; the oldest go first."""
-SETTLED = 30.0
-"""Seconds after which every run of an earlier daemon that goes on has been seen."""
+_MAX_PENDING = 10_000
+"""Events kept while the file cannot be written; the oldest are dropped."""
+SETTLE_TIME = 30.0
+"""Seconds after which every ongoing run of an earlier daemon has been seen."""
 
 
 class EventBatch(NamedTuple):
-    """Events and states to write."""
+    """Events to write, and the events that are still open."""
 
     events: Sequence[Event]
     going_on: Sequence[Key]
     seen_ns: int
-    """ns since 1970 of the newest tick."""
+    """Time of the newest tick: ns since 1970."""
     is_settled: bool
-    """Whether runs that an earlier daemon left open, and that are not among `going_on`, are not seen any more."""
+    """Whether the runs of an earlier daemon that are not in `open_events` have certainly ended."""
     first_ns: int = 0
-    """ns since 1970 of the first tick."""
+    """Time of the first tick: ns since 1970."""
     interval: float = NAN
     """Seconds between ticks."""
 
 
 class EventBook:
-    """Takes ticks, and notes what happened."""
+    """Collects the events of ticks until they are written."""
 
     def __init__(self) -> None:
         self._devices = DeviceWatch()
@@ -55,33 +58,35 @@ class EventBook:
         self._last: Tick | None = None
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
-        """Take a tick; they come in order."""
+        """Add the next tick, with its judged GPUs."""
         if self._first is None:
             self._first = tick
             self._note([Event(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
         self._last = tick
-        self._note(self._clock.add(tick))
-        self._note(self._devices.add(tick, judged))
-        self._note(self._runs.add(tick))
-        self._note(self._xids.add(tick))
-        self._note(self._processes.add(tick))
+        self._record(self._clock.add(tick))
+        self._record(self._devices.add(tick, judged))
+        self._record(self._runs.add(tick))
+        self._record(self._xids.add(tick))
+        self._record(self._processes.add(tick))
 
     def finish(self, time_ns: int) -> None:
-        """Note that the daemon stops at `time_ns` (ns since 1970)."""
+        """Record that the daemon stops at `time_ns` (ns since 1970)."""
         if self._first is None or self._last is None:
             return
-        self._note(self._devices.finish())
-        self._note(self._xids.finish())
+        self._record(self._devices.finish())
+        self._record(self._xids.finish())
         lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
         self._note([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
     def drain(self) -> EventBatch:
-        """Return what is to be written."""
+        """Return the events to write, and clear them here."""
         first, last = self._first, self._last
-        settled = first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLED * SECOND
+        settled = (
+            first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLE_TIME * SECOND
+        )
         batch = EventBatch(
             events=tuple(self._events),
-            going_on=tuple(self._going_on),
+            open_events=tuple(self._open_events),
             seen_ns=last.time_ns if last else 0,
             is_settled=settled,
             first_ns=first.time_ns if first else 0,
@@ -91,12 +96,12 @@ class EventBook:
         return batch
 
     def restore(self, batch: EventBatch) -> None:
-        """Keep events that could not be written."""
+        """Add back drained events that could not be written."""
         self._events.extendleft(reversed(batch.events))
 
-    def going_on(self) -> Sequence[Key]:
-        """Return kind and subject of what has begun and not ended."""
-        return tuple(self._going_on)
+    def open_events(self) -> Sequence[Key]:
+        """Return kind and subject of each event that has begun and not ended."""
+        return tuple(self._open_events)
 
     def _note(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -108,49 +113,51 @@ class EventBook:
                 self._going_on[event.kind, event.subject] = None
 
 
-_MOST_NAME = 100
-_MOST_DETAILS = 4000
-_SAME = 2 * SECOND
-"""ns within which two begins, or two ends, of one run are the same one."""
+_MAX_NAME_LENGTH = 100
+_MAX_DETAILS_LENGTH = 4000
+_SAME_EVENT_NS = 2 * SECOND
+"""ns within which two begins, or two ends, of one run are the same event."""
 _SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
-_QUIET = {"throttling_began": QUIET}
-"""ns within which, after the first tick, it begins again without having ended, by kind."""
+_PAUSES = {"throttling_began": QUIET}
+"""ns after the first tick in which the begin of this kind can continue an event of an earlier daemon."""
 _RUNS = ("run_began", "run_ended", "run_died")
-_ONCE_MORE = "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
-"""`run != ''` names the rows that the index of runs has: without it, every event is looked at."""
+_SAME_RUN_EVENT = (
+    "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
+)
+"""`run != ''` lets SQLite use the partial index of runs."""
 
 
 def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Add events to the open transaction, and until when what goes on was seen so. Raises sqlite3.Error."""
+    """Write events, and the time until which open events were seen, in the open transaction. Raises sqlite3.Error."""
     for event in batch.events:
-        if not _goes_on(connection, event, batch, boot):
+        if not _continue_earlier(connection, event, batch, boot):
             _insert(connection, event, boot)
-    _see(connection, batch)
+    _write_seen(connection, batch)
 
 
 def last_written(connection: sqlite3.Connection, boot: str) -> int:
-    """Return until when a daemon of this boot wrote that did not say that it stops, ns since 1970; 0 where none did.
+    """Return when a daemon of this boot that was killed last wrote, ns since 1970; 0 if there is none.
 
     Raises sqlite3.Error.
     """
-    found = "SELECT max(until) FROM event WHERE until IS NOT NULL AND kind = 'daemon_started' AND boot = ?"
-    return next((until for (until,) in typed_rows(connection.execute(found, (boot,)), int)), 0)
+    query = "SELECT max(until) FROM event WHERE until IS NOT NULL AND kind = 'daemon_started' AND boot = ?"
+    return next((until for (until,) in typed_rows(connection.execute(query, (boot,)), int)), 0)
 
 
 def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Add events that a daemon saw before it was killed, while what it had written is still open. Raises sqlite3.Error.
+    """Write events that a killed daemon had seen and not written, before its open events are closed.
 
-    What is open has begun already.
+    Begins of events that are open in the file are left out. Raises sqlite3.Error.
     """
     is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
     for event in batch.events:
         if connection.execute(is_open, (event.kind, *_safe(event.subject))).fetchone() is None:
             _insert(connection, event, boot)
-    _see(connection, batch)
+    _write_seen(connection, batch)
 
 
-def _see(connection: sqlite3.Connection, batch: EventBatch) -> None:
-    """Note until when what goes on was seen so."""
+def _write_seen(connection: sqlite3.Connection, batch: EventBatch) -> None:
+    """Write the time until which each open event was seen."""
     connection.executemany(
         f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
         [(batch.seen_ns, kind, *_safe(subject)) for kind, subject in batch.going_on],
@@ -172,12 +179,13 @@ def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: 
 def _goes_on(connection: sqlite3.Connection, event: Event, batch: EventBatch, boot: str) -> bool:
     """Whether an earlier daemon saw the same until just before the first tick of this one: then it never ended.
 
-    What is so at the first look may have begun before. No event is written of it, and the one that closed it goes.
+    A state that exists in the first tick may have begun earlier. Then its begin is not written again, and the event
+    that closed it is deleted.
     """
     kind, subject, closing = event.kind, _safe(event.subject), BY_NAME[event.kind].unseen
     gap, after = round(longest(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
     is_first_look = bool(event.details.get("at_start") or event.details.get("at_least")) and after <= gap
-    if not (gap and closing and (is_first_look or after < _QUIET.get(kind, 0))):
+    if not (gap and closing and (is_first_look or after < _PAUSES.get(kind, 0))):
         return False
     closed = connection.execute(
         f"SELECT time, details FROM event WHERE time BETWEEN ? AND ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
@@ -218,8 +226,8 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
             f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *subject)
         ).fetchone()
         if begun is not None and parse_details(begun[1]).get("restarts"):
-            lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw the end of it alone
-    details = _json({key: _bounded(value) for key, value in event.details.items()})
+            lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw only the last part
+    details = _json({key: _limit_length(value) for key, value in event.details.items()})
     connection.execute(
         "INSERT OR IGNORE INTO event (time, kind, device, user, run, cause, boot, lasted, until, details)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -243,5 +251,5 @@ def _json(details: Mapping[str, object]) -> str:
     return json.dumps(details, separators=(",", ":"))
 
 
-def _bounded(value: object) -> object:
+def _limit_length(value: object) -> object:
     return clean(value, 200) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The event log as it is read: of any window, by kind, device, user and run."""
+"""Read the event log of a window, filtered by kind, device, user and run."""
 
 from __future__ import annotations
 
@@ -15,53 +15,52 @@ from gpumon.model.xids import xid_of
 from gpumon.storage.history.read import reading
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
-if TYPE_CHECKING:  # a view that reads no file does without
+if TYPE_CHECKING:  # views that read no file do not need to import it
     import sqlite3
 
 _LATEST = 2**62
-"""ns since 1970 that no clock shows."""
+"""ns since 1970 beyond any real time."""
 
 
 class LoggedEvent(NamedTuple):
-    """An event of the log."""
+    """An event in the log."""
 
     time_ns: int
     """ns since 1970."""
     kind: EventKind
     subject: EventSubject
     device: str
-    """The GPU for people, such as `GPU 3`; its UUID where its number is not known; empty without one."""
+    """Label of the GPU, such as `GPU 3`; its UUID if its number is unknown; empty without a GPU."""
     lasted: float
-    """Seconds that what ended here had lasted; NaN where that is not known."""
+    """For an end, how long it had lasted, in seconds; NaN if unknown."""
     until_ns: int
-    """Of what has begun and not ended: ns since 1970 when it was last seen so; else 0."""
+    """For an event that has not ended, when it was last seen to last (ns since 1970); else 0."""
     details: Mapping[str, Any]
 
     @property
     def severity(self) -> str:
-        """`info`, `warning` or `critical`; of an XID error that of its code, else that of its kind as it is told."""
+        """`info`, `warning` or `critical`; an XID error has the severity of its code."""
         code = self.details.get("code") if self.kind.name == XID else None
         return xid_of(code).severity if isinstance(code, int) else self.kind.severity
 
 
 class EventFilter(NamedTuple):
-    """The events that somebody asks for; what is empty leaves none out."""
+    """Restricts events; an empty field does not restrict them."""
 
     kinds: Collection[str] = ()
     device: str = ""
-    """Its UUID, or the number that it had last."""
+    """UUID, or the last number of the device."""
     user: str = ""
     run: str = ""
 
 
 ALL = EventFilter()
-"""Leaves none out."""
 
 
 def read_events(
     path: str, begin: float = -inf, end: float = inf, wanted: EventFilter = ALL, limit: int = -1
 ) -> list[LoggedEvent]:
-    """Return the newest `limit` events (all if negative) from `begin` until before `end` (s since 1970), oldest first.
+    """Return the newest `limit` events (all if negative) in the window (s since 1970, `end` excluded), oldest first.
 
     Raises GpumonError.
     """
@@ -70,10 +69,7 @@ def read_events(
 
 
 def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
-    """Count the events of one device in a window; `user` and `run` of the filter are not looked at.
-
-    Raises GpumonError.
-    """
+    """Return the number of events in a window; `user` and `run` of the filter are ignored. Raises GpumonError."""
     with reading(path) as file:
         if not file.has_tables:
             return 0
@@ -81,63 +77,64 @@ def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> in
         return int(file.connection.execute(f"SELECT count(*) FROM event WHERE {where}", values).fetchone()[0])
 
 
-def devices_of_events(path: str) -> list[str]:
-    """Return the UUIDs of the GPUs that any event is about. Raises GpumonError."""
+def devices_with_events(path: str) -> list[str]:
+    """Return the UUIDs of the GPUs that have events. Raises GpumonError."""
     with reading(path) as file:
-        asked = "SELECT DISTINCT device FROM event WHERE device != ''"
-        return [uuid for (uuid,) in typed_rows(file.connection.execute(asked) if file.has_tables else (), str)]
+        query = "SELECT DISTINCT device FROM event WHERE device != ''"
+        return [uuid for (uuid,) in typed_rows(file.connection.execute(query) if file.has_tables else (), str)]
 
 
-_OURS = frozenset(("state", "gpus", "framework", "version", "before", "meaning", "of"))
-"""Details whose texts are gpumon's or a driver's; in others a name or a path may stand."""
+_IMPERSONAL_DETAILS = frozenset(("state", "gpus", "framework", "version", "before", "meaning", "of"))
+"""Details whose texts come from gpumon or a driver; others may contain names or paths of people."""
 
 
 def _condition(
     connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter
 ) -> tuple[str, list[str | int]]:
-    """SQL for the events of a window, a device and some kinds, and its values."""
-    where, values = ["time >= ?", "time < ?"], [_ns(begin), _ns(end)]
-    chosen: list[str | int] = [*values]
+    """Return the SQL condition for window, device and kinds, and its values."""
+    where = ["time >= ?", "time < ?"]
+    values: list[str | int] = [_ns(begin), _ns(end)]
     if wanted.device:
         devices = typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)
-        meant = [uuid for uuid, number in devices if str(number) == wanted.device and not is_part(uuid)]
-        where.append(f"device IN (?{', ?' * len(meant)})")
-        chosen += [wanted.device, *meant]
+        uuids = [uuid for uuid, number in devices if str(number) == wanted.device and not is_part(uuid)]
+        where.append(f"device IN (?{', ?' * len(uuids)})")
+        values += [wanted.device, *uuids]
     if wanted.kinds:
         where.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
-        chosen += wanted.kinds
-    return " AND ".join(where), chosen
+        values += wanted.kinds
+    return " AND ".join(where), values
 
 
 def _read(
     connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
 ) -> list[LoggedEvent]:
     people = current_policy()
-    is_named = people.way == SHOWN  # else names are compared as they are shown
-    where, chosen = _condition(connection, begin, end, wanted)
+    is_named = people.way == SHOWN  # otherwise the filter compares redacted names, after reading
+    where, values = _condition(connection, begin, end, wanted)
     for column, value in (("user", wanted.user), ("run", wanted.run)):
         if value and is_named:
             where += f" AND {column} = ?"
-            chosen.append(value)
+            values.append(value)
     devices = typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)
-    numbers = {uuid: gpu_label(uuid, number) for uuid, number in devices}
-    found_rows = connection.execute(
+    labels = {uuid: gpu_label(uuid, number) for uuid, number in devices}
+    untyped = connection.execute(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
-        f" WHERE {where} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
+        f" WHERE {where} ORDER BY time DESC, kind DESC LIMIT ?", (*values, limit if is_named else -1),
     )  # fmt: skip
-    rows = [*typed_rows(found_rows, int, str, str, str, str, str, REAL | None, int | None, str)]
-    found = []
-    for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
-        known = BY_NAME.get(kind) or EventKind(kind, kind.replace("_", " "), "info", "")
-        plain = parse_details(details)
+    rows = [*typed_rows(untyped, int, str, str, str, str, str, REAL | None, int | None, str)]
+    events = []
+    for time, kind_name, device, user, run, cause, lasted, until, details_json in reversed(rows):
+        kind = BY_NAME.get(kind_name) or EventKind(kind_name, kind_name.replace("_", " "), "info", "")
+        details = parse_details(details_json)
         if not is_named:
-            plain = {
-                key: one if key in _OURS or isinstance(one, int | float) else SOMEBODY for key, one in plain.items()
+            details = {
+                key: value if key in _IMPERSONAL_DETAILS or isinstance(value, int | float) else SOMEBODY
+                for key, value in details.items()
             }
         subject = EventSubject(device, people.name(user), people.run_id(run), cause)
         if not is_named and (wanted.user not in ("", subject.user) or wanted.run not in ("", subject.run)):
             continue
-        found.append(
+        events.append(
             LoggedEvent(
                 time_ns=time,
                 kind=known.for_details(plain),
@@ -145,10 +142,10 @@ def _read(
                 device=numbers.get(subject.device, subject.device),
                 lasted=NAN if lasted is None else lasted,
                 until_ns=until or 0,
-                details=plain,
+                details=details,
             )
         )
-    return found[-limit:] if limit > 0 and not is_named else found
+    return events[-limit:] if limit > 0 and not is_named else events
 
 
 def _ns(seconds: float) -> int:

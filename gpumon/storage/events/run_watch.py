@@ -1,4 +1,4 @@
-"""Events of runs, from ticks in their order: all processes of a run on this machine are one."""
+"""Detect events of runs in ticks (all processes of a run on this machine are one run), and omitted processes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
 from gpumon.model.events import LEFT_OUT, Event, EventSubject, retraction
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
-from gpumon.storage.processes.snapshot import MOST_AT_ONCE
+from gpumon.storage.processes.snapshot import MAX_PROCESSES
 
-_MORE = 1.1
-"""Times as many as were noted before, from which on it is noted again."""
-AGAIN = 3600.0
-"""Seconds after which it is noted again while it lasts, so that who asks for a part of it finds it."""
-_FEWER = 0.9
-"""The part of those that are kept, below which it is over: a number that goes up and down a bit is told once."""
+_GROWTH = 1.1
+"""Growth factor since the last event after which there is another event."""
+REPEAT_INTERVAL = 3600.0
+"""Seconds after which the event is repeated while it lasts, so that every longer window contains one."""
+_RECOVERED = 0.9
+"""Fraction of the limit below which it has ended; a count that varies around the limit gives only one event."""
 
 
 class ProcessWatch:
-    """Remembers how many were noted."""
+    """Detects that there are more processes than are stored (`MAX_PROCESSES`)."""
 
     def __init__(self) -> None:
-        self._noted = 0
-        """Processes at once that were noted last; 0 while all are kept."""
-        self._noted_ns = 0
+        self._reported = 0
+        """Number of processes in the last event; 0 while all are stored."""
+        self._reported_ns = 0
 
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield that some are left out: when they begin to be, where they become many more, and each hour."""
@@ -38,12 +38,12 @@ class ProcessWatch:
             yield Event(tick.time_ns, LEFT_OUT, details={"count": count, "left_out": count - MOST_AT_ONCE})
 
 
-_MOST_OVER = 50_000
-"""Keys of runs that are over, and may still be shown."""
-_MOST_GPUS = 64
-"""GPUs that an event of a run names."""
+_MAX_ENDED = 50_000
+"""Keys of ended runs that may still be in ticks."""
+_MAX_GPUS = 64
+"""GPUs listed in an event of a run."""
 _RUNNING = RunState.RUNNING
-"""To look it up in its class, for each run at each tick, takes longer than all else that is done with it."""
+"""A module constant, because looking up the enum member for each run at each tick costs more than using it."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED, RunState.FINISHED)
 
 
@@ -54,55 +54,55 @@ class _Process:
         self.run = run
         self.subject = subject
         self.seen_ns = self.seen_time_ns = 0
-        """When a tick last showed it running: ns, CLOCK_MONOTONIC and since 1970."""
+        """When a tick last contained it running: ns, CLOCK_MONOTONIC and since 1970."""
         self.ended_ns = 0
-        """When it ended by its own word, ns since 1970."""
+        """End that the process reported, ns since 1970."""
         self.begin_ns = self.end_ns = 0
-        """Its begin and its end by its own word, ns, CLOCK_MONOTONIC."""
+        """Begin and end that the process reported, ns, CLOCK_MONOTONIC."""
 
     @property
     def is_over(self) -> bool:
         return self.run.state is not RunState.RUNNING
 
     def end(self) -> int:
-        """When it ended, or the last moment at which it surely lived."""
+        """Return when it ended, or the last time at which it was certainly alive; ns since 1970."""
         updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
         return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
 
     def last_ns(self) -> int:
-        """The same moment by CLOCK_MONOTONIC; 0 where it is not known."""
+        """Return the same time by CLOCK_MONOTONIC in ns; 0 if unknown."""
         was_seen = self.run.state is RunState.DIED and self.seen_time_ns
         return self.end_ns or (self.seen_ns if was_seen else 0)
 
 
 def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
-    """Seconds from the first begin to the last end, by the monotonic clock where every epoch has it.
+    """Return the seconds from the first begin to the last end, by the monotonic clock if all processes report it.
 
-    `end_ns`: the end, ns since 1970.
+    `end_ns` is the end, ns since 1970.
     """
-    steady = [(one.begin_ns, one.last_ns()) for one in processes]
-    if all(begin and end for begin, end in steady):
-        return max(0.0, (max(end for _, end in steady) - min(begin for begin, _ in steady)) / SECOND)
-    began = min((one.run.started for one in processes if is_known(one.run.started)), default=end_ns / SECOND)
-    return max(0.0, end_ns / SECOND - began)
+    times = [(process.begin_ns, process.last_ns()) for process in processes]
+    if all(begin and end for begin, end in times):
+        return max(0.0, (max(end for _, end in times) - min(begin for begin, _ in times)) / SECOND)
+    starts = [process.run.started for process in processes if is_known(process.run.started)]
+    return max(0.0, end_ns / SECOND - min(starts, default=end_ns / SECOND))
 
 
 class RunWatch:
-    """Remembers the processes of runs until all of a run have ended."""
+    """Detects events of runs; keeps the processes of each run until all of them have ended."""
 
     def __init__(self) -> None:
         self._open: dict[EventSubject, dict[str, _Process]] = {}
         self._processes: dict[str, _Process] = {}
-        """Those of all in `_open`, by the key of their run."""
+        """All processes in `_open`, by the key of their run."""
         self._over: set[str] = set()
-        self._words: dict[str, list[Boundary]] = {}
-        """Begins and ends that runs reported, until a tick shows the run."""
+        self._reports: dict[str, list[Boundary]] = {}
+        """Reported begins and ends of runs that have not been in a tick yet."""
 
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield what happened since the tick before."""
         for boundary in tick.boundaries:
             if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
-                self._words.setdefault(boundary.run, []).append(boundary)
+                self._reports.setdefault(boundary.run, []).append(boundary)
         running, over = 0, self._over
         for run in tick.runs:
             if run.key not in over:
@@ -127,9 +127,9 @@ class RunWatch:
         process = self._processes[run.key] = self._open.setdefault(subject, {})[run.key] = _Process(run, subject)
         return process
 
-    def _see(self, process: _Process, run: Run, tick: Tick) -> None:
+    def _update(self, process: _Process, run: Run, tick: Tick) -> None:
         process.run = run
-        for boundary in self._words.pop(run.key, ()) if self._words else ():
+        for boundary in self._reports.pop(run.key, ()) if self._reports else ():
             if boundary.mark is Mark.RUN_BEGIN:
                 process.begin_ns = boundary.monotonic_ns
             else:
@@ -143,8 +143,8 @@ class RunWatch:
         run = next((run for run in tick.runs if run.key == boundary.run), None)
         if run is None:
             return
-        known = {"asked": boundary.asked, "free": boundary.free}
-        details = {"name": run.name, **{name: value for name, value in known.items() if is_known(value)}}
+        sizes = {"asked": boundary.asked, "free": boundary.free}
+        details = {"name": run.name, **{name: value for name, value in sizes.items() if is_known(value)}}
         device = run.gpus[0] if len(run.gpus) == 1 else ""
         yield Event(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
@@ -164,21 +164,22 @@ class RunWatch:
                 process.run = process.run._replace(state=RunState.DIED)
         if not all(process.is_over for process in processes.values()):
             return
-        state = next(state for state in _WORST if any(one.run.state is state for one in processes.values()))
-        first = min((one.run for one in processes.values()), key=lambda run: run.rank)
+        states = {process.run.state for process in processes.values()}
+        state = next(state for state in _WORST if state in states)
+        first = min((process.run for process in processes.values()), key=lambda run: run.rank)
         end = max(process.end() for process in processes.values())
         kind = "run_died" if state is RunState.DIED else "run_ended"
         details = {
             "name": first.name,
             "state": state.name.lower(),
-            "gpus": _gpus(one.run for one in processes.values()),
+            "gpus": _gpus(process.run for process in processes.values()),
         }
         yield Event(end or tick.time_ns, kind, subject, details, _lasted(processes.values(), end))
         del self._open[subject]
         for key in processes:
             self._over.add(key)
             self._processes.pop(key, None)
-        if len(self._over) > _MOST_OVER:
+        if len(self._over) > _MAX_ENDED:
             self._over = {run.key for run in tick.runs}
 
 
@@ -191,6 +192,6 @@ def _began(process: _Process, tick: Tick) -> Event:
 
 
 def _gpus(ranks: Iterable[Run]) -> list[str]:
-    """Return the GPUs of all ranks: each process has its own."""
+    """Return the GPUs of all ranks, in the order of ranks; each process has its own."""
     by_rank = sorted(ranks, key=lambda run: run.rank)
-    return list(dict.fromkeys(uuid for run in by_rank for uuid in run.gpus))[:_MOST_GPUS]
+    return list(dict.fromkeys(uuid for run in by_rank for uuid in run.gpus))[:_MAX_GPUS]

@@ -85,7 +85,7 @@ class Looks:
 
 
 _WHO = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", *TEXTS)))
-MOST_AT_ONCE = 1024
+MAX_PROCESSES = 1024
 """Processes of a look; more are not kept."""
 UNKNOWN = 0
 """The number of a process that does not count, because its GPU does not answer."""
@@ -159,7 +159,7 @@ class ProcessNumbers:
 
     def _look(self, look: Look) -> None:
         left, self._live, self._numbers = self._live, {}, []
-        for process in look.processes[:MOST_AT_ONCE]:
+        for process in look.processes[:MAX_PROCESSES]:
             key = (process.uuid, process.pid)
             if process.uuid in look.blind or key in self._live:
                 self._numbers.append(UNKNOWN)  # each counts once
