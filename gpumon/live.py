@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gpumon.storage.history.totals import WindowTotals
     from gpumon.storage.processes.lines import ProcessLines
     from gpumon.storage.processes.query import ProcessWindow
-    from gpumon.storage.processes.reader import KnownProcess
+    from gpumon.storage.processes.reader import StoredProcess
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon is running"
@@ -182,25 +182,25 @@ class Live:
         The window is given as for `window`. `devices` (indexes or UUIDs), `user` and `pid` restrict the result. Raises
         UsageError.
         """
-        from gpumon.storage.processes.query import processes_of
+        from gpumon.storage.processes.query import query_processes
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
-        return processes_of(self._history_path(), frames, span, devices, user or "", pid or 0)
+        return query_processes(self._history_path(), frames, span, devices, user or "", pid or 0)
 
     def process_lines(
-        self, process: "Process | KnownProcess", length: str | float | None = None, *,
+        self, process: "Process | StoredProcess", length: str | float | None = None, *,
         begin: "Moment | None" = None, end: "Moment | None" = None, points: int = 2000,
     ) -> "ProcessLines":  # fmt: skip
         """Return the usage of a process over time, in at most `points` intervals; it is one of a frame or `processes`.
 
         The window is given as for `window`. Raises UsageError.
         """
-        from gpumon.storage.processes.query import lines_of
+        from gpumon.storage.processes.query import query_lines
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
-        return lines_of(self._history_path(), frames, span, process, points)
+        return query_lines(self._history_path(), frames, span, process, points)
 
     def sums(self) -> "Sums | None":
         """Return the usage sums that the daemon keeps in the ring; None if it keeps none."""

@@ -230,13 +230,13 @@ def _open_history(
         from gpumon.daemon.followers import ActivityRecorder
         from gpumon.daemon.recovery import ticks_since
         from gpumon.storage.history.recorder import start_history  # SQLite: only a daemon needs it
-        from gpumon.storage.processes.recorder import ProcessPart
+        from gpumon.storage.processes.recorder import ProcessRecorder
 
         directory = recorder.directory or ""
         ring = f"{directory}/{RING}"
         parts: list[HistoryPlugin] = [
             ActivityRecorder(holders=holders, earlier=partial(ticks_since, ring)),
-            ProcessPart(),
+            ProcessRecorder(),
         ]
         earlier = partial(frames_since, ring)
         recorder.followers.append(start_history(places, log, limits, directory, earlier, parts))

@@ -17,7 +17,7 @@ from gpumon.model.process import Process
 from gpumon.storage.history.grid import WindowSpan
 from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
-from gpumon.storage.processes.reader import KnownProcess
+from gpumon.storage.processes.reader import StoredProcess
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
@@ -273,7 +273,7 @@ def test_a_time_fits_its_column(seconds: float, text: str) -> None:
 
 def window(*uses: tuple[int, float]) -> ProcessWindow:
     measures = {name: MeasureUse(10.0, 5.0, 6.0) for name in NAMES}
-    one = KnownProcess(1, "GPU-0000", 1, 1.0, "compute", 1.0, 0.0, "python", "alice", "", "", "")
+    one = StoredProcess(1, "GPU-0000", 1, 1.0, "compute", 1.0, 0.0, "python", "alice", "", "", "")
     found = [ProcessUse(one._replace(number=pid, pid=pid, last=last), 9.0, measures) for pid, last in uses]
     return ProcessWindow(WindowSpan(0.0, 1.0), found)
 

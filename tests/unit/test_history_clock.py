@@ -23,7 +23,7 @@ from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.storage.history.totals import window_totals
-from gpumon.storage.processes.recorder import ProcessPart
+from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.usage.hours import AccountBook
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
@@ -209,7 +209,7 @@ class TestYearsOff:
         ticks = self.ticks(wrong)
         blocks: list[object] = []
         collector, accounts, events, holders = Collector(blocks.append), AccountBook(), EventBook(), HolderWatch()
-        processes = ProcessPart()
+        processes = ProcessRecorder()
         with self.small():
             collector.add_all([*map(values_of, ticks)])
             collector.finish()

@@ -26,7 +26,7 @@ from gpumon.reports.processes import FIELDS
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.history.recorder import HistoryRecorder
 from gpumon.storage.processes.measures import NAMES
-from gpumon.storage.processes.recorder import ProcessPart
+from gpumon.storage.processes.recorder import ProcessRecorder
 from tests.builders import device, process, sample, tick
 from tests.programs import PATIENCE
 
@@ -60,7 +60,7 @@ def filled(path: Path) -> float:
     bob = process(2, 1, started=begin + 100, user="bob", name="训练" * 20, memory_used=nan)
     half = bob._replace(sm_utilization=0.5)
     # Through the follower, as a daemon does it.
-    parts = [ActivityRecorder(), ProcessPart()]
+    parts = [ActivityRecorder(), ProcessRecorder()]
     history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=parts).start()
     for s in range(0, 601, 2):
         there = [alice, bob if s < 160 else half] if 100 <= s < 220 else [alice]

@@ -26,11 +26,11 @@ from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HistoryLimits, prune_old
 from gpumon.storage.processes import cells, spans
 from gpumon.storage.processes.cells import PlacedCell
-from gpumon.storage.processes.in_memory import ProcessLooks
-from gpumon.storage.processes.lines import ProcessKey, key_of, process_lines
+from gpumon.storage.processes.in_memory import RecentSnapshots
+from gpumon.storage.processes.lines import ProcessKey, process_key, process_lines
 from gpumon.storage.processes.query import ProcessFilter, ProcessUse, read_processes
-from gpumon.storage.processes.recorder import ProcessPart
-from gpumon.storage.processes.snapshot import EVERY, Looks
+from gpumon.storage.processes.recorder import ProcessRecorder
+from gpumon.storage.processes.snapshot import SNAPSHOT_INTERVAL, Snapshots
 from gpumon.storage.processes.spans import BadProcessBlock
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, frame_of, process, sample, tick
@@ -69,7 +69,7 @@ def connected(path: Path) -> closing[sqlite3.Connection]:
 
 def keep(path: Path, ticks: Iterable[Tick], *, kill: bool = False) -> None:
     """Write what a daemon would of these ticks, each minute and at its end; `kill`: it had no end."""
-    part = ProcessPart()
+    part = ProcessRecorder()
     with connected(path) as connection:
         part.on_open(connection)
         written = 0
@@ -222,21 +222,21 @@ def test_nothing_is_claimed_of_a_gap(path: Path) -> None:
 
 
 def test_ticks_between_two_looks_cost_nothing_but_their_time() -> None:
-    looks = Looks()
+    looks = Snapshots()
     there = [one(pid) for pid in range(1, 17)]
     for each in steady(0, 600, *there):
         looks.add(each.monotonic_ns, each.time_ns, 1.0, each.processes, each.samples)
     looks.finish()
-    assert len(looks.over) == 600 * SECOND // EVERY + 1
-    assert sum(look.ns for look in looks.over) == 600 * SECOND
+    assert len(looks.finished) == 600 * SECOND // SNAPSHOT_INTERVAL + 1
+    assert sum(look.ns for look in looks.finished) == 600 * SECOND
 
 
 def test_looks_that_nobody_takes_are_bounded() -> None:
-    looks = Looks()
+    looks = Snapshots()
     for each in steady(0, 5000, one()):
         looks.add(each.monotonic_ns, each.time_ns, 1.0, each.processes, each.samples)
-    assert len(looks.over) == 128
-    assert looks.over[-1].end_ns == (BEGIN + 5000) * SECOND
+    assert len(looks.finished) == 128
+    assert looks.finished[-1].end_ns == (BEGIN + 5000) * SECOND
 
 
 def test_a_process_goes_on_in_the_next_daemon_and_ends_with_the_boot(
@@ -333,12 +333,14 @@ def test_frames_alone_are_enough() -> None:
     frames = [frame_of(each, number) for number, each in enumerate(steady(0, 60, one(), one(2, started=nan)), 1)]
     found = read_processes("", frames, WindowSpan(BEGIN, BEGIN + 60)).processes
     assert [use.held for use in found] == pytest.approx([60, 60])
-    lines = process_lines("", frames, key_of(frames[-1].processes[1]), Query("", ("memory_used",), BEGIN, BEGIN + 60))
+    lines = process_lines(
+        "", frames, process_key(frames[-1].processes[1]), Query("", ("memory_used",), BEGIN, BEGIN + 60)
+    )
     assert any(value == GIB for value in lines.series["memory_used"].mean)
 
 
-def looked(ticks: Iterable[Tick], **bounds: Any) -> ProcessLooks:
-    looks = ProcessLooks(**bounds)
+def looked(ticks: Iterable[Tick], **bounds: Any) -> RecentSnapshots:
+    looks = RecentSnapshots(**bounds)
     for number, each in enumerate(ticks, 1):
         looks.add(frame_of(each, number))
     return looks
@@ -366,7 +368,7 @@ def test_one_whose_start_is_not_known_and_that_comes_again_is_another_one_in_fra
 def test_looks_in_memory_reach_further_back_than_frames_and_leave_no_hole() -> None:
     ticks = [at(second, [one(memory_used=(1 + second // 100) * GIB), one(2)]) for second in range(601)]
     frames = [frame_of(each, number) for number, each in enumerate(ticks, 1)][-120:]
-    key = key_of(frames[-1].processes[0])
+    key = process_key(frames[-1].processes[0])
     query = Query("", ("memory_used",), BEGIN, BEGIN + 600, grid=Grid(0, 100.0, 6, phase=BEGIN))
     series = process_lines("", frames, key, query, looked(ticks).pieces(*key[:3])).series["memory_used"]
     assert series.mean == pytest.approx([GIB, 2 * GIB, 3 * GIB, 4 * GIB, 5 * GIB, 6 * GIB])
@@ -388,8 +390,8 @@ def test_looks_in_memory_claim_nothing_of_a_gap_and_tell_processes_of_one_pid_ap
 
 
 def test_looks_in_memory_are_kept_for_their_time_and_within_their_bounds() -> None:
-    assert looked(steady(0, 500, one()), kept_for=100.0).begin == BEGIN + 400
-    assert looked(steady(0, 500, one(), one(2)), most_rows=20).begin == BEGIN + 410
+    assert looked(steady(0, 500, one()), max_age=100.0).begin == BEGIN + 400
+    assert looked(steady(0, 500, one(), one(2)), max_rows=20).begin == BEGIN + 410
 
 
 def test_the_line_of_one_process_has_nothing_of_another_with_its_pid(path: Path) -> None:
@@ -397,7 +399,7 @@ def test_the_line_of_one_process_has_nothing_of_another_with_its_pid(path: Path)
     keep(path, (at(s, [] if s == 100 else [small if s < 100 else large]) for s in range(201)))
     first, second = uses(path)
     for use, memory in ((first, 1), (second, 7)):
-        found = line(path, 0, 200, 20, key=key_of(use.process))
+        found = line(path, 0, 200, 20, key=process_key(use.process))
         assert {value for value in found.mean if not isnan(value)} == {GIB * memory}
 
 
@@ -411,7 +413,7 @@ def test_frames_of_two_processes_with_one_pid_are_told_apart_by_when_they_came(p
         assert [use.held for use in found] == pytest.approx(seconds)
         for use, memory, held in zip(found, (1, 7), seconds, strict=True):
             query = Query("", ("memory_used",), BEGIN, BEGIN + 400, 400)
-            drawn = process_lines(str(file) if file.name else "", frames, key_of(use.process), query)
+            drawn = process_lines(str(file) if file.name else "", frames, process_key(use.process), query)
             series = drawn.series["memory_used"]
             assert {value for value in series.mean if not isnan(value)} == {GIB * memory}
             assert sum(series.seen) == pytest.approx(held, abs=1)
@@ -533,7 +535,7 @@ def test_a_file_that_is_none_leaves_the_frames_and_says_so(path: Path, content: 
     found = read_processes(str(path), frames, WindowSpan(BEGIN, BEGIN + 60))
     assert [use.held for use in found.processes] == pytest.approx([60])
     query = Query("", ("memory_used",), BEGIN, BEGIN + 60)
-    lines = process_lines(str(path), frames, key_of(frames[-1].processes[0]), query)
+    lines = process_lines(str(path), frames, process_key(frames[-1].processes[0]), query)
     assert bool(found.problem) == bool(lines.problem) == bool(content)
     assert GIB in lines.series["memory_used"].mean
 
@@ -568,7 +570,7 @@ def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
 
 
 def test_a_process_whose_row_was_removed_has_a_new_one(path: Path) -> None:
-    part = ProcessPart()
+    part = ProcessRecorder()
     with connected(path) as connection:
         part.on_open(connection)
         for each in steady(0, 100, one()):

@@ -17,7 +17,7 @@ from gpumon.common.privacy import HIDDEN, People, use_policy
 from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.process import Process
 from gpumon.storage.history.schema import HISTORY_FILE
-from gpumon.storage.processes.recorder import ProcessPart
+from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.gpu_held import Held, flat, held_by
 from tests.builders import device, process, sample, tick
@@ -31,7 +31,7 @@ EpochSpan = tuple[int, int, Sequence[Process]]
 
 def kept(path: Path, *stretches: EpochSpan, every: int = 1) -> str:
     """The file that a daemon keeps of them; gives its path."""
-    parts = (ActivityRecorder(lambda: 0), ProcessPart())
+    parts = (ActivityRecorder(lambda: 0), ProcessRecorder())
     with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
         for part in parts:
             part.on_open(connection)

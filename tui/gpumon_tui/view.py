@@ -22,7 +22,7 @@ from gpumon.model.process import Process
 from gpumon.storage.history.grid import CLOSE, USUAL, WINDOWS, ChartWindow, offered
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
-from gpumon.storage.processes.in_memory import ProcessLooks
+from gpumon.storage.processes.in_memory import RecentSnapshots
 from gpumon_tui.feed import Player
 from gpumon_tui.freshness import NOW, freshness
 from gpumon_tui.gpu_status import GpuLabel, SteadyStatuses, gpu_status
@@ -110,7 +110,7 @@ class View:
         self.logged = LoggedEpochs()
         self.activity = Activity()
         self.last_minutes = LastMinutes()
-        self.looks = ProcessLooks()
+        self.looks = RecentSnapshots()
         """Processes of the time before `recent`, where there is no such file."""
         self.origin, self.driver, self.hostname = Origin(""), Driver(), ""
         self.state = LiveState(False, WAITING, self._interval)

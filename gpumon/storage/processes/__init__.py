@@ -1,1 +1,1 @@
-"""Processes on GPUs beyond the last minutes: who they were, from when to when, and what they used meanwhile."""
+"""History of the processes on GPUs: their identity, when they were there, and their usage."""

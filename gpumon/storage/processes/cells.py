@@ -1,8 +1,9 @@
-"""The bytes of a block of the coarser tier: an hour of cells of all processes, compressed.
+"""Cells, which sum the usage of a process, and the codec of a block in the coarser process tier: an hour of cells.
 
-Layout, little-endian, behind zlib: `u16` processes, `u32` rows; `i64` id and `u16` rows of each process; `u8` place of
-each row; then columns of `f4`: the seconds of a cell, and of each measure known seconds, lowest, mean and highest
-value. Of numbers, all first bytes come first, then the second ones. Rows stand by process, then by place.
+Layout, little-endian, compressed with zlib: `u16` processes, `u32` rows; `i64` id and `u16` rows of each process; `u8`
+index of each row in the hour; then columns of `f4`: the seconds of a cell, and for each measure known seconds, lowest,
+mean and highest value. The bytes of each column are shuffled: all first bytes, then all second bytes, … Rows are sorted
+by process, then by index.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any, NamedTuple
 from gpumon.storage.history.block import shuffled
 from gpumon.storage.history.cell import singles
 from gpumon.storage.processes.measures import MEASURES
-from gpumon.storage.processes.spans import BadProcessBlock, inflated, numbers_of
+from gpumon.storage.processes.spans import BadProcessBlock, decompress, read_array
 
 Cell = list[float]
-"""Seconds in which the process was there; then of each measure the seconds that are known, value times seconds, the
-lowest and the highest value."""
+"""Seconds in which the process was on the GPU; then for each measure known seconds, value times seconds, lowest and
+highest value."""
 PER_MEASURE = 4
 LENGTH = 1 + PER_MEASURE * len(MEASURES)
 """Numbers in a cell."""
@@ -30,25 +31,25 @@ _EMPTY = [0.0, *[0.0, 0.0, inf, -inf] * len(MEASURES)]
 
 
 class PlacedCell(NamedTuple):
-    """A cell of a process at its place in a block."""
+    """A cell of a process with its position in a block."""
 
     number: int
-    """Of the process, in the file."""
+    """Number of the process in the file."""
     place: int
     cell: Cell
 
 
-def empty() -> Cell:
-    """Return a cell of no time."""
+def empty_cell() -> Cell:
+    """Return a cell of zero seconds."""
     return _EMPTY[:]
 
 
-def hold(cell: Cell, values: Sequence[float], seconds: float) -> None:
-    """Add `values`, one for each measure, that held for `seconds`; NaN is not known, and adds nothing."""
+def add_values(cell: Cell, values: Sequence[float], seconds: float) -> None:
+    """Add `values` (one per measure) that were valid for `seconds` to a cell; NaN is unknown and adds nothing."""
     cell[0] += seconds
     at = 1
     for value in values:
-        # NaN is not itself; in place, because this is done for each process of each look.
+        # Not NaN; inline, because this runs for each process in each snapshot.
         if value == value:
             cell[at] += seconds
             cell[at + 1] += seconds * value
@@ -59,8 +60,8 @@ def hold(cell: Cell, values: Sequence[float], seconds: float) -> None:
         at += PER_MEASURE
 
 
-def fold(into: Cell, other: Cell) -> None:
-    """Add a cell of another time to one."""
+def merge_cell(into: Cell, other: Cell) -> None:
+    """Add the cell of another time to `into`."""
     into[0] += other[0]
     for at in range(1, LENGTH, PER_MEASURE):
         if other[at]:
@@ -72,27 +73,27 @@ def fold(into: Cell, other: Cell) -> None:
                 into[at + 3] = other[at + 3]
 
 
-def share(cell: Cell, part: float) -> Cell:
-    """Return the cell of a part (0 to 1) of its time."""
-    found = cell[:]
-    found[0] *= part
+def scale_cell(cell: Cell, part: float) -> Cell:
+    """Return the cell scaled to a fraction (0 to 1) of its time."""
+    result = cell[:]
+    result[0] *= part
     for at in range(1, LENGTH, PER_MEASURE):
-        found[at] *= part
-        found[at + 1] *= part
-    return found
+        result[at] *= part
+        result[at + 1] *= part
+    return result
 
 
 _HEAD = struct.Struct("<HI")
 _LEVEL, _WINDOW = 1, 13
 _COLUMN = 4
-MOST_ROWS = 32_768
-"""Cells of a block: 12 of each of 2,700 processes; those of more are left out."""
+MAX_ROWS = 32_768
+"""Cells in a block, enough for 2,700 processes with 12 each; more are left out."""
 _UNKNOWN = (0.0, 0.0, inf, -inf)
 
 
 def pack_cells(cells: Sequence[PlacedCell]) -> bytes:
-    """Return the bytes of cells, each of a process and a place of its own."""
-    rows = sorted(cells)[:MOST_ROWS]
+    """Return the block with these cells, each with a different process or position."""
+    rows = sorted(cells)[:MAX_ROWS]
     counts = Counter(row.number for row in rows)
     parts = [
         _HEAD.pack(len(counts), len(rows)),
@@ -105,9 +106,9 @@ def pack_cells(cells: Sequence[PlacedCell]) -> bytes:
 
 
 def unpack_cells(data: bytes, crc: int, wanted: Collection[int] | None = None) -> list[PlacedCell]:
-    """Return the cells of a block, of the processes with these numbers, else of all. Raises BadProcessBlock."""
+    """Return the cells in a block, of all processes or those with `wanted` numbers. Raises BadProcessBlock."""
     try:
-        return list(_rows(inflated(data, crc), wanted))
+        return list(_rows(decompress(data, crc), wanted))
     except (ValueError, TypeError, IndexError, struct.error, zlib.error) as error:
         raise BadProcessBlock(f"a block of processes is damaged: {error}") from error
 
@@ -120,14 +121,14 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
     columns_at = places_at + rows
     if len(raw) != columns_at + _COLUMN * LENGTH * rows:
         raise ValueError("it is of another length")
-    numbers = numbers_of("q", raw[numbers_at:counts_at])
+    numbers = read_array("q", raw[numbers_at:counts_at])
     columns: list[array[Any]] = []
-    if wanted is None:  # all at once, which is much less work for each
+    if wanted is None:  # whole columns, which is much faster
         columns = [
-            numbers_of("f", raw[at : at + _COLUMN * rows]) for at in range(columns_at, len(raw), _COLUMN * rows or 1)
+            read_array("f", raw[at : at + _COLUMN * rows]) for at in range(columns_at, len(raw), _COLUMN * rows or 1)
         ]
     begin = 0
-    for number, count in zip(numbers, numbers_of("H", raw[counts_at:places_at]), strict=True):
+    for number, count in zip(numbers, read_array("H", raw[counts_at:places_at]), strict=True):
         end = begin + count
         if end > rows:
             raise ValueError("it has too few rows")
@@ -145,9 +146,9 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
 
 
 def _part(raw: bytes, columns: Sequence[int], mine: slice, rows: int) -> list[array[Any]]:
-    """Some rows of the columns that begin at these places; of all at once, which is less work than of each."""
+    """Return some rows of the columns at these offsets; unshuffles all columns together, which is faster."""
     count = mine.stop - mine.start
-    numbers = numbers_of(
+    numbers = read_array(
         "f",
         b"".join(
             raw[at + plane * rows + mine.start : at + plane * rows + mine.stop]
@@ -159,20 +160,20 @@ def _part(raw: bytes, columns: Sequence[int], mine: slice, rows: int) -> list[ar
 
 
 def _stored(row: PlacedCell) -> list[float]:
-    """The numbers of a cell as the file has them: a mean in place of a total."""
+    """Return the numbers of a cell for the file, which has a mean instead of a sum."""
     cell = row.cell
-    found = cell[:1]
+    result = cell[:1]
     for at in range(1, LENGTH, PER_MEASURE):
         seconds, total, low, high = cell[at : at + PER_MEASURE]
-        found += (seconds, low, total / seconds, high) if seconds else (0.0, nan, nan, nan)
-    return found
+        result += (seconds, low, total / seconds, high) if seconds else (0.0, nan, nan, nan)
+    return result
 
 
 def _loaded(stored: Sequence[float]) -> Cell:
     if not 0 <= stored[0] < inf:
         raise ValueError("a cell has no length")
-    found = [stored[0]]
+    result = [stored[0]]
     for at in range(1, LENGTH, PER_MEASURE):
         seconds, low, mean, high = stored[at : at + PER_MEASURE]
-        found += (seconds, seconds * mean, low, high) if 0 < seconds < inf else _UNKNOWN
-    return found
+        result += (seconds, seconds * mean, low, high) if 0 < seconds < inf else _UNKNOWN
+    return result

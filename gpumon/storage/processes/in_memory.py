@@ -1,4 +1,4 @@
-"""Looks at processes in memory, for a view whose frames no daemon keeps in a file: one in ten seconds, for an hour."""
+"""Process history in memory, for views without a history file: a snapshot every ten seconds, for one hour."""
 
 from __future__ import annotations
 
@@ -13,106 +13,111 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.grid import is_gap
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES
-from gpumon.storage.processes.cells import empty, hold
+from gpumon.storage.processes.cells import add_values, empty_cell
 from gpumon.storage.processes.measures import MEASURES, read_values
 from gpumon.storage.processes.reader import Piece
 from gpumon.storage.processes.rows import RESTARTED
 
-EVERY = PROCESS_SHAPES[0].step
-"""Seconds between two looks, as in the file."""
-KEPT_FOR = float(HOUR)
-"""Seconds, as frames without processes are kept."""
-MOST_ROWS = 200_000
-"""Processes of all looks together, of 16 bytes each: 500 at a time. Beyond, the oldest looks are dropped."""
-_WIDE = len(MEASURES)
-Who = tuple[str, int, float]
-"""UUID, pid and start of a process."""
+SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
+"""Seconds between two snapshots, as in the file."""
+MAX_AGE = float(HOUR)
+"""Seconds, the same as for frames without processes."""
+MAX_ROWS = 200_000
+"""Processes in all snapshots together, 16 bytes each; beyond that, the oldest snapshots are dropped."""
+_WIDTH = len(MEASURES)
+Identity = tuple[str, int, float]
+"""UUID, pid and start time of a process."""
 
 
-class _Seen(NamedTuple):
-    """The processes of a look, which holds until the one after."""
+class _MemorySnapshot(NamedTuple):
+    """The processes in a snapshot, which is valid until the next one."""
 
     begin: float
     """Seconds since 1970."""
     end: float
     follows: bool
-    """Whether it begins where the one before ended."""
-    who: tuple[Who, ...]
+    """Whether it begins at the end of the previous one."""
+    identities: tuple[Identity, ...]
     values: array[float]
-    """The measures of each, one process after the other."""
+    """The measures of each process, one process after the other."""
 
 
-class ProcessLooks:
-    """Takes frames in their order, and gives what a process used in the time before the newest of them."""
+class RecentSnapshots:
+    """Collects snapshots of frames in order, and returns the recent usage of a process."""
 
-    def __init__(self, every: float = EVERY, kept_for: float = KEPT_FOR, most_rows: int = MOST_ROWS) -> None:
-        self._every, self._kept_for, self._most_rows = every, kept_for, most_rows
-        self._seen: deque[_Seen] = deque()
+    def __init__(self, every: float = SNAPSHOT_INTERVAL, max_age: float = MAX_AGE, max_rows: int = MAX_ROWS) -> None:
+        self._every, self._max_age, self._max_rows = every, max_age, max_rows
+        self._snapshots: deque[_MemorySnapshot] = deque()
         self._rows = 0
         self._time, self._monotonic_ns = NAN, 0
 
     @property
     def begin(self) -> float:
-        """Where the oldest look begins, s since 1970; NaN while there is none."""
-        return self._seen[0].begin if self._seen else NAN
+        """Begin of the oldest snapshot, s since 1970; NaN if there is none."""
+        return self._snapshots[0].begin if self._snapshots else NAN
 
     def add(self, frame: Frame) -> None:
-        """Take a frame: in most of them the processes of the last look only hold on."""
+        """Add the next frame; most frames only extend the last snapshot."""
         if not frame.is_full:
             return
         passed = (frame.monotonic_ns - self._monotonic_ns) / SECOND
-        follows = bool(self._seen) and not is_gap(passed, frame.time - self._time, frame.interval)
+        follows = bool(self._snapshots) and not is_gap(passed, frame.time - self._time, frame.interval)
         self._time, self._monotonic_ns = frame.time, frame.monotonic_ns
         if follows:
-            last = self._seen[-1] = self._seen[-1]._replace(end=frame.time)
+            last = self._snapshots[-1] = self._snapshots[-1]._replace(end=frame.time)
             if frame.time - last.begin < self._every:
                 return
-        self._look(frame.time, frame.processes, follows=follows)
+        self._add_snapshot(frame.time, frame.processes, follows=follows)
 
-    def _look(self, time: float, processes: tuple[Process, ...], *, follows: bool) -> None:
-        who = tuple((process.uuid, process.pid, process.started) for process in processes)
-        if self._seen and self._seen[-1].who == who:
-            who = self._seen[-1].who  # one list for all looks that are alike
+    def _add_snapshot(self, time: float, processes: tuple[Process, ...], *, follows: bool) -> None:
+        identities = tuple((process.uuid, process.pid, process.started) for process in processes)
+        if self._snapshots and self._snapshots[-1].identities == identities:
+            identities = self._snapshots[-1].identities  # snapshots with the same processes share one tuple
         values = array("f", (value for process in processes for value in read_values(process)))
-        self._seen.append(_Seen(time, time, follows, who, values))
-        self._rows += len(who)
-        while time - self._seen[0].begin > self._kept_for or (self._rows > self._most_rows and len(self._seen) > 1):
-            self._rows -= len(self._seen.popleft().who)
+        self._snapshots.append(_MemorySnapshot(time, time, follows, identities, values))
+        self._rows += len(identities)
+        while time - self._snapshots[0].begin > self._max_age or (
+            self._rows > self._max_rows and len(self._snapshots) > 1
+        ):
+            self._rows -= len(self._snapshots.popleft().identities)
 
     def pieces(self, device: str, pid: int, started: float) -> list[Piece]:
-        """Return what is known of a process, oldest first.
+        """Return the usage of a process in each snapshot, oldest first.
 
-        One whose start (s since 1970) is not known is another one where it was gone, or nobody watched, in between.
+        If its start (s since 1970) is unknown, the process is followed back only to the last snapshot without it and to
+        the last gap, because another process may have had its pid before.
         """
-        found = [
-            Piece(0, look.begin, look.end, self._cell(look, place)) for look, place in self._looks(device, pid, started)
+        pieces = [
+            Piece(0, snapshot.begin, snapshot.end, self._cell(snapshot, index))
+            for snapshot, index in self._matches(device, pid, started)
         ]
-        return [piece for piece in reversed(found) if piece.end > piece.begin]
+        return [piece for piece in reversed(pieces) if piece.end > piece.begin]
 
-    def _looks(self, device: str, pid: int, started: float) -> Iterator[tuple[_Seen, int]]:
-        """Looks with a process and its place in them, newest first."""
+    def _matches(self, device: str, pid: int, started: float) -> Iterator[tuple[_MemorySnapshot, int]]:
+        """Yield the snapshots that contain a process, with its index in them, newest first."""
         was_found = is_over = False
-        for look in reversed(self._seen):
-            place = next(
+        for snapshot in reversed(self._snapshots):
+            index = next(
                 (
-                    at for at, one in enumerate(look.who)
-                    if one[1] == pid and one[0] == device and _is_same(one[2], started)
+                    index
+                    for index, identity in enumerate(snapshot.identities)
+                    if identity[1] == pid and identity[0] == device and _is_same_start(identity[2], started)
                 ),
                 -1,
-            )  # fmt: skip
-            if not is_known(started) and was_found and (place < 0 or is_over):
+            )
+            if not is_known(started) and was_found and (index < 0 or is_over):
                 return
-            if place >= 0:
-                yield look, place
-            was_found, is_over = was_found or place >= 0, not look.follows
+            if index >= 0:
+                yield snapshot, index
+            was_found, is_over = was_found or index >= 0, not snapshot.follows
 
     @staticmethod
-    def _cell(look: _Seen, place: int) -> list[float]:
-        cell = empty()
-        hold(cell, look.values[place * _WIDE : (place + 1) * _WIDE], look.end - look.begin)
+    def _cell(snapshot: _MemorySnapshot, index: int) -> list[float]:
+        cell = empty_cell()
+        add_values(cell, snapshot.values[index * _WIDTH : (index + 1) * _WIDTH], snapshot.end - snapshot.begin)
         return cell
 
 
-def _is_same(one: float, other: float) -> bool:
-    """Whether two starts are those of one process; not known is one of its own."""
-    return abs(one - other) <= RESTARTED if is_known(one) and is_known(other) else is_known(one) == is_known(other)
+def _is_same_start(a: float, b: float) -> bool:
+    """Return whether two start times can be of the same process; an unknown one equals only an unknown one."""
+    return abs(a - b) <= RESTARTED if is_known(a) and is_known(b) else is_known(a) == is_known(b)

@@ -1,4 +1,4 @@
-"""Measures of one process over time, in buckets at fixed places in absolute time: what a chart of it draws."""
+"""Usage of one process over time for charts, in buckets at fixed positions in absolute time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gpumon.storage.history.grid import Grid, aligned
 from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.cells import PER_MEASURE, Cell, empty, fold, share
+from gpumon.storage.processes.cells import PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
 from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.reader import (
-    KnownProcess,
     Piece,
     RecentProcesses,
-    kept_pieces,
-    known_of,
-    newest,
-    reach,
+    StoredProcess,
+    file_range,
+    present_numbers,
+    processes_with_pid,
+    read_pieces,
     tier_spans,
 )
 from gpumon.storage.processes.rows import RESTARTED
@@ -33,44 +33,44 @@ _FINE, _COARSE = PROCESS_SHAPES
 
 
 class ProcessKey(NamedTuple):
-    """A process on a GPU."""
+    """Identifies a process on a GPU."""
 
     device: str
     """UUID."""
     pid: int
     started: float = nan
-    """Seconds since 1970; where it is not known, the process that was the newest when it was `first` seen is meant."""
+    """Seconds since 1970; NaN if unknown. Then `first` identifies the process."""
     first: float = nan
-    """When it was first seen there, s since 1970; NaN for the newest one."""
+    """When it was first seen on the GPU, s since 1970; NaN for the newest process with this pid."""
 
 
-def key_of(process: Process | KnownProcess) -> ProcessKey:
-    """Return the key of a process of a frame, or of a window. Raises UsageError for what is neither."""
-    if not isinstance(process, Process | KnownProcess):
+def process_key(process: Process | StoredProcess) -> ProcessKey:
+    """Return the key of a process from a frame or a window. Raises UsageError for other objects."""
+    if not isinstance(process, Process | StoredProcess):
         raise UsageError("pass a process of a frame, or the `process` of one that `processes` found")
-    if isinstance(process, KnownProcess):
+    if isinstance(process, StoredProcess):
         return ProcessKey(process.device, process.pid, process.started, process.first)
     return ProcessKey(process.uuid, process.pid, process.started)
 
 
 class ProcessLines(NamedTuple):
-    """Lines of a process by measure, all on the same times; what is not known is a gap."""
+    """Time series of a process by measure, all with the same times; unknown values are gaps."""
 
     series: Mapping[str, Series]
     problem: str = ""
-    """Why kept history is missing here; empty where it is not."""
+    """Why the history file could not be read; empty if it could."""
 
 
 def process_lines(
     path: str, frames: Sequence[Frame], key: ProcessKey, query: Query, earlier: Iterable[Piece] = ()
 ) -> ProcessLines:
-    """Return the lines of a process from the file at `path`, or none while that is empty, and the newest frames.
+    """Return the time series of a process from the newest frames and the file at `path` (no file if empty).
 
-    `earlier`: where no file has its processes, what is known of this one of the time before these frames.
-    The query names measures (`MEASURES`); its `subject` has no meaning. Finer points come where there are any: from
-    frames, then from the finer tier. Buckets at the ends of the window are whole.
+    `earlier` is the usage of the process before these frames, for when there is no file. The query names measures
+    (`MEASURES`); its `subject` is ignored. Points come from the finest source: frames, then the finer tier, then the
+    coarser one. Buckets at the ends of the window are complete.
     """
-    kept: list[Piece] = []
+    pieces: list[Piece] = []
     wanted: set[int] = set()
     grid, problem, recent = query.grid, "", None
     if path:
@@ -78,73 +78,78 @@ def process_lines(
             with reading(path) as file:
                 if file.has_tables:
                     file.connection.execute("BEGIN")
-                    grid, recent, wanted, kept = _read(file.connection, frames, key, query)
+                    grid, recent, wanted, pieces = _read(file.connection, frames, key, query)
         except GpumonError as error:
             problem = str(error)
     if recent is None:
-        recent = RecentProcesses(frames, -inf, only=key[:2])
-        wanted = _numbers(recent.new.values(), key)
+        recent = RecentProcesses(frames, -inf, process_key=key[:2])
+        wanted = _matching_numbers(recent.new.values(), key)
         cut = recent.begin if is_known(recent.begin) else inf
-        kept = [_until(cut, piece) for piece in earlier if piece.begin < cut]
+        pieces = [_cut_at(cut, piece) for piece in earlier if piece.begin < cut]
     grid = grid or _grid(query)
-    cells = _buckets([*kept, *(piece for piece in recent.pieces if piece.number in wanted)], grid)
+    cells = _fill_buckets([*pieces, *(piece for piece in recent.pieces if piece.number in wanted)], grid)
     return ProcessLines({name: _series(cells, grid, NAMES.index(name)) for name in query.metrics}, problem)
 
 
 def _read(
     db: sqlite3.Connection, frames: Sequence[Frame], key: ProcessKey, query: Query
 ) -> tuple[Grid, RecentProcesses, set[int], list[Piece]]:
-    there, found = known_of(db, key.device, key.pid), reach(db)
+    stored, covered = processes_with_pid(db, key.device, key.pid), file_range(db)
     grid = query.grid or _grid(query)
-    until = found.until if is_known(found.until) else -inf
+    until = covered.until if is_known(covered.until) else -inf
     since = -inf if grid.step < _FINE.step else until
-    recent = RecentProcesses(frames, since, there, newest(db), until, only=key[:2])
-    numbers = _numbers([*there, *recent.new.values()], key)
+    recent = RecentProcesses(frames, since, stored, present_numbers(db), until, process_key=key[:2])
+    numbers = _matching_numbers([*stored, *recent.new.values()], key)
     cut = recent.begin if is_known(recent.begin) else inf
-    # Cells that are longer than buckets go over the ends of the window.
+    # Cells longer than buckets extend beyond the ends of the window.
     more = _COARSE.step if grid.step < _COARSE.step else 0
-    parts = tier_spans(found, grid.begin - more, min(grid.end, cut) + more, grid.step)
-    return grid, recent, numbers, [_until(cut, piece) for piece in kept_pieces(db, parts, numbers) if piece.begin < cut]
+    parts = tier_spans(covered, grid.begin - more, min(grid.end, cut) + more, grid.step)
+    return (
+        grid,
+        recent,
+        numbers,
+        [_cut_at(cut, piece) for piece in read_pieces(db, parts, numbers) if piece.begin < cut],
+    )
 
 
-def _until(cut: float, piece: Piece) -> Piece:
-    """The part of a piece before a time (s since 1970): what follows comes from elsewhere."""
+def _cut_at(cut: float, piece: Piece) -> Piece:
+    """Return the part of a piece before `cut` (s since 1970); later data comes from another source."""
     number, begin, end, cell = piece
-    return piece if end <= cut else Piece(number, begin, cut, share(cell, (cut - begin) / (end - begin)))
+    return piece if end <= cut else Piece(number, begin, cut, scale_cell(cell, (cut - begin) / (end - begin)))
 
 
 def _grid(query: Query) -> Grid:
-    """Buckets that hold whole cells of the tier that is fine enough for them."""
+    """Return buckets that contain whole cells of the tier that is fine enough for them."""
     step = (query.end - query.begin) / max(1, query.points)
     cells = [shape.step for shape in PROCESS_SHAPES if step >= shape.step]
     return aligned(query.begin, query.end, query.points, cells)
 
 
-def _numbers(there: Iterable[KnownProcess], key: ProcessKey) -> set[int]:
-    """The processes that a key names."""
-    mine = [one for one in there if (one.device, one.pid) == key[:2]]
+def _matching_numbers(processes: Iterable[StoredProcess], key: ProcessKey) -> set[int]:
+    """Return the numbers of the processes that match a key."""
+    candidates = [process for process in processes if (process.device, process.pid) == key[:2]]
     if is_known(key.started):
-        return {one.number for one in mine if abs(one.started - key.started) <= RESTARTED}
-    unknown = [one for one in mine if not is_known(one.started)]
+        return {process.number for process in candidates if abs(process.started - key.started) <= RESTARTED}
+    unknown = [process for process in candidates if not is_known(process.started)]
     if is_known(key.first):
-        return {one.number for one in unknown if abs(one.first - key.first) < 1e-3}
-    return {one.number for one in unknown[-1:]}
+        return {process.number for process in unknown if abs(process.first - key.first) < 1e-3}
+    return {process.number for process in unknown[-1:]}
 
 
-def _buckets(pieces: Iterable[Piece], grid: Grid) -> dict[int, Cell]:
-    """The cell of each bucket that has any, by its place. A piece that is longer stands in all whose middle it has."""
-    found: dict[int, Cell] = {}
+def _fill_buckets(pieces: Iterable[Piece], grid: Grid) -> dict[int, Cell]:
+    """Return the cell of each non-empty bucket; a longer piece is in every bucket whose middle it covers."""
+    cells: dict[int, Cell] = {}
     for _, begin, end, cell in pieces:
         if end - begin <= grid.step * 1.01:
-            places, part = range(grid.at((begin + end) / 2), grid.at((begin + end) / 2) + 1), cell
+            indexes, part = range(grid.at((begin + end) / 2), grid.at((begin + end) / 2) + 1), cell
         else:
             half = grid.step / 2
-            places = range(grid.at(begin - half) + 1, grid.at(end - half) + 1)
-            part = share(cell, grid.step / (end - begin))
-        for place in places:
-            if 0 <= place < grid.buckets:
-                fold(found.setdefault(place, empty()), part)
-    return found
+            indexes = range(grid.at(begin - half) + 1, grid.at(end - half) + 1)
+            part = scale_cell(cell, grid.step / (end - begin))
+        for index in indexes:
+            if 0 <= index < grid.buckets:
+                merge_cell(cells.setdefault(index, empty_cell()), part)
+    return cells
 
 
 def _series(cells: Mapping[int, Cell], grid: Grid, measure: int) -> Series:

@@ -14,8 +14,8 @@ MEASURES: tuple[Column, ...] = tuple(
 NAMES = tuple(measure.key for measure in MEASURES)
 """Names of measures, in their order: the file has them so."""
 TEXTS = ("name", "user", "container", "pod", "job")
-"""Fields of `Process` that say who it is, in the order of the file's columns; empty where that is not known."""
+"""Text fields of `Process` that are stored, in the order of the file's columns; empty if unknown."""
 read_texts = itemgetter(*map(Process._fields.index, TEXTS))
-"""The texts of a `Process`, in their order."""
+"""Return the texts of a `Process` in the order of `TEXTS`."""
 read_values = itemgetter(*map(Process._fields.index, NAMES))
-"""The measures of a `Process`, in their order; NaN where the driver does not tell."""
+"""Return the measures of a `Process` in the order of `MEASURES`; NaN if the driver does not report one."""

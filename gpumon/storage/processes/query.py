@@ -1,4 +1,4 @@
-"""Processes of a window: who was on which GPU, from when to when, and what they used."""
+"""Query the processes of a window: GPU, time and usage of each, from the file and the newest frames."""
 
 from __future__ import annotations
 
@@ -21,84 +21,84 @@ from gpumon.storage.history.open import kept_devices
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.cells import PER_MEASURE, Cell, empty, fold, share
-from gpumon.storage.processes.lines import ProcessLines, key_of, process_lines
+from gpumon.storage.processes.cells import PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
+from gpumon.storage.processes.lines import ProcessLines, process_key, process_lines
 from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.reader import (
-    KnownProcess,
     Piece,
     RecentProcesses,
-    kept_pieces,
-    known,
-    newest,
-    reach,
+    StoredProcess,
+    file_range,
+    present_numbers,
+    processes_between,
+    read_pieces,
     tier_spans,
 )
 from gpumon.storage.sqlite.cells import typed_rows
 
-MOST = 20_000
-"""Spans of a window, the newest."""
-_MOST_TEXT = 100
+MAX_SPANS = 20_000
+"""Spans returned for a window; only the newest are."""
+_MAX_TEXT_LENGTH = 100
 _LATEST = 2**62
 
 
 class HeldSpan(NamedTuple):
-    """A process on a GPU, as long as it was seen there."""
+    """The time in which a process was on a GPU."""
 
     begin: float
     """Seconds since 1970, as `end`."""
     end: float
     pid: int
     user: str
-    """Empty where that is not known."""
+    """Empty if unknown."""
 
 
 def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpan]:
-    """Return the processes on a GPU (a UUID) between two times (s since 1970), by when they were first seen.
+    """Return the processes on a GPU (a UUID) between two times (s since 1970), sorted by their begin.
 
-    One that is still there reaches until what the file has last. Raises GpumonError.
+    A process that still runs ends at the end of the file. Raises GpumonError.
     """
     with reading(path) as file:
         if not file.has_tables:
             return []
         db = file.connection
-        db.execute("BEGIN")  # all tables as they are at one moment
-        until, present, people = reach(db).until, newest(db), current_policy()
-        # The end of one that is still there may be behind in its row.
+        db.execute("BEGIN")  # read all tables in the same state
+        until, present, people = file_range(db).until, present_numbers(db), current_policy()
+        # The end of a running process is not always up to date in its row.
         rows = db.execute(
             "SELECT id, first, last, pid, user FROM process WHERE device = ? AND first <= ? ORDER BY last DESC LIMIT ?",
-            (device, round(min(end * SECOND, _LATEST)), MOST),
+            (device, round(min(end * SECOND, _LATEST)), MAX_SPANS),
         )
-        found = [
+        spans = [
             HeldSpan(first / SECOND, max(until, last / SECOND) if number in present else last / SECOND, pid,
-                     people.name(clean(user, _MOST_TEXT)) if user else "")
+                     people.name(clean(user, _MAX_TEXT_LENGTH)) if user else "")
             for number, first, last, pid, user in typed_rows(rows, int, int, int, int, str)
         ]  # fmt: skip
-    return sorted(span for span in found if span.end >= begin)
+    return sorted(span for span in spans if span.end >= begin)
 
 
 class MeasureUse(NamedTuple):
-    """The use of one measure by a process in a window."""
+    """Values of one measure of a process in a window."""
 
     seconds: float
-    """For which it is known; of the rest of the time in which the process was there nothing is."""
+    """Seconds for which the measure is known; it is unknown in the rest of the process's time."""
     mean: float
-    """NaN where nothing is known."""
+    """NaN if the measure is never known."""
     peak: float
 
 
 class ProcessUse(NamedTuple):
-    """A process on a GPU in a window."""
+    """Usage of a process on a GPU in a window."""
 
-    process: KnownProcess
+    process: StoredProcess
     held: float
-    """Seconds of the window in which it was seen there."""
+    """Seconds of the window in which it was seen on the GPU."""
     measures: Mapping[str, MeasureUse]
     """By name in `MEASURES`."""
 
 
 class ProcessFilter(NamedTuple):
-    """The requested processes; an empty field leaves none out."""
+    """Restricts processes; an empty field does not restrict them."""
 
     devices: Collection[str] = ()
     """UUIDs."""
@@ -107,99 +107,100 @@ class ProcessFilter(NamedTuple):
 
 
 ALL = ProcessFilter()
-"""Leaves none out."""
 
 
 class ProcessWindow(NamedTuple):
-    """The processes of a window, by the time when they were first seen."""
+    """The processes of a window, sorted by when they were first seen."""
 
     span: WindowSpan
     processes: Sequence[ProcessUse]
     problem: str = ""
-    """Why kept history is missing here; empty where it is not."""
+    """Why the history file could not be read; empty if it could."""
     gpus: Sequence[Device] = ()
-    """Their GPUs, by index; -1 is not known."""
+    """GPUs of the processes, sorted by index; -1 is an unknown index."""
 
 
 def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted: ProcessFilter = ALL) -> ProcessWindow:
-    """Return the processes of a window from the file at `path`, or none while that is empty, and the newest frames."""
-    found, sums, problem = _InFile([], {}, nan, frozenset()), _Sums(span), ""
+    """Return the processes of a window from the newest frames and the file at `path` (no file if empty)."""
+    content, sums, problem = _FileContent([], {}, nan, frozenset()), _Sums(span), ""
     if path:
         try:
             with reading(path) as file:
                 if file.has_tables:
-                    found = _read(file.connection, span, wanted, sums)
+                    content = _read(file.connection, span, wanted, sums)
         except GpumonError as error:
             problem = str(error)
-    until = found.until if is_known(found.until) else -inf
-    recent = RecentProcesses(frames, until, found.known, found.present, until)
+    until = content.until if is_known(content.until) else -inf
+    recent = RecentProcesses(frames, until, content.known, content.present, until)
     for piece in recent.pieces:
         sums.add(piece)
-    there = {one.number: one for one in (*found.known, *recent.new.values()) if _is_wanted(one, wanted)}
+    matches = {
+        process.number: process for process in (*content.known, *recent.new.values()) if _is_wanted(process, wanted)
+    }
     uses = [
-        _use(one._replace(last=max(one.last, sums.last.get(number, one.last))), sums.cells[number])
-        for number, one in there.items()
+        _use(process._replace(last=max(process.last, sums.last.get(number, process.last))), sums.cells[number])
+        for number, process in matches.items()
         if number in sums.cells
     ]
     return ProcessWindow(span, sorted(uses, key=lambda use: (use.process.first, use.process[1:3])), problem)
 
 
-class _InFile(NamedTuple):
-    known: list[KnownProcess]
+class _FileContent(NamedTuple):
+    known: list[StoredProcess]
     cells: Mapping[int, Cell]
     until: float
     present: Collection[int]
 
 
 class _Sums:
-    """Sums of processes over the pieces within a window."""
+    """Sums the usage of each process within a window."""
 
     def __init__(self, span: WindowSpan) -> None:
         self.cells: dict[int, Cell] = {}
         self.last: dict[int, float] = {}
-        """Until when each was seen, s since 1970."""
+        """Last time at which each process was seen, s since 1970."""
         self._span = span
 
     def add(self, piece: Piece) -> None:
         number, begin, end, cell = piece
         within = min(end, self._span.end) - max(begin, self._span.begin)
-        if within < end - begin:  # an end of the window cuts it, or it lies beyond
+        if within < end - begin:  # partly or completely outside the window
             if within <= 0:
                 return
-            cell = share(cell, within / (end - begin))
-        known = self.cells.get(number)
-        if known is None:
-            known = self.cells[number] = empty()
-        fold(known, cell)
-        # Somewhere in a cell of the coarser tier it may have ended.
+            cell = scale_cell(cell, within / (end - begin))
+        total = self.cells.get(number)
+        if total is None:
+            total = self.cells[number] = empty_cell()
+        merge_cell(total, cell)
+        # In a cell of the coarser tier, the process may have ended anywhere.
         seen = end if end - begin < PROCESS_SHAPES[1].step else begin
         self.last[number] = max(seen, self.last.get(number, seen))
 
 
-def _read(db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums: _Sums) -> _InFile:
-    db.execute("BEGIN")  # all tables as they are at one moment
-    there = known(db, span.begin, span.end)
-    numbers = None if wanted == ALL else {one.number for one in there if _is_wanted(one, wanted)}
-    found = reach(db)
-    parts = tier_spans(found, span.begin, span.end, inf)
-    if parts:  # also what the ends of the window cut
+def _read(db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums: _Sums) -> _FileContent:
+    db.execute("BEGIN")  # read all tables in the same state
+    processes = processes_between(db, span.begin, span.end)
+    numbers = None if wanted == ALL else {process.number for process in processes if _is_wanted(process, wanted)}
+    covered = file_range(db)
+    parts = tier_spans(covered, span.begin, span.end, inf)
+    if parts:  # include cells that cross the ends of the window
         parts[0] = parts[0]._replace(begin=parts[0].begin - parts[0].shape.step)
         parts[-1] = parts[-1]._replace(end=parts[-1].end + parts[-1].shape.step)
-    for piece in kept_pieces(db, parts, numbers):
+    for piece in read_pieces(db, parts, numbers):
         sums.add(piece)
-    return _InFile(there, sums.cells, found.until, newest(db))
+    return _FileContent(processes, sums.cells, covered.until, present_numbers(db))
 
 
-def _is_wanted(one: KnownProcess, wanted: ProcessFilter) -> bool:
+def _is_wanted(process: StoredProcess, wanted: ProcessFilter) -> bool:
     devices, user, pid = wanted
-    return (not devices or one.device in devices) and user in ("", one.user) and pid in (0, one.pid)
+    return (not devices or process.device in devices) and user in ("", process.user) and pid in (0, process.pid)
 
 
-def _use(process: KnownProcess, cell: Cell) -> ProcessUse:
+def _use(process: StoredProcess, cell: Cell) -> ProcessUse:
     measures = {}
     for place, name in enumerate(NAMES):
         seconds, total, low, high = cell[1 + place * PER_MEASURE : 1 + (place + 1) * PER_MEASURE]
-        mean = min(max(total / seconds, low), high) if seconds else nan  # a sum of floats may be rounded
+        mean = min(max(total / seconds, low), high) if seconds else nan  # against rounding errors of the sum
         measures[name] = MeasureUse(seconds, mean, high if seconds else nan)
     return ProcessUse(process, cell[0], measures)
 
@@ -207,24 +208,29 @@ def _use(process: KnownProcess, cell: Cell) -> ProcessUse:
 if TYPE_CHECKING:
     from gpumon.storage.history.grid import Moment
 
-    Asked = tuple[str | float | None, Moment | None, Moment | None, float]
-    """Length, begin, end, and now, of `span_of`."""
+    WindowArgs = tuple[str | float | None, Moment | None, Moment | None, float]
+    """Arguments of `span_of`: length, begin, end, now."""
 
 
-def processes_of(
-    path: str, frames: Sequence[Frame], asked: Asked, devices: Wanted | Iterable[Wanted] | None, user: str, pid: int
+def query_processes(
+    path: str,
+    frames: Sequence[Frame],
+    window_args: WindowArgs,
+    devices: Wanted | Iterable[Wanted] | None,
+    user: str,
+    pid: int,
 ) -> ProcessWindow:
-    """Return the processes of a window. Raises UsageError."""
-    span, newest = span_of(*asked), devices_of(frames[-1:])
+    """Return the processes of a window, for `Live.processes`. Raises UsageError."""
+    span, newest = span_of(*window_args), devices_of(frames[-1:])
     wanted = chosen(devices, newest, lambda: kept_devices(path, frames))
-    found = read_processes(path, frames, span, ProcessFilter(wanted, user, pid))
-    uuids = [use.process.device for use in found.processes]
-    return found._replace(gpus=named(uuids, newest, lambda: {**devices_in(path), **devices_of(frames)}))
+    window = read_processes(path, frames, span, ProcessFilter(wanted, user, pid))
+    uuids = [use.process.device for use in window.processes]
+    return window._replace(gpus=named(uuids, newest, lambda: {**devices_in(path), **devices_of(frames)}))
 
 
-def lines_of(
-    path: str, frames: Sequence[Frame], asked: Asked, process: Process | KnownProcess, points: int
+def query_lines(
+    path: str, frames: Sequence[Frame], window_args: WindowArgs, process: Process | StoredProcess, points: int
 ) -> ProcessLines:
-    """Return the lines of a process. Raises UsageError."""
-    key = key_of(process)
-    return process_lines(path, frames, key, Query(key.device, NAMES, *span_of(*asked), points))
+    """Return the time series of a process, for `Live.process_lines`. Raises UsageError."""
+    key = process_key(process)
+    return process_lines(path, frames, key, Query(key.device, NAMES, *span_of(*window_args), points))

@@ -1,4 +1,4 @@
-"""The processes and cells that the file has, for a reader."""
+"""Read processes and their usage from the history file, and continue them with the newest frames."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, TierShape
 from gpumon.storage.processes import cells, spans
-from gpumon.storage.processes.cells import Cell, empty, hold
+from gpumon.storage.processes.cells import Cell, add_values, empty_cell
 from gpumon.storage.processes.measures import TEXTS, read_values
 from gpumon.storage.processes.rows import RESTARTED
-from gpumon.storage.processes.snapshot import UNKNOWN, Looks, ProcessLife, ProcessNumbers
+from gpumon.storage.processes.snapshot import NO_NUMBER, ProcessNumbers, Snapshots, TrackedProcess
 from gpumon.storage.processes.spans import BadProcessBlock
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES
-_BEHIND = 2 * HOUR
-"""Seconds by which the end of a process that is still there may be behind in its row."""
+_MAX_LAG = 2 * HOUR
+"""Seconds by which the end of a running process may be out of date in its row."""
 _LATEST = 2**62
-_MOST_TEXT = 100
+_MAX_TEXT_LENGTH = 100
 _SELECT = f"SELECT id, device, pid, started, kind, first, last, {', '.join(TEXTS)} FROM process"
 
 
-class KnownProcess(NamedTuple):
-    """A process on a GPU."""
+class StoredProcess(NamedTuple):
+    """A process on a GPU, from the history file or frames."""
 
     number: int
-    """In the file; negative where only the newest frames have it."""
+    """Id in the file; negative if it is only in the newest frames."""
     device: str
     """UUID of the GPU."""
     pid: int
     started: float
-    """Seconds since 1970; NaN where it is not known."""
+    """Seconds since 1970; NaN if unknown."""
     kind: str
     """`compute` or `graphics`."""
     first: float
-    """Seconds since 1970 when it was first seen on the GPU."""
+    """When it was first seen on the GPU, s since 1970."""
     last: float
-    """Until when it was seen, s since 1970."""
+    """When it was last seen, s since 1970."""
     name: str
     user: str
     container: str
@@ -54,7 +54,7 @@ class KnownProcess(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A process in a stretch of time, from `begin` to `end` (s since 1970)."""
+    """Usage of a process from `begin` to `end` (s since 1970)."""
 
     number: int
     begin: float
@@ -62,21 +62,21 @@ class Piece(NamedTuple):
     cell: Cell
 
 
-class FileReach(NamedTuple):
-    """The time (s since 1970) of which the file has anything; NaN where it has none."""
+class FileRange(NamedTuple):
+    """Times (s since 1970) that the file covers; NaN if it has no processes."""
 
     fine: float = nan
     """Begin of the finer tier."""
     coarse: float = nan
     """End of the coarser tier."""
     until: float = nan
-    """End of all: what is newer only frames have."""
+    """End of the newest block; later data is only in frames."""
 
 
-def reach(db: sqlite3.Connection) -> FileReach:
-    """Return from when to when the file has processes. Raises sqlite3.Error."""
+def file_range(db: sqlite3.Connection) -> FileRange:
+    """Return the times that the file covers. Raises sqlite3.Error."""
     until = last_end(db) or None
-    # One that a wrong clock has put in another year is not the begin of anything.
+    # Ignore blocks from years ago, which were written with a wrong clock.
     ((fine,),) = db.execute(
         "SELECT min(begin) FROM process_block WHERE tier = ? AND begin >= ? - ?",
         (_FINE.number, until, (_FINE.keep + HOUR) * SECOND),
@@ -84,11 +84,11 @@ def reach(db: sqlite3.Connection) -> FileReach:
     ((coarse,),) = db.execute(
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ifnull(?, end)", (_COARSE.number, until)
     )
-    return FileReach(_seconds(fine), _seconds(coarse), _seconds(until))
+    return FileRange(_seconds(fine), _seconds(coarse), _seconds(until))
 
 
 def last_end(db: sqlite3.Connection) -> int:
-    """Return the end (ns since 1970) of the block that was written last; 0 without any. Raises sqlite3.Error.
+    """Return the end (ns since 1970) of the last written block; 0 if there is none. Raises sqlite3.Error.
 
     After the clock was set back, an older block may end later.
     """
@@ -96,49 +96,49 @@ def last_end(db: sqlite3.Connection) -> int:
     return next((end for (end,) in typed_rows(ends, int)), 0)
 
 
-def known(db: sqlite3.Connection, begin: float, end: float) -> list[KnownProcess]:
-    """Return the processes that may have been there between two times (s since 1970). Raises sqlite3.Error."""
-    rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (_ns(begin - _BEHIND), _ns(end)))
+def processes_between(db: sqlite3.Connection, begin: float, end: float) -> list[StoredProcess]:
+    """Return the processes that may have existed between two times (s since 1970). Raises sqlite3.Error."""
+    rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (_ns(begin - _MAX_LAG), _ns(end)))
     return _processes(rows)
 
 
-def known_of(db: sqlite3.Connection, device: str, pid: int) -> list[KnownProcess]:
-    """Return the processes of a pid on a GPU. Raises sqlite3.Error."""
+def processes_with_pid(db: sqlite3.Connection, device: str, pid: int) -> list[StoredProcess]:
+    """Return the processes with a pid on a GPU, oldest first. Raises sqlite3.Error."""
     rows = db.execute(f"{_SELECT} WHERE pid = ? AND device = ? ORDER BY id", (pid, device))
     return _processes(rows)
 
 
-def pieces(
+def read_tier(
     db: sqlite3.Connection, shape: TierShape, begin: float, end: float, wanted: Collection[int] | None = None
 ) -> Iterator[Piece]:
-    """Yield the pieces of which the middle is from `begin` to before `end` (s since 1970). Raises sqlite3.Error."""
+    """Yield the pieces of a tier whose middle is between two times (s since 1970). Raises sqlite3.Error."""
     rows = db.execute(
         "SELECT begin, crc, data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (shape.number, _ns(end), _ns(begin)),
     )
     for block, crc, data in typed_rows(rows, int, int, bytes):
-        with suppress(BadProcessBlock):  # a gap
-            found = _fine(data, crc, wanted) if shape is _FINE else _coarse(block, data, crc, wanted)
-            yield from (piece for piece in found if begin <= (piece.begin + piece.end) / 2 < end)
+        with suppress(BadProcessBlock):  # leaves a gap
+            read = _fine(data, crc, wanted) if shape is _FINE else _coarse(block, data, crc, wanted)
+            yield from (piece for piece in read if begin <= (piece.begin + piece.end) / 2 < end)
 
 
-def newest(db: sqlite3.Connection) -> frozenset[int]:
-    """Return the numbers of the processes that were there when the file was written last. Raises sqlite3.Error."""
+def present_numbers(db: sqlite3.Connection) -> frozenset[int]:
+    """Return the numbers of the processes in the last written span. Raises sqlite3.Error."""
     rows = db.execute("SELECT data, crc FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,))
     with suppress(BadProcessBlock):
         for data, crc in typed_rows(rows, bytes, int):
-            found = spans.unpack_spans(data, crc)
-            return frozenset(found[-1].numbers if found else ())
+            read = spans.unpack_spans(data, crc)
+            return frozenset(read[-1].numbers if read else ())
     return frozenset()
 
 
 def _fine(data: bytes, crc: int, wanted: Collection[int] | None) -> Iterator[Piece]:
-    for stretch in spans.unpack_spans(data, crc):
-        begin, end = stretch.begin_ns / SECOND, stretch.begin_ns / SECOND + stretch.seconds
-        for place, number in enumerate(stretch.numbers):
+    for span in spans.unpack_spans(data, crc):
+        begin, end = span.begin_ns / SECOND, span.begin_ns / SECOND + span.seconds
+        for place, number in enumerate(span.numbers):
             if wanted is None or number in wanted:
-                cell = empty()
-                hold(cell, [column[place] for column in stretch.columns], stretch.seconds)
+                cell = empty_cell()
+                add_values(cell, [column[place] for column in span.columns], span.seconds)
                 yield Piece(number, begin, end, cell)
 
 
@@ -148,19 +148,19 @@ def _coarse(block: int, data: bytes, crc: int, wanted: Collection[int] | None) -
         yield Piece(number, begin, begin + _COARSE.step, cell)
 
 
-def _processes(rows: Iterable[Sequence[Any]]) -> list[KnownProcess]:
+def _processes(rows: Iterable[Sequence[Any]]) -> list[StoredProcess]:
     return [
-        _process_of_row(*row)
+        _process_from_row(*row)
         for row in typed_rows(rows, int, str, int, REAL | None, str, int, int, *[str] * len(TEXTS))
     ]
 
 
-def _process_of_row(
+def _process_from_row(
     number: int, device: str, pid: int, started: float | None, kind: str, first: int, last: int, *texts: str
-) -> KnownProcess:
+) -> StoredProcess:
     begun = nan if started is None else float(started)
-    kind, *names = (clean(text, _MOST_TEXT) for text in (kind, *texts))
-    return KnownProcess(number, device, pid, begun, kind, first / SECOND, last / SECOND, *names)
+    kind, *names = (clean(text, _MAX_TEXT_LENGTH) for text in (kind, *texts))
+    return StoredProcess(number, device, pid, begun, kind, first / SECOND, last / SECOND, *names)
 
 
 def _seconds(ns: object) -> float:
@@ -171,115 +171,115 @@ def _ns(seconds: float) -> int:
     return round(max(-_LATEST, min(_LATEST, seconds * SECOND)))
 
 
-_AT_ONCE = 1e-6
-"""Seconds by which two times are the same."""
-_NEXT = 0.5
-"""Seconds by which the end of what the file has, a sum by a steady clock, may differ from the time of its frame."""
-_LOOK = PROCESS_SHAPES[0].step
-"""Seconds after a process came when the file may have it first."""
+_SAME_TIME = 1e-6
+"""Seconds by which equal times may differ."""
+_END_TOLERANCE = 0.5
+"""Seconds by which the end of the file, a sum by the monotonic clock, may differ from the time of its frame."""
+_SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
+"""Seconds after which the file has a new process at the latest."""
 
 
 class RecentProcesses:
-    """Processes of `frames`, oldest first, from `since` (s since 1970) on.
+    """Processes in `frames` (oldest first) from `since` (s since 1970) on, matched with those of the file.
 
-    `known` are those of the file, which has all `until` some time, when those of `present` were there. `only`: UUID and
-    pid of the one that is asked for.
+    `known` are the processes in the file, which ends at `until`; those in `present` existed then. `process_key` (UUID
+    and pid) restricts the result to one process.
     """
 
     def __init__(
-        self, frames: Iterable[Frame], since: float, known: Sequence[KnownProcess] = (), present: Iterable[int] = (),
-        until: float = -inf, only: tuple[str, int] | None = None,
+        self, frames: Iterable[Frame], since: float, known: Sequence[StoredProcess] = (), present: Iterable[int] = (),
+        until: float = -inf, process_key: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
-        self.new: dict[int, KnownProcess] = {}
-        """Those that the file does not have, by number."""
+        self.new: dict[int, StoredProcess] = {}
+        """Processes that are not in the file, by number."""
         self.pieces: list[Piece] = []
         self._present = frozenset(present)
         self._until = until
-        self._came: dict[tuple[str, int], ProcessLife] = {}
-        """The newest of those that are new, by UUID and pid."""
-        self._known: dict[tuple[str, int], list[KnownProcess]] = {}
-        for one in known:
-            self._known.setdefault((one.device, one.pid), []).append(one)
-        looks, numbers = Looks(every=0), ProcessNumbers(self._number)
+        self._newest: dict[tuple[str, int], TrackedProcess] = {}
+        """The newest new process by UUID and pid."""
+        self._known: dict[tuple[str, int], list[StoredProcess]] = {}
+        for stored in known:
+            self._known.setdefault((stored.device, stored.pid), []).append(stored)
+        snapshots, numbers = Snapshots(every=0), ProcessNumbers(self._number)
         for frame in frames:
-            if frame.is_full and frame.time >= since - _AT_ONCE:
+            if frame.is_full and frame.time >= since - _SAME_TIME:
                 time_ns = round(frame.time * SECOND)
-                there: Sequence[Process] = frame.processes
-                if only is not None:
-                    there = [process for process in there if (process.uuid, process.pid) == only]
-                looks.add(frame.monotonic_ns, time_ns, frame.interval, there, frame.samples)
-        looks.finish()
-        self.begin = looks.over[0].begin_ns / SECOND if looks.over else nan
+                processes: Sequence[Process] = frame.processes
+                if process_key is not None:
+                    processes = [process for process in processes if (process.uuid, process.pid) == process_key]
+                snapshots.add(frame.monotonic_ns, time_ns, frame.interval, processes, frame.samples)
+        snapshots.finish()
+        self.begin = snapshots.finished[0].begin_ns / SECOND if snapshots.finished else nan
         """Seconds since 1970."""
-        for look in looks.over:
-            begin, seconds = look.begin_ns / SECOND, look.ns / SECOND
-            for process, number in zip(look.processes, numbers.of(look), strict=False):
-                if number != UNKNOWN:
-                    cell = empty()
-                    hold(cell, read_values(process), seconds)
+        for snapshot in snapshots.finished:
+            begin, seconds = snapshot.begin_ns / SECOND, snapshot.ns / SECOND
+            for process, number in zip(snapshot.processes, numbers.assign(snapshot), strict=False):
+                if number != NO_NUMBER:
+                    cell = empty_cell()
+                    add_values(cell, read_values(process), seconds)
                     self.pieces.append(Piece(number, begin, begin + seconds, cell))
-        for life in (*numbers.changed, *numbers.lives()):
-            came = self.new.get(life.number)
-            if came is not None:
-                self.new[life.number] = _process_of_life(life)._replace(first=came.first)
+        for tracked in (*numbers.changed, *numbers.current()):
+            new = self.new.get(tracked.number)
+            if new is not None:
+                self.new[tracked.number] = _process_from_tracked(tracked)._replace(first=new.first)
 
-    def _number(self, life: ProcessLife) -> int:
-        first = life.first_ns / SECOND
-        for one in reversed(self._known.get((life.device, life.pid), ())):
-            if is_known(life.started) and is_known(one.started):
-                if abs(life.started - one.started) <= RESTARTED:
-                    return one.number
-            elif self._goes_on(one, first):
-                return one.number
-        came = self._came.setdefault((life.device, life.pid), life)
-        if abs(life.started - came.started) <= RESTARTED and came is not life:
-            return came.number  # for a while it was gone, or its GPU did not answer
-        self._came[life.device, life.pid] = life
-        life.number = -1 - len(self.new)
-        self.new[life.number] = _process_of_life(life)
-        return life.number
+    def _number(self, tracked: TrackedProcess) -> int:
+        first = tracked.first_ns / SECOND
+        for process in reversed(self._known.get((tracked.device, tracked.pid), ())):
+            if is_known(tracked.started) and is_known(process.started):
+                if abs(tracked.started - process.started) <= RESTARTED:
+                    return process.number
+            elif self._continues(process, first):
+                return process.number
+        new = self._newest.setdefault((tracked.device, tracked.pid), tracked)
+        if abs(tracked.started - new.started) <= RESTARTED and new is not tracked:
+            return new.number  # it was absent for a while, or its GPU did not answer
+        self._newest[tracked.device, tracked.pid] = tracked
+        tracked.number = -1 - len(self.new)
+        self.new[tracked.number] = _process_from_tracked(tracked)
+        return tracked.number
 
-    def _goes_on(self, one: KnownProcess, first: float) -> bool:
-        """Whether one whose start is not known, and that frames have since `first`, is this one of the file."""
-        if first > self._until - _NEXT:  # else it was gone meanwhile, or nobody watched
-            return one.number in self._present and first < self._until + _NEXT
-        return one.first <= first + _LOOK
-
-
-def _process_of_life(life: ProcessLife) -> KnownProcess:
-    return KnownProcess(
-        life.number, life.device, life.pid, life.started, life.kind, life.first_ns / SECOND, life.last_ns / SECOND,
-        *life.texts,
-    )  # fmt: skip
+    def _continues(self, process: StoredProcess, first: float) -> bool:
+        """Return whether a process with unknown start, in frames since `first`, is this process of the file."""
+        if first > self._until - _END_TOLERANCE:  # otherwise there was an absence or a gap
+            return process.number in self._present and first < self._until + _END_TOLERANCE
+        return process.first <= first + _SNAPSHOT_INTERVAL
 
 
-class _Span(NamedTuple):
+def _process_from_tracked(tracked: TrackedProcess) -> StoredProcess:
+    first, last = tracked.first_ns / SECOND, tracked.last_ns / SECOND
+    return StoredProcess(
+        tracked.number, tracked.device, tracked.pid, tracked.started, tracked.kind, first, last, *tracked.texts
+    )
+
+
+class TierSpan(NamedTuple):
     shape: TierShape
     begin: float
     end: float
 
 
-def tier_spans(reach: FileReach, begin: float, end: float, step: float) -> list[_Span]:
-    """Return the tier of each stretch from `begin` to `end` (s since 1970) that is fine enough for `step` seconds.
+def tier_spans(file_range: FileRange, begin: float, end: float, step: float) -> list[TierSpan]:
+    """Return the tiers to read from `begin` to `end` (s since 1970) that are fine enough for `step` seconds.
 
-    Cells that an end of the window would cut come from the finer tier, as far as that goes back.
+    The ends of the window that would cut a coarse cell come from the finer tier, as far as that goes back.
     """
-    fine = reach.fine if is_known(reach.fine) else inf
-    if reach.coarse > fine:  # the coarser one has what lies before a whole cell
+    fine = file_range.fine if is_known(file_range.fine) else inf
+    if file_range.coarse > fine:  # the coarser tier has the time before a whole cell
         fine = ceil(fine / _COARSE.step) * _COARSE.step
-    if step < _COARSE.step or not is_known(reach.coarse):
+    if step < _COARSE.step or not is_known(file_range.coarse):
         first, last = begin, min(max(fine, begin), end)
     else:
         first = ceil(begin / _COARSE.step) * _COARSE.step if begin >= fine else begin
         last = max(floor(end / _COARSE.step) * _COARSE.step if end >= fine else end, first)
-        last = min(last, max(reach.coarse, first))
-    found = [_Span(_FINE, begin, first), _Span(_COARSE, first, last), _Span(_FINE, last, end)]
-    return [span for span in found if span.begin < span.end]
+        last = min(last, max(file_range.coarse, first))
+    parts = [TierSpan(_FINE, begin, first), TierSpan(_COARSE, first, last), TierSpan(_FINE, last, end)]
+    return [span for span in parts if span.begin < span.end]
 
 
-def kept_pieces(
-    db: sqlite3.Connection, parts: Sequence[_Span], wanted: Collection[int] | None = None
+def read_pieces(
+    db: sqlite3.Connection, parts: Sequence[TierSpan], wanted: Collection[int] | None = None
 ) -> Iterator[Piece]:
-    """Yield the pieces of these stretches. Raises sqlite3.Error."""
+    """Yield the pieces in these spans of the tiers. Raises sqlite3.Error."""
     for shape, begin, end in parts:
-        yield from pieces(db, shape, begin, end, wanted)
+        yield from read_tier(db, shape, begin, end, wanted)

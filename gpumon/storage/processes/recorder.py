@@ -1,4 +1,4 @@
-"""Hours of the finer tier into blocks of the coarser one, once they are over: also those that a killed daemon left."""
+"""`ProcessRecorder`: writes the processes of ticks into the history file, and merges past hours into a coarser tier."""
 
 from __future__ import annotations
 
@@ -14,82 +14,85 @@ from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Tick
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.cells import Cell, PlacedCell, fold, pack_cells
+from gpumon.storage.processes.cells import Cell, PlacedCell, merge_cell, pack_cells
 from gpumon.storage.processes.measures import MEASURES, read_values
 from gpumon.storage.processes.reader import last_end
 from gpumon.storage.processes.rows import ProcessRows
-from gpumon.storage.processes.snapshot import UNKNOWN, Look, Looks, ProcessLife, ProcessNumbers
-from gpumon.storage.processes.spans import MOST_ROWS, BadProcessBlock, SeenStretch, pack_spans, unpack_spans
+from gpumon.storage.processes.snapshot import NO_NUMBER, ProcessNumbers, Snapshot, Snapshots, TrackedProcess
+from gpumon.storage.processes.spans import MAX_ROWS, BadProcessBlock, ProcessSpan, pack_spans, unpack_spans
 from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import transaction
 
 _FINE, _COARSE = PROCESS_SHAPES
 _HOUR = _COARSE.block * SECOND
-_MOST = 2**62
-"""More processes than any file has."""
+_MAX_ID = 2**62
+"""Ids above this exist only in a damaged file."""
 _IS_EXHAUSTED = (
     "SELECT max(ifnull((SELECT max(id) FROM process), 0),"
     " ifnull((SELECT max(seq) FROM sqlite_sequence WHERE name = 'process'), 0)) >= ?"
 )
-_COUNT_ON = "UPDATE sqlite_sequence SET seq = (SELECT ifnull(max(id), 0) FROM process) WHERE name = 'process'"
-PUT = "INSERT OR REPLACE INTO process_block (tier, begin, end, crc, data) VALUES (?, ?, ?, ?, ?)"
-_DUE = (
+_RESET_SEQUENCE = "UPDATE sqlite_sequence SET seq = (SELECT ifnull(max(id), 0) FROM process) WHERE name = 'process'"
+PUT_BLOCK = "INSERT OR REPLACE INTO process_block (tier, begin, end, crc, data) VALUES (?, ?, ?, ?, ?)"
+_FIND_DUE_HOURS = (
     "SELECT DISTINCT begin / ?1 FROM process_block WHERE tier = ?2 AND begin < ?4 AND begin >= ?3"
     " UNION SELECT DISTINCT end / ?1 FROM process_block WHERE tier = ?2 AND end < ?4 AND end >= ?3 ORDER BY 1"
 )
 
 
 def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:
-    """Write the hours that are over before `until_ns` (ns since 1970) and not written, within an open transaction."""
+    """Write the coarser tier of the hours before `until_ns` (ns since 1970) that lack it, in an open transaction.
+
+    These may include hours that a killed daemon left.
+    """
     (newest,) = connection.execute(
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ?", (_COARSE.number, until_ns)
     ).fetchone()
-    due = connection.execute(_DUE, (_HOUR, _FINE.number, newest or 0, until_ns // _HOUR * _HOUR)).fetchall()
+    due = connection.execute(_FIND_DUE_HOURS, (_HOUR, _FINE.number, newest or 0, until_ns // _HOUR * _HOUR)).fetchall()
     for (hour,) in due:
-        cells = _cells(_within(connection, hour * _HOUR, (hour + 1) * _HOUR))
+        cells = _merge_spans(_spans_between(connection, hour * _HOUR, (hour + 1) * _HOUR))
         if cells:
             data = pack_cells(cells)
-            connection.execute(PUT, (_COARSE.number, hour * _HOUR, (hour + 1) * _HOUR, zlib.crc32(data), data))
+            connection.execute(PUT_BLOCK, (_COARSE.number, hour * _HOUR, (hour + 1) * _HOUR, zlib.crc32(data), data))
 
 
-def _within(connection: sqlite3.Connection, begin: int, end: int) -> Iterator[SeenStretch]:
-    """The stretches of which the middle is within some time, in their order."""
+def _spans_between(connection: sqlite3.Connection, begin: int, end: int) -> Iterator[ProcessSpan]:
+    """Yield the spans whose middle is between two times (ns since 1970), in order."""
     rows = connection.execute(
         "SELECT data, crc FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (_FINE.number, end, begin),
     )
     for data, crc in typed_rows(rows, bytes, int):
-        with suppress(BadProcessBlock):  # a gap
-            yield from (stretch for stretch in unpack_spans(data, crc) if begin <= stretch.middle_ns < end)
+        with suppress(BadProcessBlock):  # leaves a gap
+            yield from (span for span in unpack_spans(data, crc) if begin <= span.middle_ns < end)
 
 
-def _cells(stretches: Iterable[SeenStretch]) -> list[PlacedCell]:
-    found: dict[tuple[int, int], Cell] = {}
-    for (place, numbers), run in groupby(stretches, lambda one: (_place(one), one.numbers)):
-        for number, cell in zip(numbers, _folded(list(run), len(numbers)), strict=True):
-            known = found.get((number, place))
-            if known is None:
-                found[number, place] = cell
+def _merge_spans(spans: Iterable[ProcessSpan]) -> list[PlacedCell]:
+    merged: dict[tuple[int, int], Cell] = {}
+    for (place, numbers), run in groupby(spans, lambda span: (_cell_index(span), span.numbers)):
+        for number, cell in zip(numbers, _merge_columns(list(run), len(numbers)), strict=True):
+            current = merged.get((number, place))
+            if current is None:
+                merged[number, place] = cell
             else:
-                fold(known, cell)
-    return [PlacedCell(number, place, cell) for (number, place), cell in found.items()]
+                merge_cell(current, cell)
+    return [PlacedCell(number, place, cell) for (number, place), cell in merged.items()]
 
 
-def _place(stretch: SeenStretch) -> int:
-    return stretch.middle_ns // (_COARSE.step * SECOND) % _COARSE.cells
+def _cell_index(span: ProcessSpan) -> int:
+    return span.middle_ns // (_COARSE.step * SECOND) % _COARSE.cells
 
 
-def _folded(run: Sequence[SeenStretch], count: int) -> list[Cell]:
-    """The cells of `count` processes over stretches that all have the same ones; by column, which is faster."""
-    seconds = [stretch.seconds for stretch in run]
+def _merge_columns(run: Sequence[ProcessSpan], count: int) -> list[Cell]:
+    """Return the merged cells of `count` processes over spans with the same processes; by column, which is faster."""
+    seconds = [span.seconds for span in run]
     whole = sum(seconds)
     cells = [[whole] for _ in range(count)]
     for measure in range(len(MEASURES)):
-        values = list(chain.from_iterable(stretch.columns[measure] for stretch in run))
+        values = list(chain.from_iterable(span.columns[measure] for span in run))
         for place, cell in enumerate(cells):
             column = values[place::count]
             total = sum(map(mul, column, seconds))
-            # NaN is not itself; in place, because this is done for each process and measure.
+            # Not NaN; inline, because this runs for each process and measure.
             if total == total:
                 cell += (whole, total, min(column), max(column))
                 continue
@@ -101,118 +104,120 @@ def _folded(run: Sequence[SeenStretch], count: int) -> list[Cell]:
     return cells
 
 
-_NOTHING: Sequence[Sequence[float]] = ((),) * len(MEASURES)
+_NO_COLUMNS: Sequence[Sequence[float]] = ((),) * len(MEASURES)
 
 
-def stretch_of(look: Look, numbers: Sequence[int]) -> SeenStretch:
-    """Return the values of a look of the processes with these numbers; others, and those without one, are left out."""
-    values = list(map(read_values, look.processes[: len(numbers)]))
-    if UNKNOWN in numbers:
-        values = [row for row, number in zip(values, numbers, strict=True) if number != UNKNOWN]
-        numbers = [number for number in numbers if number != UNKNOWN]
-    return SeenStretch(look.begin_ns, look.ns / SECOND, numbers, tuple(zip(*values, strict=True)) or _NOTHING)
+def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpan:
+    """Return the span of a snapshot with the processes that have a number (`NO_NUMBER` is left out)."""
+    values = list(map(read_values, snapshot.processes[: len(numbers)]))
+    if NO_NUMBER in numbers:
+        values = [row for row, number in zip(values, numbers, strict=True) if number != NO_NUMBER]
+        numbers = [number for number in numbers if number != NO_NUMBER]
+    return ProcessSpan(
+        snapshot.begin_ns, snapshot.ns / SECOND, numbers, tuple(zip(*values, strict=True)) or _NO_COLUMNS
+    )
 
 
-class ProcessPart:
-    """Keeps processes; a part of the history that a daemon keeps.
+class ProcessRecorder:
+    """Writes processes into the history file of a daemon; a part of `HistoryRecorder`.
 
-    The thread that samples only notes which lists of processes were seen when; all else is done when they are written.
+    The sampling thread only collects snapshots of the process lists; everything else happens while writing.
     """
 
     def __init__(self) -> None:
-        self._looks = Looks()
+        self._snapshots = Snapshots()
         self._rows = ProcessRows(boot_id().hex())
         self._numbers = ProcessNumbers(self._resolve)
         self._connection: sqlite3.Connection | None = None
         self._hour = -1
-        """Up to which all is in the coarser tier."""
-        self._is_ending = False
+        """Hour up to which the coarser tier is written."""
+        self._is_stopping = False
         self._until_ns = 0
-        """End of the block that was written last, ns since 1970."""
+        """End of the last written block, ns since 1970."""
 
     def add(self, tick: Tick) -> None:
-        """Take a tick; they come in order."""
-        self._looks.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
+        """Add the next tick."""
+        self._snapshots.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
 
     def on_open(self, connection: sqlite3.Connection) -> None:
-        """Find the processes in a file that was just opened when they are next written."""
-        self._numbers.forget()
+        """Prepare for a newly opened file: the numbers of processes are looked up again at the next write."""
+        self._numbers.reset()
         self._hour = -1
         self._until_ns = last_end(connection)
-        if connection.execute(_IS_EXHAUSTED, (_MOST,)).fetchone()[0]:  # a damaged row: no new process would get an id
+        if connection.execute(_IS_EXHAUSTED, (_MAX_ID,)).fetchone()[0]:  # a damaged row; new processes would get no id
             with transaction(connection):
-                connection.execute("DELETE FROM process WHERE id >= ?", (_MOST,))
-                connection.execute(_COUNT_ON)
+                connection.execute("DELETE FROM process WHERE id >= ?", (_MAX_ID,))
+                connection.execute(_RESET_SEQUENCE)
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what has been seen since the last time. Raises sqlite3.Error."""
-        looks = list(self._looks.over)
-        if not looks:
+        """Write the snapshots since the last call. Raises sqlite3.Error."""
+        snapshots = list(self._snapshots.finished)
+        if not snapshots:
             return
         self._connection = connection
         try:
             with transaction(connection):
-                self._write(connection, looks)
+                self._write(connection, snapshots)
         except BaseException:
-            self._numbers.forget()
+            self._numbers.reset()
             self._hour = -1
             raise
         finally:
             self._connection = None
-        taken = set(map(id, looks))
-        while self._looks.over and id(self._looks.over[0]) in taken:
-            self._looks.over.popleft()
+        taken = set(map(id, snapshots))
+        while self._snapshots.finished and id(self._snapshots.finished[0]) in taken:
+            self._snapshots.finished.popleft()
 
     def finish(self) -> None:
-        """Note that no tick comes any more."""
-        self._looks.finish()
-        self._is_ending = True
+        """Close the open snapshot; no tick follows."""
+        self._snapshots.finish()
+        self._is_stopping = True
 
-    def _write(self, connection: sqlite3.Connection, looks: Sequence[Look]) -> None:
-        stretches, rows = [], 0
-        for look in looks:
-            stretch = stretch_of(look, self._numbers.of(look))
-            if stretch.numbers and rows + len(stretch.numbers) <= MOST_ROWS:
-                rows += len(stretch.numbers)
-                stretches.append(stretch)
-        until_ns = looks[-1].end_ns
-        for group in _by_clock(stretches):
+    def _write(self, connection: sqlite3.Connection, snapshots: Sequence[Snapshot]) -> None:
+        spans, rows = [], 0
+        for snapshot in snapshots:
+            span = span_from_snapshot(snapshot, self._numbers.assign(snapshot))
+            if span.numbers and rows + len(span.numbers) <= MAX_ROWS:
+                rows += len(span.numbers)
+                spans.append(span)
+        until_ns = snapshots[-1].end_ns
+        for group in _split_at_clock_jumps(spans):
             last = group[-1]
             end = last.begin_ns + round(last.seconds * SECOND)
-            if group[-1] is stretches[-1] and 0 <= until_ns - end < _HOUR:
+            if group[-1] is spans[-1] and 0 <= until_ns - end < _HOUR:
                 end = until_ns
-            self._put(connection, group, group[0].begin_ns, end)
+            self._put_block(connection, group, group[0].begin_ns, end)
         if self._until_ns > until_ns + SECOND:
-            # The clock was set back, and nothing was there since: readers take the end of the last block for theirs.
-            self._put(connection, (), looks[-1].begin_ns, until_ns)
+            # The clock was set back, and there were no processes since. Readers use the end of the last block.
+            self._put_block(connection, (), snapshots[-1].begin_ns, until_ns)
         changed, self._numbers.changed = self._numbers.changed, []
         hour = until_ns // _HOUR
-        if hour != self._hour or self._is_ending:
-            changed += self._numbers.lives()
+        if hour != self._hour or self._is_stopping:
+            changed += self._numbers.current()
         self._rows.update(connection, changed)
         if hour != self._hour:
             coarsen(connection, until_ns)
             self._hour = hour
 
-    def _put(
-        self, connection: sqlite3.Connection, stretches: Sequence[SeenStretch], begin_ns: int, end_ns: int
+    def _put_block(
+        self, connection: sqlite3.Connection, spans: Sequence[ProcessSpan], begin_ns: int, end_ns: int
     ) -> None:  # fmt: skip
-        data = pack_spans(stretches)
-        connection.execute(PUT, (_FINE.number, begin_ns, end_ns, zlib.crc32(data), data))
+        data = pack_spans(spans)
+        connection.execute(PUT_BLOCK, (_FINE.number, begin_ns, end_ns, zlib.crc32(data), data))
         self._until_ns = end_ns
 
-    def _resolve(self, life: ProcessLife) -> int:
+    def _resolve(self, tracked: TrackedProcess) -> int:
         assert self._connection is not None
-        return self._rows.number(self._connection, life)
+        return self._rows.number(self._connection, tracked)
 
 
-def _by_clock(stretches: Sequence[SeenStretch]) -> Iterator[list[SeenStretch]]:
-    """Split stretches where the clock was set between two of them: a block has one begin and one end."""
-    group: list[SeenStretch] = []
-    for stretch in stretches:
-        if group and not 0 <= stretch.begin_ns - group[-1].begin_ns < _HOUR:
+def _split_at_clock_jumps(spans: Sequence[ProcessSpan]) -> Iterator[list[ProcessSpan]]:
+    """Split spans where the clock was set between two of them, because a block has one begin and one end."""
+    group: list[ProcessSpan] = []
+    for span in spans:
+        if group and not 0 <= span.begin_ns - group[-1].begin_ns < _HOUR:
             yield group
             group = []
-        group.append(stretch)
+        group.append(span)
     if group:
         yield group

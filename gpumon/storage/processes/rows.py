@@ -1,4 +1,4 @@
-"""The rows of processes in the file."""
+"""Write the rows of processes in the history file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from gpumon.common.text import clean
 from gpumon.storage.processes.measures import TEXTS
-from gpumon.storage.processes.snapshot import ProcessLife
+from gpumon.storage.processes.snapshot import TrackedProcess
 
 RESTARTED = 1.5
-"""Seconds by which the start of a process may differ after a restart of the daemon: the kernel's time of its boot is in
-whole seconds, and is set with the clock."""
-_MOST_TEXT = 100
+"""Seconds by which the start of a process may differ after a daemon restart: the kernel reports its boot time in whole
+seconds, and it changes when the clock is set."""
+_MAX_TEXT_LENGTH = 100
 _FIND = (
     "SELECT id FROM process WHERE pid = ? AND device = ? AND boot = ? AND (abs(started - ?) <= ? OR first = ?)"
     " ORDER BY id DESC LIMIT 1"
@@ -22,32 +22,44 @@ _INSERT = (
     f" VALUES (?, ?, ?, ?, ?, ?, ?{', ?' * len(TEXTS)})"
 )
 _RENAMED = ", ".join(f"{text} = ?" for text in TEXTS)
-# Of a clock that was ahead: looks are written in their order, so that the newest one is the last.
+# `first` gets earlier if the clock was ahead; snapshots are written in order, so the newest sets `last`.
 _UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_RENAMED} WHERE id = ?"
 
 
 class ProcessRows:
-    """Writes them, within a transaction that is open; `boot` is that of the machine."""
+    """Finds, inserts and updates rows of processes in an open transaction; `boot` is the boot id of the machine."""
 
     def __init__(self, boot: str) -> None:
         self._boot = boot
 
-    def number(self, connection: sqlite3.Connection, life: ProcessLife) -> int:
-        """Return the id of a process: the one that it has, as from an earlier daemon, or a new one."""
-        device = clean(life.device, _MOST_TEXT)
-        place = (life.pid, device, self._boot, life.started, RESTARTED, life.first_ns)
-        row = connection.execute(_FIND, place).fetchone()
+    def number(self, connection: sqlite3.Connection, tracked: TrackedProcess) -> int:
+        """Return the id of a process, which an earlier daemon may have inserted; insert it if it is new."""
+        device = clean(tracked.device, _MAX_TEXT_LENGTH)
+        key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
+        row = connection.execute(_FIND, key).fetchone()
         if row:
             return int(row[0])
-        kind = clean(life.kind, _MOST_TEXT)
-        values = (device, life.pid, self._boot, life.started, kind, life.first_ns, life.last_ns, *_texts(life))
+        kind = clean(tracked.kind, _MAX_TEXT_LENGTH)
+        values = (
+            device,
+            tracked.pid,
+            self._boot,
+            tracked.started,
+            kind,
+            tracked.first_ns,
+            tracked.last_ns,
+            *_texts(tracked),
+        )
         return connection.execute(_INSERT, values).lastrowid or 0
 
-    def update(self, connection: sqlite3.Connection, lives: Iterable[ProcessLife]) -> None:
-        """Write what is new of some processes."""
-        rows = [(life.started, life.first_ns, life.last_ns, *_texts(life), life.number) for life in lives]
+    def update(self, connection: sqlite3.Connection, processes: Iterable[TrackedProcess]) -> None:
+        """Update the rows of changed processes."""
+        rows = [
+            (tracked.started, tracked.first_ns, tracked.last_ns, *_texts(tracked), tracked.number)
+            for tracked in processes
+        ]
         connection.executemany(_UPDATE, rows)
 
 
-def _texts(life: ProcessLife) -> list[str]:
-    return [clean(text, _MOST_TEXT) for text in life.texts]
+def _texts(tracked: TrackedProcess) -> list[str]:
+    return [clean(text, _MAX_TEXT_LENGTH) for text in tracked.texts]

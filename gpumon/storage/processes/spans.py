@@ -1,8 +1,8 @@
-"""The bytes of a block of the finer tier: what looks have seen, compressed.
+"""Codec of a block in the finer process tier: spans with their processes and values, compressed.
 
-Layout, little-endian, behind zlib: `u16` processes, `u16` looks, `u32` rows; `i64` id of each process; of each look
-`i64` begin (ns since 1970), `f4` seconds and `u16` rows; `u16` process of each row, by its place; then a column of `f4`
-for each measure. Of numbers, all first bytes come first, then the second ones.
+Layout, little-endian, compressed with zlib: `u16` processes, `u16` spans, `u32` rows; `i64` id of each process; for
+each span `i64` begin (ns since 1970), `f4` seconds and `u16` rows; for each row the `u16` index of its process; then a
+column of `f4` for each measure. The bytes of each column are shuffled: all first bytes, then all second bytes, …
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from gpumon.storage.processes.measures import MEASURES
 
 _HEAD = struct.Struct("<HHI")
 _LEVEL, _WINDOW = 1, 13
-MOST_ROWS = 60_000
-"""Processes of all looks of a block, so that a `u16` counts them: a block that says more is none."""
-_MOST = 4 * 2**20
+MAX_ROWS = 60_000
+"""Rows in a block, which fit a `u16`; a block with more is damaged."""
+_MAX_BYTES = 4 * 2**20
 
 
 class BadProcessBlock(GpumonError):
     """A stored block of processes is damaged."""
 
 
-class SeenStretch(NamedTuple):
-    """The processes and values of a look."""
+class ProcessSpan(NamedTuple):
+    """Processes and their values in a span of time."""
 
     begin_ns: int
     """ns since 1970."""
     seconds: float
     numbers: Sequence[int]
-    """Of its processes."""
+    """Numbers of the processes."""
     columns: Sequence[Sequence[float]]
-    """Of each measure, a value for each of them; NaN is not known."""
+    """For each measure, the value of each process; NaN if unknown."""
 
     @property
     def middle_ns(self) -> int:
@@ -48,67 +48,67 @@ class SeenStretch(NamedTuple):
         return self.begin_ns + round(self.seconds * SECOND / 2)
 
 
-def pack_spans(stretches: Sequence[SeenStretch]) -> bytes:
-    """Return the bytes of stretches."""
-    numbers = list(dict.fromkeys(chain.from_iterable(stretch.numbers for stretch in stretches)))
+def pack_spans(spans: Sequence[ProcessSpan]) -> bytes:
+    """Return the block with these spans."""
+    numbers = list(dict.fromkeys(chain.from_iterable(span.numbers for span in spans)))
     places = {number: place for place, number in enumerate(numbers)}
-    rows = array("H", map(places.__getitem__, chain.from_iterable(stretch.numbers for stretch in stretches)))
+    rows = array("H", map(places.__getitem__, chain.from_iterable(span.numbers for span in spans)))
     parts = [
-        _HEAD.pack(len(numbers), len(stretches), len(rows)),
+        _HEAD.pack(len(numbers), len(spans), len(rows)),
         shuffled(array("q", numbers)),
-        shuffled(array("q", [stretch.begin_ns for stretch in stretches])),
-        shuffled(array("f", [stretch.seconds for stretch in stretches])),
-        shuffled(array("H", [len(stretch.numbers) for stretch in stretches])),
+        shuffled(array("q", [span.begin_ns for span in spans])),
+        shuffled(array("f", [span.seconds for span in spans])),
+        shuffled(array("H", [len(span.numbers) for span in spans])),
         shuffled(rows),
     ]
     for place in range(len(MEASURES)):
-        values = list(chain.from_iterable(stretch.columns[place] for stretch in stretches))
+        values = list(chain.from_iterable(span.columns[place] for span in spans))
         parts.append(shuffled(singles(values)))
     return zlib.compress(b"".join(parts), _LEVEL, _WINDOW)
 
 
-def unpack_spans(data: bytes, crc: int) -> list[SeenStretch]:
-    """Return the stretches of a block. Raises BadProcessBlock."""
+def unpack_spans(data: bytes, crc: int) -> list[ProcessSpan]:
+    """Return the spans in a block. Raises BadProcessBlock."""
     try:
-        return list(_stretches(inflated(data, crc)))
+        return list(_unpack(decompress(data, crc)))
     except (ValueError, TypeError, IndexError, struct.error, zlib.error) as error:
         raise BadProcessBlock(f"a block of processes is damaged: {error}") from error
 
 
-def inflated(data: bytes, crc: int) -> bytes:
-    """Return what a block has behind its compression. Raises zlib.error or ValueError."""
+def decompress(data: bytes, crc: int) -> bytes:
+    """Return the decompressed bytes of a block. Raises zlib.error or ValueError."""
     if zlib.crc32(data) != crc:
         raise ValueError("it has a wrong checksum")
-    return zlib.decompressobj().decompress(data, _MOST)
+    return zlib.decompressobj().decompress(data, _MAX_BYTES)
 
 
-def _stretches(raw: bytes) -> Iterator[SeenStretch]:
-    processes, looks, rows = _HEAD.unpack_from(raw)
+def _unpack(raw: bytes) -> Iterator[ProcessSpan]:
+    processes, snapshots, rows = _HEAD.unpack_from(raw)
     at = _HEAD.size
 
     def column(kind: str, length: int) -> array[Any]:
         nonlocal at
-        found = numbers_of(kind, raw[at : at + length * array(kind).itemsize])
-        if len(found) != length or rows > MOST_ROWS:
+        numbers_read = read_array(kind, raw[at : at + length * array(kind).itemsize])
+        if len(numbers_read) != length or rows > MAX_ROWS:
             raise ValueError("it is of another length")
-        at += length * found.itemsize
-        return found
+        at += length * numbers_read.itemsize
+        return numbers_read
 
-    numbers, begins, seconds = column("q", processes), column("q", looks), column("f", looks)
-    counts, places = column("H", looks), column("H", rows)
+    numbers, begins, seconds = column("q", processes), column("q", snapshots), column("f", snapshots)
+    counts, places = column("H", snapshots), column("H", rows)
     columns = [column("f", rows) for _ in MEASURES]
     first = 0
     for begin_ns, length, count in zip(begins, seconds, counts, strict=True):
         here = slice(first, first + count)
         first += count
         if first > rows or not 0 <= length < 2**32:
-            raise ValueError("its looks are not those of its rows")
+            raise ValueError("its spans do not match its rows")
         mine = [numbers[place] for place in places[here]]
-        yield SeenStretch(begin_ns, length, mine, [column[here] for column in columns])
+        yield ProcessSpan(begin_ns, length, mine, [column[here] for column in columns])
 
 
-def numbers_of(kind: str, data: bytes) -> array[Any]:
-    """Return the numbers of a column of an `array` type."""
-    found: array[Any] = array(kind)
-    found.frombytes(unshuffled(data, found.itemsize))
-    return little(found)
+def read_array(kind: str, data: bytes) -> array[Any]:
+    """Return the numbers in a shuffled column; `kind` is a type code of `array`."""
+    numbers_read: array[Any] = array(kind)
+    numbers_read.frombytes(unshuffled(data, numbers_read.itemsize))
+    return little(numbers_read)

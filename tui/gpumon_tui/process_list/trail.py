@@ -9,8 +9,8 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import Query
-from gpumon.storage.processes.in_memory import ProcessLooks
-from gpumon.storage.processes.lines import ProcessKey, ProcessLines, key_of, process_lines
+from gpumon.storage.processes.in_memory import RecentSnapshots
+from gpumon.storage.processes.lines import ProcessKey, ProcessLines, process_key, process_lines
 from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.reader import Piece
 from gpumon_tui.asked import Answer, Asked
@@ -35,13 +35,13 @@ class ProcessTrail:
         self._path = ""
 
     def lines(
-        self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str, looks: ProcessLooks
+        self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str, looks: RecentSnapshots
     ) -> Answer[tuple[Grid, ProcessLines]]:
         """Return its lines with the grid that they were read for; none yet at first.
 
         `frames` gives the newest ones, `path` is the file of kept history, or empty, and `looks` what there is without.
         """
-        question = key_of(process), grid.step, grid.buckets
+        question = process_key(process), grid.step, grid.buckets
         now = self._clock()
         if self.asked.is_idle and (question != self._question or now >= self._due):
             # Frames are read here: the feed is not for two threads.
