@@ -142,13 +142,13 @@ def _asked(month: Month, window: _Window) -> tuple[_Line, Series]:
     for _ in range(_REPEATS + 1):
         history = open_history(lambda: month.end)
         begun = time.process_time()
-        history.look_in(month.path)
+        history.set_path(month.path)
         series = history.query(query)[METRIC]
         between = time.process_time()
         history.query(query)
         again.append((time.process_time() - between) * 1000)
         first.append((between - begun) * 1000)
-        history.look_in("")
+        history.set_path("")
     return _Line(statistics.median(first[1:]), statistics.median(again[1:]), len(series.times)), series
 
 

@@ -162,14 +162,14 @@ class Live:
         The window is given as for `window`. `devices` are indexes or UUIDs; by default all. Each total says how many
         seconds are missing. Raises UsageError.
         """
-        from gpumon.storage.history.devices import chosen, devices_of
-        from gpumon.storage.history.grid import span_of
-        from gpumon.storage.history.open import kept_devices, open_totals
+        from gpumon.storage.history.devices import devices_of, resolve_devices
+        from gpumon.storage.history.grid import resolve_window
+        from gpumon.storage.history.open import open_totals, stored_devices
 
         frames = self.since(0)
-        span = span_of(length, begin, end, float(floor(self._newest_time(frames))))
+        span = resolve_window(length, begin, end, float(floor(self._newest_time(frames))))
         path = self._history_path()
-        wanted = chosen(devices, devices_of(frames[-1:]), lambda: kept_devices(path, frames))
+        wanted = resolve_devices(devices, devices_of(frames[-1:]), lambda: stored_devices(path, frames))
         totals = open_totals(path, frames, span, wanted)
         return totals._replace(problem=totals.problem or self._no_data_reason(frames, path))
 

@@ -13,9 +13,9 @@ from gpumon.common.numbers import is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, METRICS, Kind, Scope
-from gpumon.storage.history.devices import Wanted, chosen, devices_in, devices_of, named
-from gpumon.storage.history.grid import Grid, WindowSpan, span_of
-from gpumon.storage.history.open import kept_devices, open_history, subjects_of
+from gpumon.storage.history.devices import Wanted, devices_of, read_devices, resolve_devices, sort_devices
+from gpumon.storage.history.grid import Grid, WindowSpan, resolve_window
+from gpumon.storage.history.open import open_history, stored_devices, stored_subjects
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
 
@@ -85,13 +85,13 @@ class Window:
         """
         if points < 1:
             raise UsageError(f"points must be at least 1, not {points}")
-        span = span_of(length, begin, end, now)
+        span = resolve_window(length, begin, end, now)
         inside = [index for index, frame in enumerate(frames) if span.begin < frame.time <= span.end]
         fed = frames[max(0, inside[0] - 1) : inside[-1] + 1] if inside else ()
         present = devices_of(fed)
         known = {**present, **devices_of(frames[-1:])}
-        wanted = chosen(devices, known, lambda: kept_devices(path, frames)) or [
-            *present, *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
+        wanted = resolve_devices(devices, known, lambda: stored_devices(path, frames)) or [
+            *present, *([] if fed and fed[0].time <= span.begin else stored_subjects(path, span))
         ]  # fmt: skip
         own = [frames[index] for index in inside]
         if frames and length is not None and begin is None and end is None and now == frames[-1].time:
@@ -99,7 +99,7 @@ class Window:
             since = frames[-1].monotonic_ns - round((span.end - span.begin) * SECOND)
             own = [frame for frame in frames if frame.monotonic_ns > since]
         return cls(
-            span, own, named(wanted, known, lambda: devices_in(path)), fed=fed, path=path, metrics=metrics,
+            span, own, sort_devices(wanted, known, lambda: read_devices(path)), fed=fed, path=path, metrics=metrics,
             points=points,
         )  # fmt: skip
 
@@ -177,7 +177,7 @@ class Window:
     def _read(self, names: Sequence[str], subjects: Sequence[str]) -> dict[str, list[Series]]:
         """Read metrics of one scope; returns a series for each subject by metric."""
         history = open_history(keep=max(KEEP, len(self._fed)), metrics=names)
-        history.look_in(self._path)
+        history.set_path(self._path)
         for frame in self._fed:
             history.add(frame)
         begin, end = nextafter(self.span.begin, inf), self.span.end

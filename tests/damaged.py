@@ -47,12 +47,12 @@ from gpumon.ring.layout import CRC_FROM, SLOT
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.replay import ReplaySource
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.grid import Grid
-from gpumon.storage.history.past_frames import kept_frames
+from gpumon.storage.history.past_frames import stored_frames
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import HistoryRecorder
-from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiered import StoredTier
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.tracking import wire
@@ -416,18 +416,18 @@ PAST = [
 def read_history(path: Path, held: object, is_right: bool) -> None:
     del held, is_right
     now = TIME / SECOND + 700
-    with closing(KeptFile(str(path), lambda: now)) as file:
+    with closing(HistoryFile(str(path), lambda: now)) as file:
         file.subjects(now - 3600, now)
         for shape in SHAPES:
-            tier = KeptTier(file, shape)
+            tier = StoredTier(file, shape)
             for subject in (UUID, HOST):
                 grid = Grid(int(now - 3600) // shape.step, float(shape.step), 20)
                 tier.has(subject, "gpu.utilization")
                 tier.query(Query(subject, ("gpu.utilization", "gpu.energy"), grid.begin, grid.end, grid=grid))
-            file.reach(shape)
+            file.time_range(shape)
             file.metrics(shape, UUID)
     before = frame_of(tick(700))
-    for one in kept_frames(str(path), now - 3600, before, {})[::100]:
+    for one in stored_frames(str(path), now - 3600, before, {})[::100]:
         bits(one.frame)
     command(path, random.Random(path.stat().st_size).sample(PAST, 2), now)
 

@@ -14,7 +14,7 @@ from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
 from gpumon.reports import usage
-from gpumon.storage.history.grid import span_of
+from gpumon.storage.history.grid import resolve_window
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import by_group, read_accounts
 from gpumon.storage.usage.summary import GROUPINGS, summary
@@ -50,7 +50,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     if arguments.groups and arguments.user_groups is None:
         raise UsageError('--groups needs a table [groups] in config.toml, with lines such as vision = ["ann", "bob"]')
     now = time.time()
-    span = span_of(None, arguments.since, arguments.until, now)
+    span = resolve_window(None, arguments.since, arguments.until, now)
     begin = span.begin // HOUR * HOUR
     end = max(begin, min(-(-span.end // HOUR) * HOUR, now))  # whole hours, but not the future
     paths = history_paths(places)

@@ -18,7 +18,7 @@ from gpumon.live import follow
 from gpumon.model.events import EVENT_KINDS
 from gpumon.reports import events
 from gpumon.storage.events.query import EventFilter, devices_with_events, read_events
-from gpumon.storage.history.grid import span_of
+from gpumon.storage.history.grid import resolve_window
 
 _TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"
 _KINDS = [kind.name for kind in EVENT_KINDS]
@@ -73,7 +73,7 @@ def _resolve_gpu(places: Places, path: str, name: str) -> str:
     Raises UsageError for a GPU that is neither in the file nor in the ring: "no events" would be a claim about it.
     """
     from gpumon.storage.history.devices import unknown_gpu
-    from gpumon.storage.history.open import kept_devices
+    from gpumon.storage.history.open import stored_devices
 
     with closing(follow(places)) as live:
         devices = kept_devices(path, live.since(0)) or {}

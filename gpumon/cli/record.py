@@ -33,7 +33,7 @@ from gpumon.recording.content import VALUES, Context, Recorded, means_of
 from gpumon.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
-    from gpumon.storage.history.past_frames import KeptFrame
+    from gpumon.storage.history.past_frames import StoredFrame
 
 _POLL_INTERVAL = 0.5
 """Maximum seconds between two reads of the ring, which holds the frames of some minutes."""
@@ -132,11 +132,11 @@ class _Recording:
         self._add(frame for frame in frames if frame.time >= begin)
 
     @staticmethod
-    def _kept(begin: float, frames: Sequence[Frame], histories: Sequence[str]) -> list[KeptFrame]:
-        from gpumon.storage.history.past_frames import kept_frames  # SQLite
+    def _kept(begin: float, frames: Sequence[Frame], histories: Sequence[str]) -> list[StoredFrame]:
+        from gpumon.storage.history.past_frames import stored_frames  # SQLite
 
         devices = {sample.device.uuid: sample.device for sample in frames[-1].samples}
-        return next((kept for path in histories if (kept := kept_frames(path, begin, frames[0], devices))), [])
+        return next((kept for path in histories if (kept := stored_frames(path, begin, frames[0], devices))), [])
 
     def add_new(self, after: int, length: float | None, stop: _SignalWait) -> None:
         """Record new frames after number `after`, for `length` seconds, until `stop` or the end of a recording."""

@@ -15,7 +15,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import LinkUnderLoad
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import PCIE_LINK, Availability
-from gpumon.storage.history.grid import longest
+from gpumon.storage.history.grid import max_interval
 
 if TYPE_CHECKING:
     from gpumon.storage.history.recent import RecentHistory
@@ -59,7 +59,7 @@ def link_series_from_frames(frames: Iterable[Frame], uuid: str) -> LinkSeries:
     rows: list[tuple[float, ...]] = []
     previous = NAN
     for frame in frames:
-        if frame.time - previous > longest(frame.interval):
+        if frame.time - previous > max_interval(frame.interval):
             rows.append(((frame.time + previous) / 2, *_UNKNOWN))
         sample = next((sample for sample in frame.samples if sample.device.uuid == uuid), None)
         answers = sample is not None and sample.state is Availability.OK

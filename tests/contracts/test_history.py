@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.storage.history.file import KeptFile
-from gpumon.storage.history.grid import USUAL, WINDOWS
+from gpumon.storage.history.file import HistoryFile
+from gpumon.storage.history.grid import DEFAULT_WINDOW, WINDOWS
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import History
 from gpumon.storage.history.recent import RecentHistory
-from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiered import StoredTier
 from gpumon.storage.history.tiers import SHAPES
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_a_history_shows_no_array() -> None:
 
 
 def test_the_last_frames_and_every_tier_answer_as_every_history_does() -> None:
-    histories: list[History] = [RecentHistory(), open_history(), KeptTier(KeptFile(), SHAPES[0])]
+    histories: list[History] = [RecentHistory(), open_history(), StoredTier(HistoryFile(), SHAPES[0])]
     public = {name for name in dir(History) if not name.startswith("_")}
     for history in histories:
         assert public <= set(dir(history))
@@ -76,10 +76,10 @@ def test_only_the_opener_makes_the_history_of_a_view() -> None:
 def test_windows_get_longer_and_the_usual_one_is_among_those_with_a_button() -> None:
     lengths = [window.seconds for window in WINDOWS]
     assert lengths == sorted(set(lengths))
-    assert USUAL.has_button
+    assert DEFAULT_WINDOW.has_button
 
 
 def test_small_charts_of_the_browser_show_the_usual_window() -> None:
     scripts = (ROOT / "web/gpumon_web/assets").glob("[0-9]*.js")
     found = [number for path in scripts for number in re.findall(r"const WINDOW = (\d+);", path.read_text())]
-    assert set(found) == {str(USUAL.seconds)}
+    assert set(found) == {str(DEFAULT_WINDOW.seconds)}

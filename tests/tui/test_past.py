@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.storage.history.grid import Grid, offered
+from gpumon.storage.history.grid import Grid, available_windows
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.axis import clock_labels
 from gpumon_tui.shown_time import ShownTime
@@ -52,18 +52,18 @@ def test_a_window_goes_back_as_far_as_history_and_no_further() -> None:
 
 def test_zooming_keeps_the_middle_in_the_past_and_else_the_right_edge() -> None:
     shown = ShownTime()
-    shown.zoom(-1, 60, offered(NOW - BEGIN), BEGIN, NOW)
+    shown.zoom(-1, 60, available_windows(NOW - BEGIN), BEGIN, NOW)
     assert (shown.chosen, shown.is_past) == (30, False)
     shown.pan(-20, 60, BEGIN, NOW)
     middle = shown.end - 30
     for seconds in (30, 10, 2, 2):
-        shown.zoom(-1, shown.chosen, offered(NOW - BEGIN), BEGIN, NOW)
+        shown.zoom(-1, shown.chosen, available_windows(NOW - BEGIN), BEGIN, NOW)
         assert (shown.chosen, shown.end - seconds / 2) == (seconds, middle)
     for _ in range(3):
-        shown.zoom(1, shown.chosen, offered(NOW - BEGIN), BEGIN, NOW)
+        shown.zoom(1, shown.chosen, available_windows(NOW - BEGIN), BEGIN, NOW)
     assert (shown.chosen, shown.end - 30) == (60, middle)
     for _ in range(5):
-        shown.zoom(1, shown.chosen, offered(NOW - BEGIN), BEGIN, NOW)
+        shown.zoom(1, shown.chosen, available_windows(NOW - BEGIN), BEGIN, NOW)
     assert not shown.is_past, "a window that holds now ends now"
 
 

@@ -16,9 +16,9 @@ from gpumon.analysis.epochs import EpochMark, EpochMarks
 from gpumon.analysis.rank_epochs import Span
 from gpumon.model.frame import Boundary, Frame, Mark
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
-from gpumon.storage.history.grid import CLOSE, WINDOWS, ChartWindow, Grid
+from gpumon.storage.history.grid import SHORT_WINDOWS, WINDOWS, ChartWindow, Grid
 from gpumon.storage.history.open import open_history
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
@@ -67,14 +67,14 @@ def second(time: float, value: float) -> Frame:
     return frame_of(tick(samples=(one,), time_ns=number * 10**9, monotonic_ns=number * 10**9), number)
 
 
-def recorded(of: Wave, begin: float, end: float) -> LongHistory:
+def recorded(of: Wave, begin: float, end: float) -> TieredHistory:
     """A history of one sample a second."""
     history = open_history()
     add(history, of, begin, end)
     return history
 
 
-def add(history: LongHistory, of: Wave, begin: float, end: float) -> None:
+def add(history: TieredHistory, of: Wave, begin: float, end: float) -> None:
     for time in range(int(begin), int(end)):
         history.add(second(float(time), of(float(time))))
 
@@ -109,7 +109,7 @@ def seen(picture: list[Row], column: int) -> Seen:
     return Seen(low, high, line) if high > low else Seen(nan, nan, line)
 
 
-def drawn(history: LongHistory, grid: Grid, until: float, columns: Columns | None = None) -> list[Row]:
+def drawn(history: TieredHistory, grid: Grid, until: float, columns: Columns | None = None) -> list[Row]:
     found = (columns or Columns()).get(history, UUID, [NAME], grid, until=until, interval=1.0)[NAME]
     return plot(found, AXIS, ROWS, "util")
 
@@ -122,13 +122,13 @@ def truth(of: Wave, begin: float, step: float) -> tuple[float, float, float]:
 
 
 @pytest.fixture(scope="module")
-def hour() -> LongHistory:
+def hour() -> TieredHistory:
     return recorded(wave, NOW - 3600, NOW)
 
 
 @pytest.mark.parametrize("cells", [32, 72, 120, 264])
-@pytest.mark.parametrize("window", [one.seconds for one in (*CLOSE, *WINDOWS) if one.seconds <= 3600])
-def test_a_known_wave_is_drawn_within_a_cell_in_every_window(window: int, cells: int, hour: LongHistory) -> None:
+@pytest.mark.parametrize("window", [one.seconds for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds <= 3600])
+def test_a_known_wave_is_drawn_within_a_cell_in_every_window(window: int, cells: int, hour: TieredHistory) -> None:
     grid = live_columns(window, cells, NOW - 1)
     picture = drawn(hour, grid, NOW)
     checked = 0
@@ -181,7 +181,7 @@ def test_a_second_of_stall_is_seen_in_a_month(cells: int, tmp_path: Path, monkey
     fill(path, [UUID], NOW, busy, SHAPES[2:])
     monkeypatch.setattr("time.time", lambda: NOW + 1)
     history = open_history()
-    history.look_in(path)
+    history.set_path(path)
     history.add(second(NOW, 0.9))
     grid = live_columns(31 * 86400, cells, NOW)
     picture = drawn(history, grid, NOW)
@@ -228,7 +228,7 @@ def test_kept_columns_are_those_that_a_fresh_look_gives() -> None:
 
 def test_columns_that_the_history_has_forgotten_are_no_longer_drawn(tmp_path: Path) -> None:
     history = recorded(wave, NOW - 3600, NOW)
-    history.look_in(str(tmp_path / "none"))  # of a daemon: what it keeps is not kept here
+    history.set_path(str(tmp_path / "none"))  # of a daemon: what it keeps is not kept here
     columns = Columns()
     grid = still_columns(3600, 60, NOW)
     columns.get(history, UUID, [NAME], grid, until=NOW, interval=1.0)
@@ -241,7 +241,7 @@ def test_columns_that_the_history_has_forgotten_are_no_longer_drawn(tmp_path: Pa
 
 
 def test_columns_are_of_round_length_at_multiples_of_it() -> None:
-    for window in (one.seconds for one in (*CLOSE, *WINDOWS)):
+    for window in (one.seconds for one in (*SHORT_WINDOWS, *WINDOWS)):
         for cells in (30, 72, 120, 264):
             grid = live_columns(window, cells, NOW)
             assert float(f"{grid.step:.2g}") == grid.step or grid.step % 10 == 0
@@ -253,7 +253,7 @@ def test_columns_are_of_round_length_at_multiples_of_it() -> None:
     assert column_words(step_of(2, 94)) == "0.022 s"
 
 
-@pytest.mark.parametrize("window", [*CLOSE, *WINDOWS])
+@pytest.mark.parametrize("window", [*SHORT_WINDOWS, *WINDOWS])
 def test_the_window_that_is_written_is_the_one_that_is_drawn(window: ChartWindow) -> None:
     for cells in range(8, 321):
         assert 1 - 1e-5 <= step_of(window.seconds, cells) * cells / window.seconds <= 1 + BEYOND

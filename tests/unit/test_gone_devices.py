@@ -12,7 +12,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, Tick
 from gpumon.storage.events.log import EventBook
-from gpumon.storage.history.aggregator import Collector, values_of
+from gpumon.storage.history.aggregator import Collector, values_from_tick
 from gpumon.storage.ledger.device import RecentSamples
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from tests.builders import device, run, sample, tick
@@ -88,7 +88,7 @@ def test_history_follows_no_device_that_is_gone_for_ten_minutes() -> None:
     collector = Collector(lambda block: None)
     most = 0
     for one in ticks():
-        collector.add(values_of(one))
+        collector.add(values_from_tick(one))
         most = max(most, len(collector._subjects))
     in_three_blocks = 3 * 300 // EACH + 1
     assert most <= in_three_blocks + 2, "the machine, its GPU and those of the last ten to fifteen minutes"
@@ -98,7 +98,7 @@ def test_history_of_a_device_that_was_gone_for_some_seconds_goes_on_with_its_cou
     collector = Collector(lambda block: None)
     for second in range(1, 700):
         there = [sample(0, energy=1000.0 * second), sample(1, energy=1000.0 * second)]
-        collector.add(values_of(tick(second, there[:1] if second % 300 == 0 else there)))
+        collector.add(values_from_tick(tick(second, there[:1] if second % 300 == 0 else there)))
     assert {device(0).uuid, device(1).uuid} <= collector._subjects.keys()
 
 
@@ -116,8 +116,8 @@ def test_an_open_block_takes_room_for_cells_of_a_sample_each_only_where_there_ar
     often, each_second = Collector(lambda block: None), Collector(lambda block: None)
     for number in range(1, 100):
         at = number * SECOND // 5
-        often.add(values_of(tick(0, [sample(0)], monotonic_ns=at, time_ns=at, interval_ns=SECOND // 5)))
-        each_second.add(values_of(tick(number, [sample(0)])))
+        often.add(values_from_tick(tick(0, [sample(0)], monotonic_ns=at, time_ns=at, interval_ns=SECOND // 5)))
+        each_second.add(values_from_tick(tick(number, [sample(0)])))
     of_often, of_each = (next(iter(one._finest._blocks.values()))[device(0).uuid] for one in (often, each_second))
     assert len(of_often) > 10
     assert len(of_each) > 90

@@ -15,9 +15,9 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.events.log import EventBook
-from gpumon.storage.history.aggregator import Collector, values_of
+from gpumon.storage.history.aggregator import Collector, values_from_tick
 from gpumon.storage.history.cell import HistoryCell
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
@@ -167,7 +167,7 @@ def test_a_device_that_is_added_has_a_history_from_then_on(path: Path) -> None:
 def test_two_devices_that_claim_one_uuid_are_never_mixed() -> None:
     other = sample(1, utilization=1.0, energy=9e9)
     twins = [sample(0, utilization=0.5, energy=5.0), other._replace(device=device(0)._replace(index=1))]
-    rows = values_of(at(1, samples=twins)).rows
+    rows = values_from_tick(at(1, samples=twins)).rows
     assert [row.subject for row in rows] == [HOST, GPUS[0]]
     assert rows[1].values[UTILIZATION] == 0.5
 
@@ -199,8 +199,8 @@ class TestYearsOff:
     def test_costs_totals_no_memory(self, wrong: list[float]) -> None:
         frames = [frame_of(one, number) for number, one in enumerate(self.ticks(wrong), 1)]
         with self.small():
-            found = window_totals(KeptFile(""), frames, BEGIN - 12 * YEARS, BEGIN + 12 * YEARS)
-            today = window_totals(KeptFile(""), frames, BEGIN, BEGIN + 400)
+            found = window_totals(HistoryFile(""), frames, BEGIN - 12 * YEARS, BEGIN + 12 * YEARS)
+            today = window_totals(HistoryFile(""), frames, BEGIN, BEGIN + 400)
         energy = found.devices[GPUS[0]]["energy"]
         assert 350 < energy.seconds - energy.missing_seconds <= 400
         assert WATTS * 340 <= today.devices[GPUS[0]]["energy"].value <= WATTS * 400
@@ -211,7 +211,7 @@ class TestYearsOff:
         collector, accounts, events, holders = Collector(blocks.append), AccountBook(), EventBook(), HolderWatch()
         processes = ProcessRecorder()
         with self.small():
-            collector.add_all([*map(values_of, ticks)])
+            collector.add_all([*map(values_from_tick, ticks)])
             collector.finish()
             for one in ticks:
                 judged = holders.judged(one)

@@ -11,7 +11,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.aggregator import Block, Collector, values_of
+from gpumon.storage.history.aggregator import Block, Collector, values_from_tick
 from gpumon.storage.history.cell import weights
 from gpumon.storage.history.counters import Counting, Grown
 from gpumon.storage.history.tiers import SHAPES, columns_of
@@ -77,7 +77,7 @@ def kept(ticks: Sequence[Tick], at_once: int = 1) -> dict[int, dict[int, tuple[f
     blocks: list[Block] = []
     collector = Collector(blocks.append)
     for first in range(0, len(ticks), at_once):
-        collector.add_all([values_of(one) for one in ticks[first : first + at_once]])
+        collector.add_all([values_from_tick(one) for one in ticks[first : first + at_once]])
     collector.finish()
     found: dict[int, dict[int, tuple[float, float]]] = defaultdict(dict)
     for block in blocks:

@@ -16,13 +16,13 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.common.errors import GpumonError
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.overview import overview
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.schema import HISTORY_FILE, VERSION
-from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiered import StoredTier
 from gpumon.storage.history.tiers import SHAPES, HistoryLimits, prune_large
 from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.storage.sqlite.write import open_to_write
@@ -134,11 +134,11 @@ def test_a_file_with_any_bytes_changed_ends_no_thread_and_no_view(path: Path) ->
         for found in path.parent.iterdir():
             found.unlink()
         path.write_bytes(data)
-        file = KeptFile(str(path), lambda: BEGIN + 3000.0)
+        file = HistoryFile(str(path), lambda: BEGIN + 3000.0)
         for shape in SHAPES:
             grid = Grid(BEGIN // 100, 100.0, 20)
-            KeptTier(file, shape).has(device().uuid, "gpu.utilization")
-            KeptTier(file, shape).query(Query(device().uuid, ("gpu.utilization",), grid.begin, grid.end, grid=grid))
+            StoredTier(file, shape).has(device().uuid, "gpu.utilization")
+            StoredTier(file, shape).query(Query(device().uuid, ("gpu.utilization",), grid.begin, grid.end, grid=grid))
         file.close()
         with suppress(GpumonError):
             overview(str(path))

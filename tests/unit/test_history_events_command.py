@@ -71,7 +71,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
     # Through the follower, as a daemon does it: the others here take a shorter way.
     history = HistoryRecorder(
-        str(path), os.getuid(), pytest.fail, parts=[ActivityRecorder(lambda: round((begin + 3600) * SECOND))]
+        str(path), os.getuid(), pytest.fail, plugins=[ActivityRecorder(lambda: round((begin + 3600) * SECOND))]
     ).start()
     for s in range(0, 3601, 2):
         history.add(at(s))

@@ -13,7 +13,7 @@ import pytest
 from gpumon.storage.history.folded import FoldedFrames
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 
 NAME = "gpu.utilization"
@@ -23,9 +23,9 @@ STALL = 97
 """Seconds from one stall, of a tenth of a second, to the next."""
 
 
-def played(times: Iterator[float], keep: int, *, interval: float = 0.1) -> LongHistory:
+def played(times: Iterator[float], keep: int, *, interval: float = 0.1) -> TieredHistory:
     """A history to which a recording was played: a GPU works, and stalls for a moment now and then."""
-    history = LongHistory(keep=keep)
+    history = TieredHistory(keep=keep)
     for number, time in enumerate(times, 1):
         busy = 0.0 if round(10 * (time - BEGAN)) % (10 * STALL) == 35 else 0.9
         moment = {"time_ns": round(time * 1e9), "monotonic_ns": round((time - BEGAN) * 1e9)}
@@ -39,7 +39,7 @@ def tenths(seconds: float, without: tuple[float, float] = (inf, inf)) -> Iterato
     return (time for time in times if not without[0] <= time - BEGAN < without[1])
 
 
-def asked(history: LongHistory, step: float, seconds: float, begin: float = 0.0) -> Series:
+def asked(history: TieredHistory, step: float, seconds: float, begin: float = 0.0) -> Series:
     grid = Grid(floor((BEGAN + begin) / step), step, round((seconds - begin) / step))
     return history.query(Query(GPU, (NAME,), grid.begin, grid.end, grid=grid))[NAME]
 

@@ -11,7 +11,7 @@ import pytest
 from gpumon.storage.history.downsample import Envelope, downsample
 from gpumon.storage.history.grid import Grid, aligned
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 
 NAME = "gpu.utilization"
@@ -45,16 +45,16 @@ class FakeTier(NamedTuple):
         return {NAME: downsample(times, [Envelope(line, line, line)], query.grid)[0]}
 
 
-def filled(*tiers: FakeTier, seconds: int = 60) -> LongHistory:
+def filled(*tiers: FakeTier, seconds: int = 60) -> TieredHistory:
     """Frames of the last `seconds`, all 0.9."""
-    history = LongHistory(tiers)
+    history = TieredHistory(tiers)
     for second in range(seconds):
         time_ns = round((NOW - seconds + 1 + second) * 1e9)
         history.add(frame_of(tick(second + 1, samples=(sample(0, utilization=0.9),))._replace(time_ns=time_ns)))
     return history
 
 
-def asked(history: LongHistory, seconds: float, points: int = 2000) -> Series:
+def asked(history: TieredHistory, seconds: float, points: int = 2000) -> Series:
     return history.query(Query(GPU, (NAME,), NOW - seconds, NOW, points))[NAME]
 
 
@@ -174,8 +174,8 @@ def test_a_bucket_that_two_share_is_weighted_by_time_and_has_the_extremes_of_bot
 
 
 def test_a_metric_that_only_a_tier_has_is_known() -> None:
-    assert LongHistory([TENTHS]).has(GPU, NAME)
-    assert not LongHistory([TENTHS]).has(GPU, "gpu.power")
+    assert TieredHistory([TENTHS]).has(GPU, NAME)
+    assert not TieredHistory([TENTHS]).has(GPU, "gpu.power")
 
 
 def test_peak_of_a_window_longer_than_the_frames_asks_the_tiers() -> None:
@@ -201,7 +201,7 @@ def test_buckets_hold_whole_cells_and_are_no_more_than_asked(span: float, points
 
 
 def test_nothing_known_is_nothing() -> None:
-    history = LongHistory([FakeTier(10.0, nan, nan, 0.5)])
+    history = TieredHistory([FakeTier(10.0, nan, nan, 0.5)])
     assert history.begin != history.begin
     assert list(asked(history, 60).mean) == []
 
@@ -212,4 +212,4 @@ def test_a_window_without_an_end_is_up_to_the_newest_frame() -> None:
     assert found.times[-1] == pytest.approx(NOW, abs=10)
     grid = Grid(int(NOW // 60) - 120, 60.0, 121)
     assert len(history.query(Query(GPU, (NAME,), grid.begin, inf, grid=grid))[NAME].mean) == 121
-    assert LongHistory([TENTHS]).query(Query(GPU, (NAME,), NOW - 7200, inf))[NAME].times[-1] < NOW - 590
+    assert TieredHistory([TENTHS]).query(Query(GPU, (NAME,), NOW - 7200, inf))[NAME].times[-1] < NOW - 590

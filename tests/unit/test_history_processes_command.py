@@ -61,7 +61,7 @@ def filled(path: Path) -> float:
     half = bob._replace(sm_utilization=0.5)
     # Through the follower, as a daemon does it.
     parts = [ActivityRecorder(), ProcessRecorder()]
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=parts).start()
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, plugins=parts).start()
     for s in range(0, 601, 2):
         there = [alice, bob if s < 160 else half] if 100 <= s < 220 else [alice]
         history.add(

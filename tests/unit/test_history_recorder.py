@@ -213,7 +213,7 @@ def test_a_clock_that_was_set_to_another_year_removes_nothing(path: Path) -> Non
 
 
 def test_what_begins_with_the_first_tick_is_written_at_once(path: Path) -> None:
-    history = HistoryRecorder(str(path), UID, pytest.fail, parts=[ActivityRecorder()]).start()
+    history = HistoryRecorder(str(path), UID, pytest.fail, plugins=[ActivityRecorder()]).start()
     feed(history, 1, 2)
     wait_for(lambda: "daemon_started" in kinds(path))  # as of one that is killed before its second sample
 

@@ -21,15 +21,15 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.history import tiers as limits_module
-from gpumon.storage.history.aggregator import Block, Collector, values_of
+from gpumon.storage.history.aggregator import Block, Collector, values_from_tick
 from gpumon.storage.history.block import BadBlock, cells_of, pack, present, unpack
 from gpumon.storage.history.cell import HistoryCell, fold, weights
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recovery import recover
 from gpumon.storage.history.schema import HISTORY_FILE, TABLES, VERSION
-from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiered import StoredTier
 from gpumon.storage.history.tiers import OF_GPU, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
 from gpumon.storage.history.write import seal, write
 from gpumon.storage.sqlite.write import open_to_write
@@ -57,7 +57,7 @@ def collected(ticks: Iterable[Tick], *, finish: bool = True) -> list[Block]:
     blocks: list[Block] = []
     collector = Collector(blocks.append)
     for one in ticks:
-        collector.add(values_of(one))
+        collector.add(values_from_tick(one))
     if finish:
         collector.finish()
     return blocks
@@ -189,9 +189,9 @@ def test_seconds_with_a_tick_each_are_taken_together_also_after_one_that_has_two
     monkeypatch.setattr(Collector, "add", lambda self, seen: (one_by_one.append(seen.monotonic_ns), add(self, seen)))
     collector = Collector(blocks.append)
     # A daemon takes its first tick when it starts, and the second one as soon as it runs.
-    collector.add_all([values_of(at(second, energy=100.0 * second)) for second in (0.1, 0.2, 1.2, 2.2, 3.2)])
+    collector.add_all([values_from_tick(at(second, energy=100.0 * second)) for second in (0.1, 0.2, 1.2, 2.2, 3.2)])
     one_by_one.clear()
-    collector.add_all([values_of(at(second + 0.2, energy=100.0 * second)) for second in range(4, 20)])
+    collector.add_all([values_from_tick(at(second + 0.2, energy=100.0 * second)) for second in range(4, 20)])
     assert one_by_one == []
     collector.finish()
     assert grown(blocks, T1) == pytest.approx(1890.0)
@@ -307,8 +307,8 @@ def stored(path: Path, ticks: Iterable[Tick], *, finish: bool = True) -> None:
 
 
 def asked(path: Path, shape: TierShape, grid: Grid, metric: str = "gpu.utilization") -> Series:
-    file = KeptFile(str(path), lambda: BEGIN + 3000.0)
-    found = KeptTier(file, shape).query(Query(GPU, (metric,), grid.begin, grid.end, grid=grid))[metric]
+    file = HistoryFile(str(path), lambda: BEGIN + 3000.0)
+    found = StoredTier(file, shape).query(Query(GPU, (metric,), grid.begin, grid.end, grid=grid))[metric]
     assert not file.problem
     file.close()
     return found
@@ -337,9 +337,9 @@ def test_each_bucket_shorter_than_a_cell_is_seen_for_its_share_of_that_cell(path
 
 def test_a_tier_tells_how_much_of_each_cell_is_known_whatever_the_metric_has(path: Path) -> None:
     stored(path, (at(n, utilization=0.5) for n in range(1000) if not 300 <= n < 600))
-    with closing(KeptFile(str(path), lambda: BEGIN + 3000.0)) as file:
+    with closing(HistoryFile(str(path), lambda: BEGIN + 3000.0)) as file:
         query = Query(GPU, ("gpu.power",), BEGIN, BEGIN + 1500)
-        seconds = KeptTier(file, T3).seconds(query, BEGIN + 10.0, BEGIN + 1210.0)
+        seconds = StoredTier(file, T3).seconds(query, BEGIN + 10.0, BEGIN + 1210.0)
     assert seconds == pytest.approx([300, 0, 300, 100, 0], abs=2)
 
 
@@ -429,10 +429,10 @@ def test_a_block_with_a_wrong_checksum_is_a_gap(path: Path) -> None:
 
 
 def test_a_line_grows_as_blocks_are_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpumon.storage.history.file._LOOK", 0.0)
-    file = KeptFile(str(path), lambda: BEGIN + 3000.0)
-    monkeypatch.setattr("gpumon.storage.history.file._RETRY", 0.0)
-    tier = KeptTier(file, T2)
+    monkeypatch.setattr("gpumon.storage.history.file._REFRESH_INTERVAL", 0.0)
+    file = HistoryFile(str(path), lambda: BEGIN + 3000.0)
+    monkeypatch.setattr("gpumon.storage.history.file._RETRY_INTERVAL", 0.0)
+    tier = StoredTier(file, T2)
     assert tier.begin != tier.begin
     assert not tier.has(GPU, "gpu.utilization")
     grid = Grid(BEGIN // 300, 300.0, 12)
@@ -449,8 +449,8 @@ def test_a_line_grows_as_blocks_are_written(path: Path, monkeypatch: pytest.Monk
 def test_a_file_that_is_none_answers_nothing_and_says_so(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
-    file = KeptFile(str(path))
-    assert KeptTier(file, T3).begin != KeptTier(file, T3).begin
+    file = HistoryFile(str(path))
+    assert StoredTier(file, T3).begin != StoredTier(file, T3).begin
     assert bool(file.problem) == bool(content)
 
 
@@ -458,8 +458,8 @@ def test_a_file_of_another_version_answers_nothing_and_says_so(path: Path) -> No
     stored(path, [at(0, utilization=0.5)])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    file = KeptFile(str(path))
-    assert KeptTier(file, T3).begin != KeptTier(file, T3).begin
+    file = HistoryFile(str(path))
+    assert StoredTier(file, T3).begin != StoredTier(file, T3).begin
     assert f"version {VERSION + 1}" in file.problem
 
 

@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import HOST_INDEX, PROCESSES, Availability
 from gpumon.recording.content import Context, Recorded, means_of
-from gpumon.storage.history.past_frames import kept_frames
+from gpumon.storage.history.past_frames import stored_frames
 from gpumon.storage.history.recorder import HistoryRecorder
 from tests import builders
 from tests.programs import PATIENCE
@@ -56,7 +56,7 @@ def newest() -> Frame:
 
 
 def test_the_finest_tier_comes_last_and_none_overlaps(path: Path) -> None:
-    found = kept_frames(str(path), END - LENGTH, newest(), {})
+    found = stored_frames(str(path), END - LENGTH, newest(), {})
     times = [one.frame.time for one in found]
     assert times == sorted(set(times))
     assert times[0] >= END - LENGTH
@@ -69,7 +69,7 @@ def test_the_finest_tier_comes_last_and_none_overlaps(path: Path) -> None:
 
 def test_gauges_are_means_and_counters_stand_at_the_end_of_their_cell(path: Path) -> None:
     device = builders.device()
-    for step, frame in kept_frames(str(path), END - LENGTH, newest(), {device.uuid: device}):
+    for step, frame in stored_frames(str(path), END - LENGTH, newest(), {device.uuid: device}):
         (sample,) = frame.samples
         assert sample.value("gpu.utilization") == pytest.approx(0.5, abs=0.25 if step == 1 else 0.03)
         assert sample.value("gpu.energy") == pytest.approx(100 * (frame.time - END + LENGTH), abs=101)
@@ -80,7 +80,7 @@ def test_gauges_are_means_and_counters_stand_at_the_end_of_their_cell(path: Path
 
 
 def test_who_was_there_is_missing_with_its_reason(path: Path) -> None:
-    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {})
+    (*_, (_, frame)) = stored_frames(str(path), END - 60, newest(), {})
     assert frame.samples[0].device.missing[PROCESSES] is Availability.NOT_RECORDED
     assert frame.samples[0].device.name == "unknown model"
     assert frame.processes == ()
@@ -91,20 +91,20 @@ def test_a_gpu_that_is_not_there_any_more_has_the_name_and_the_index_that_it_had
     device = builders.device()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO device VALUES (?, 5, 'NVIDIA B200')", (device.uuid,))
-    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {})
+    (*_, (_, frame)) = stored_frames(str(path), END - 60, newest(), {})
     assert frame.samples[0].device[:3] == (device.uuid, 5, "NVIDIA B200")
     other = builders.device()._replace(uuid="GPU-other", index=5)
-    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {other.uuid: other})
+    (*_, (_, frame)) = stored_frames(str(path), END - 60, newest(), {other.uuid: other})
     assert frame.samples[0].device.index == 6, "another GPU has that index now"
 
 
 def test_their_clocks_lead_to_the_ring(path: Path) -> None:
-    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {})
+    (*_, (_, frame)) = stored_frames(str(path), END - 60, newest(), {})
     assert newest().monotonic_ns - frame.monotonic_ns == round((newest().time - frame.time) * SECOND)
 
 
 def test_a_recording_names_the_length_of_their_cells(path: Path, tmp_path: Path) -> None:
-    kept = kept_frames(str(path), END - LENGTH, newest(), {})
+    kept = stored_frames(str(path), END - LENGTH, newest(), {})
     write(tmp_path / "a.gpumon", [Recorded(frame, Context(part=means_of(step))) for step, frame in kept])
     found, problem = read(tmp_path / "a.gpumon")
     assert [bits(one.frame) for one in found] == [bits(one.frame) for one in kept]
@@ -114,5 +114,5 @@ def test_a_recording_names_the_length_of_their_cells(path: Path, tmp_path: Path)
 
 def test_what_cannot_be_read_is_missing(tmp_path: Path) -> None:
     (tmp_path / "broken").write_bytes(b"no database" * 100)
-    assert kept_frames(str(tmp_path / "broken"), 0.0, newest(), {}) == []
-    assert kept_frames(str(tmp_path / "absent"), 0.0, newest(), {}) == []
+    assert stored_frames(str(tmp_path / "broken"), 0.0, newest(), {}) == []
+    assert stored_frames(str(tmp_path / "absent"), 0.0, newest(), {}) == []

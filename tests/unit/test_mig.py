@@ -25,7 +25,7 @@ from gpumon.reports.usage import lines as account_lines
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.combined import describe_devices
-from gpumon.storage.history.devices import chosen, devices_in
+from gpumon.storage.history.devices import read_devices, resolve_devices
 from gpumon.storage.usage.query import by_user, read_accounts, total
 from gpumon.storage.usage.summary import summary
 from gpumon.tracking.matching import Claim, match_devices
@@ -226,10 +226,10 @@ def test_history_tells_an_instance_from_its_gpu(tmp_path: Path) -> None:
     labels = [line.split("  ")[0:2] for line in account_lines(groups, "device") if line.startswith("GPU 0")]
     assert [label[0] for label in labels] == ["GPU 0", "GPU 0 MIG-0-0"]
     known = {one.device.uuid: one.device for one in (gpu(), FIRST)}
-    assert chosen(0, known, dict) == [device().uuid], "the GPU, not what it is divided into"
-    assert chosen("0:0", known, dict) == [FIRST.device.uuid]
-    kept = devices_in(str(path))
-    assert chosen(0, {}, lambda: kept) == [device().uuid]
+    assert resolve_devices(0, known, dict) == [device().uuid], "the GPU, not what it is divided into"
+    assert resolve_devices("0:0", known, dict) == [FIRST.device.uuid]
+    kept = read_devices(str(path))
+    assert resolve_devices(0, {}, lambda: kept) == [device().uuid]
     assert kept[FIRST.device.uuid].label == "", "which one it was the file does not tell"
 
 

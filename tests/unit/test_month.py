@@ -33,7 +33,7 @@ def then(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(month: str, begin: float, end: float, points: int = 900) -> Series:
     history = open_history()
-    history.look_in(month)
+    history.set_path(month)
     found = history.query(Query(GPU, (NAME,), begin, end, points))[NAME]
     history.close()
     return found

@@ -33,7 +33,7 @@ from gpumon.common.paths import (
     without_daemon,
 )
 from gpumon.live import follow
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from tests.strangers import as_nobody, foreign_directory
 
 UID = os.getuid()
@@ -324,7 +324,7 @@ def test_a_directory_that_cannot_be_looked_into_is_not_absent(
         monkeypatch.setattr(os, name, fail)
     looked = live_dirs(where), unreadable_rings(where), is_missing(where), without_daemon(where)
     why, kept = why_unread(where), (ledger_paths(where), history_paths(where))
-    file = KeptFile(kept[1][0])
+    file = HistoryFile(kept[1][0])
     file.subjects(0.0, 1.0)
     monkeypatch.undo()
     assert looked == ([where.explicit], [f"{where.explicit}/ring"], False, "no daemon that may be read")

@@ -19,8 +19,8 @@ from gpumon.live import connect
 from gpumon.ring.lock import holder_of
 from gpumon.sources.replay.query import QueryFormat
 from gpumon.sources.replay.source import read_end_ns
-from gpumon.storage.history.file import KeptFile
-from gpumon.storage.history.open import devices_in
+from gpumon.storage.history.file import HistoryFile
+from gpumon.storage.history.open import read_devices
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.ledger.change import LedgerChange
@@ -79,7 +79,7 @@ def test_a_link_to_a_file_is_opened_only_where_links_are_followed(tmp_path: Path
 
 READERS: dict[str, Callable[[str], object]] = {
     "ledger": Ledger, "ledger change": lambda path: LedgerChange(path, os.getuid()), "settings": read_settings,
-    "history": lambda path: KeptFile(path).subjects(0.0, 1e9), "devices": devices_in, "lock": holder_of,
+    "history": lambda path: HistoryFile(path).subjects(0.0, 1e9), "devices": read_devices, "lock": holder_of,
     "git": read_git, "end of a log": lambda path: read_end_ns(path, QueryFormat(("timestamp",), ())),
     "ring": lambda path: connect(os.path.dirname(path)).latest(),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from gpumon.reports import html
 from gpumon.reports.figures.run_series import POINTS, RunSeries, refined
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.reader import Ledger
 from tests.builders import device
@@ -35,7 +35,7 @@ def begin() -> float:
 
 
 @pytest.fixture
-def history(tmp_path: Path, begin: float) -> Iterator[LongHistory]:
+def history(tmp_path: Path, begin: float) -> Iterator[TieredHistory]:
     """Cells of 10 s from an hour before the run to an hour after its first four."""
     stall = (begin + STALL) // 10 * 10
 
@@ -47,7 +47,7 @@ def history(tmp_path: Path, begin: float) -> Iterator[LongHistory]:
     path = str(tmp_path / "history.sqlite")
     fill(path, [GPU], begin + 5 * HOUR, values, shapes=[SHAPES[1]._replace(keep=6 * HOUR)])
     with closing(open_history()) as found:
-        found.look_in(path)
+        found.set_path(path)
         yield found
 
 
@@ -60,7 +60,9 @@ def trace(begin: float, step: float, points: int) -> RunSeries:
     )
 
 
-def test_finer_points_stand_wherever_there_are_some_and_the_trace_elsewhere(history: LongHistory, begin: float) -> None:
+def test_finer_points_stand_wherever_there_are_some_and_the_trace_elsewhere(
+    history: TieredHistory, begin: float
+) -> None:
     found = refined(trace(begin, 64.0, 450), history, GPU)
     assert found.step == 10
     assert found.points <= POINTS
@@ -77,7 +79,7 @@ def test_finer_points_stand_wherever_there_are_some_and_the_trace_elsewhere(hist
     assert set(found.columns["gpu.power"].mean[40:]) == {0.8}
 
 
-def test_without_anything_finer_a_run_stays_as_it_is(history: LongHistory, begin: float) -> None:
+def test_without_anything_finer_a_run_stays_as_it_is(history: TieredHistory, begin: float) -> None:
     for series in (trace(begin, 5.0, 450), trace(begin - 9 * HOUR, 64.0, 100), RunSeries(begin, 64.0, {})):
         assert refined(series, history, GPU) is series
     coarse = trace(begin, 64.0, 450)
@@ -86,7 +88,7 @@ def test_without_anything_finer_a_run_stays_as_it_is(history: LongHistory, begin
     assert refined(coarse, open_history(), GPU) is coarse
 
 
-def test_the_points_of_a_long_run_are_bounded(history: LongHistory, begin: float) -> None:
+def test_the_points_of_a_long_run_are_bounded(history: TieredHistory, begin: float) -> None:
     found = refined(trace(begin, 64.0, 450), history, GPU, points=1000)
     assert found.points <= 1000
     assert found.step == 30
@@ -94,7 +96,7 @@ def test_the_points_of_a_long_run_are_bounded(history: LongHistory, begin: float
     assert low == 0.0, "a stall is seen at any zoom"
 
 
-def test_a_report_has_the_finer_points(tmp_path: Path, history: LongHistory, begin: float) -> None:
+def test_a_report_has_the_finer_points(tmp_path: Path, history: TieredHistory, begin: float) -> None:
     with Book(tmp_path / "state") as book:
         book.run(started=begin, ended=begin + 8 * HOUR)
         key = book.rank("resnet50-1a2b")

@@ -14,7 +14,7 @@ from gpumon.reports.figures.run_series import RunSeries, zoomed
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import MOST
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
@@ -24,7 +24,7 @@ BEGIN = TIME / SECOND
 BUSY = "gpu.utilization"
 
 
-def watched(seconds: Iterable[float], stall: float = nan) -> LongHistory:
+def watched(seconds: Iterable[float], stall: float = nan) -> TieredHistory:
     """The last frames, busy but for one of them."""
     history = open_history()
     for second in seconds:
@@ -106,7 +106,7 @@ def test_before_the_last_frames_there_are_cells_and_before_these_the_trace(tmp_p
 
     fill(path, [GPU], end, values, shapes=[SHAPES[1]._replace(keep=3 * 3600)])
     history = open_history()
-    history.look_in(path)
+    history.set_path(path)
     for second in range(13000, 14400):
         at = round((begin + second) * SECOND)
         history.add(frame_of(tick(1, [sample(0, utilization=0.5)])._replace(time_ns=at, monotonic_ns=second * SECOND)))

@@ -26,11 +26,11 @@ from gpumon.live import follow
 from gpumon.model.device import Device
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.history.block import MetricCells
-from gpumon.storage.history.file import KeptFile
-from gpumon.storage.history.grid import span_of
+from gpumon.storage.history.file import HistoryFile
+from gpumon.storage.history.grid import resolve_window
 from gpumon.storage.history.line import Line
 from gpumon.storage.history.tiers import SHAPES
-from gpumon.storage.history.totals import THROTTLED, TOTALS, totals_of, window_totals
+from gpumon.storage.history.totals import THROTTLED, TOTALS, gpu_totals, window_totals
 from gpumon.storage.history.window_sum import window_sum
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
@@ -76,7 +76,7 @@ def test_a_border_that_cuts_a_cell_without_finer_ones_takes_a_share_and_says_so(
 
 def test_errors_in_the_life_of_a_card_are_those_between_the_lowest_and_the_highest_count() -> None:
     counted = line(10, 30, [7.0] * 20 + [nan] * 20 + [9.0] * 19 + [12.0])
-    of = {kind: totals_of({"gpu.ecc_corrected_lifetime": [counted]}, 300, end)["ecc_corrected"] for kind, end in
+    of = {kind: gpu_totals({"gpu.ecc_corrected_lifetime": [counted]}, 300, end)["ecc_corrected"] for kind, end in
           {"whole": 900, "before": 500, "none": 0}.items()}  # fmt: skip
     assert (of["whole"].value, of["whole"].missing_seconds) == (5, 200), "two of them while nobody looked"
     assert (of["before"].value, of["before"].missing_seconds) == (0, 0)
@@ -124,7 +124,7 @@ def test_the_parts_of_a_window_add_up_to_it(borders: list[float]) -> None:
 def test_a_window_is_asked_for_by_two_of_length_begin_and_end(
     asked: tuple[object, ...], found: tuple[float, float]
 ) -> None:
-    assert span_of(*asked, NOW) == pytest.approx(found)  # type: ignore[arg-type]
+    assert resolve_window(*asked, NOW) == pytest.approx(found)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_window_is_asked_for_by_two_of_length_begin_and_end(
 )
 def test_a_window_that_makes_no_sense_is_one_line(asked: tuple[object, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        span_of(*asked, NOW)  # type: ignore[arg-type]
+        resolve_window(*asked, NOW)  # type: ignore[arg-type]
 
 
 def test_a_time_without_a_zone_is_local() -> None:
@@ -209,7 +209,7 @@ def test_nothing_is_missing_of_a_window_that_begins_and_ends_within_seconds_of_m
 def test_nothing_is_missing_of_a_window_whose_borders_lie_between_late_readings(tmp_path: Path, since: int) -> None:
     ticks = [tick(s, [sample(0, energy=100.0 * s if s % 6 == 0 else nan)]) for s in range(61)]
     frames = [frame_of(one, number) for number, one in enumerate(ticks, 1)]
-    totals = window_totals(KeptFile(str(tmp_path / "none")), frames, frames[since].time, frames[since].time + 10.5)
+    totals = window_totals(HistoryFile(str(tmp_path / "none")), frames, frames[since].time, frames[since].time + 10.5)
     (found,) = totals.devices.values()
     assert found["energy"].missing_seconds == 0
     assert found["energy"].value == pytest.approx(1050.0)

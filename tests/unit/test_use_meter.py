@@ -235,7 +235,7 @@ def test_xid_errors_are_counted_by_code_over_restarts() -> None:
 def test_users_beyond_the_limit_are_counted_and_those_who_hold_nothing_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meter_module, "MOST_USERS", 3)
+    monkeypatch.setattr(meter_module, "MAX_USERS", 3)
     names = [f"user{n}" for n in range(6)]
     ticks = each_second(60, lambda s: ([on()], [process(100 + s // 10, user=names[min(s // 10, 5)])]))
     meter = metered(ticks)

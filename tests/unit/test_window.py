@@ -22,7 +22,7 @@ from gpumon.live import Live, follow
 from gpumon.model.device import Device
 from gpumon.model.metrics import METRICS
 from gpumon.ring.writer import RingWriter
-from gpumon.storage.history.coverage import seconds_seen
+from gpumon.storage.history.coverage import known_seconds
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.tiers import SHAPES
 from tests.builders import device, sample, tick
@@ -243,6 +243,6 @@ def test_a_package_that_is_missing_is_named_in_one_line(
 def test_seconds_of_buckets_are_those_in_which_samples_hold() -> None:
     times = [0.0, 1.0, 2.0, 6.0, 10.0, 11.0, 12.0]
     sampled = [1.0, 1.0, 1.0, nan, 1.0, 1.0, 1.0]
-    assert seconds_seen(times, sampled, Grid(0, 5.0, 3), {6.0}) == [3.0, 0.0, 3.0]
-    assert seconds_seen(times[:3], sampled[:3], Grid(0, 0.5, 6)) == [0.5] * 6
-    assert seconds_seen([], [], Grid(0, 5.0, 3)) == [0.0] * 3
+    assert known_seconds(times, sampled, Grid(0, 5.0, 3), {6.0}) == [3.0, 0.0, 3.0]
+    assert known_seconds(times[:3], sampled[:3], Grid(0, 0.5, 6)) == [0.5] * 6
+    assert known_seconds([], [], Grid(0, 5.0, 3)) == [0.0] * 3

@@ -62,7 +62,7 @@ def make(directory: Path, days: int = 32, **more: Any) -> Served:
         book.run("bare-4d5e", state=RunState.FAILED)
     path = str(directory / "history.sqlite")
     recorder = HistoryRecorder(
-        path, os.getuid(), pytest.fail, parts=[ActivityRecorder(lambda: round((NOW + 120) * SECOND))]
+        path, os.getuid(), pytest.fail, plugins=[ActivityRecorder(lambda: round((NOW + 120) * SECOND))]
     ).start()
     for one in ticks:
         recorder.add(one)
@@ -70,7 +70,7 @@ def make(directory: Path, days: int = 32, **more: Any) -> Served:
     fill(path, [device().uuid], NOW, training(NOW), [SHAPES[-1]._replace(keep=days * 86400)])
     served = Served(ticks, [str(book.path)], devices=4, **more)
     served.now = NOW + 120
-    served.feed.history.look_in(path)
+    served.feed.history.set_path(path)
     served.live.history_file = lambda: path  # type: ignore[method-assign]
     return served
 

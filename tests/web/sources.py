@@ -129,7 +129,7 @@ def month(directory: Path) -> Iterator[Opened]:
     ]  # fmt: skip
     keep(directory / "accounts.sqlite", hours)
     fill(path, [uuid], now, lambda _, name, at: _values(name, at), [SHAPES[-1]])
-    served.feed.history.look_in(path)
+    served.feed.history.set_path(path)
     served.live.history_file = lambda: path  # type: ignore[method-assign]
     with on_a_port(served) as link:
         found = places(OF_GPUS)

@@ -62,7 +62,7 @@ def test_a_month_is_opened_zoomed_to_less_than_a_second_and_left_again(browser: 
     )
     uuid = served.known().gpus[0].about["uuid"]
     fill(path, [uuid], NOW, always_busy, [SHAPES[-1]])
-    served.feed.history.look_in(path)
+    served.feed.history.set_path(path)
     served.live.history_file = lambda: path  # type: ignore[method-assign]
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/gpu/0")

@@ -52,7 +52,7 @@ def served_month(tmp_path: Path) -> Served:
         lambda subject, name, at: (0.4, 0.5, 0.6) if subject and name == "gpu.utilization" else (nan,) * 3,
         [SHAPES[-1]],
     )  # fmt: skip
-    served.feed.history.look_in(path)
+    served.feed.history.set_path(path)
     served.live.history_file = lambda: path  # type: ignore[method-assign]
     return served
 

@@ -92,7 +92,7 @@ def with_history(path: Path) -> Served:
     fill(str(path), [device(0).uuid], NOW, lambda *_: (0.4, 0.5, 0.6), [SHAPES[-1]])
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA journal_mode = TRUNCATE")  # as on a network file system, where a reader is locked out
-    served.feed.history.look_in(str(path))
+    served.feed.history.set_path(str(path))
     served.live.history_file = lambda: str(path)  # type: ignore[method-assign]
     return served
 

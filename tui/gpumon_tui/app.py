@@ -141,7 +141,7 @@ class GpumonApp(Stage):
         view.origin, view.driver = feed.origin(), feed.driver()
         view.hostname, view.state = feed.hostname(), feed.state()
         view.history_path = feed.history_file()
-        view.history.look_in(view.history_path)
+        view.history.set_path(view.history_path)
         view.happened.written_by(feed.writer())
         frames = self.instead.since(self._newest)
         if frames:

@@ -19,7 +19,7 @@ from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import HOST_INDEX, Metric, why_missing
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import CLOSE, USUAL, WINDOWS, ChartWindow, offered
+from gpumon.storage.history.grid import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOWS, ChartWindow, available_windows
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import RecentSnapshots
@@ -341,14 +341,14 @@ class View:
         if self.shown.chosen:
             chosen = self.shown.chosen  # that of another time may have been longer than there is anything to show
             return chosen if self.shown.is_past else min(chosen, self._windows[-1].seconds)
-        known, longest = self.now - self.history.begin, self.shown.chosen_before or USUAL.seconds
+        known, longest = self.now - self.history.begin, self.shown.chosen_before or DEFAULT_WINDOW.seconds
         wanted = known if is_known(known) else 0.0
         return min(longest, next((one.seconds for one in WINDOWS if one.seconds >= wanted), longest))
 
     @property
     def _windows(self) -> Sequence[ChartWindow]:
         begin, end = self.played
-        return offered(self.now - self.history.begin, end - begin)
+        return available_windows(self.now - self.history.begin, end - begin)
 
     @property
     def glance(self) -> int:
@@ -379,7 +379,9 @@ class View:
     def begin_as_before(self) -> None:
         """Begin with the window that was chosen last time, as far as there is anything to show in it."""
         kept = self.remembered.get(WINDOW)
-        self.shown.chosen_before = next((one.seconds for one in (*CLOSE, *WINDOWS) if str(one.seconds) == kept), 0)
+        self.shown.chosen_before = next(
+            (one.seconds for one in (*SHORT_WINDOWS, *WINDOWS) if str(one.seconds) == kept), 0
+        )
 
     def pan(self, halves: float) -> None:
         """Move the charts' window by so many halves of it."""

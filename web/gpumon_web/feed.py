@@ -25,15 +25,15 @@ from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, HOST_METRICS, Kind
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
-from gpumon.storage.history.grid import USUAL, Grid, aligned
+from gpumon.storage.history.grid import DEFAULT_WINDOW, Grid, aligned
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
 
-FIRST_WINDOW = float(USUAL.seconds)
+FIRST_WINDOW = float(DEFAULT_WINDOW.seconds)
 """Seconds that a page gets when it opens."""
 POINTS = 900
 """Points that it gets for them at most."""
@@ -95,7 +95,7 @@ class Frames(Protocol):
 class FrameState:
     """All that pages know of a sequence of frames: history, epochs, logged values and what GPUs do."""
 
-    def __init__(self, history: LongHistory) -> None:
+    def __init__(self, history: TieredHistory) -> None:
         self.history = history
         self.epochs = Epochs()
         self.logged = Logged()
@@ -155,7 +155,7 @@ class Feed:
         self._outline: tuple[Any, ...] = ()
 
     @property
-    def history(self) -> LongHistory:
+    def history(self) -> TieredHistory:
         """Values by time. The caller holds `lock`."""
         return self._known.history
 
@@ -272,7 +272,7 @@ class Feed:
         frames = self.live.since(self._newest)
         if not frames:
             return
-        self.history.look_in(self.live.history_file())
+        self.history.set_path(self.live.history_file())
         is_anew = frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60)
         if is_anew:
             self._begin_anew()

@@ -10,7 +10,7 @@ from gpumon.common.numbers import shown
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon.storage.history.grid import USUAL
+from gpumon.storage.history.grid import DEFAULT_WINDOW
 from gpumon_web.gpu_lines import power_text, users_of
 from gpumon_web.holders import idle_for
 from gpumon_web.page import Cells, Gpu, Now
@@ -111,7 +111,7 @@ def _lately(means: Sequence[tuple[float, float]]) -> str:
     ('38 % over ten minutes', '50 % over 58 s')
     """
     known = max(seconds for _, seconds in means)
-    window = "ten minutes" if known >= _MOST * USUAL.seconds else units.words(known)
+    window = "ten minutes" if known >= _MOST * DEFAULT_WINDOW.seconds else units.words(known)
     return f"{_percent(sum(mean for mean, _ in means) / len(means))} over {window}"
 
 

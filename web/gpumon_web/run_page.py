@@ -299,7 +299,7 @@ def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSer
     if record.run.state is RunState.RUNNING or not uuid:
         return series
     history = open_history()
-    history.look_in(history_beside(ledger))
+    history.set_path(history_beside(ledger))
     found = refined(series, history, uuid)
     history.close()
     return found

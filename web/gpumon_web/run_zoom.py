@@ -53,7 +53,7 @@ def _drawn(
     found: list[DeviceCourse] = []
     known = Recent(logged, logged)
     with closing(open_history()) as history:
-        history.look_in(history_beside(ledger.path))
+        history.set_path(history_beside(ledger.path))
         history.take(recent)
         for one in chosen:
             kept = run_series(record, traces, one.uuid)

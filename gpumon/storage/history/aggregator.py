@@ -1,7 +1,7 @@
-"""Ticks into cells, cells into those of the next tier, and full blocks of them to the writer.
+"""`Collector`: aggregates ticks into cells, cells into coarser tiers, and passes full blocks to the writer.
 
-A tick belongs to the cell of its own wall-clock time. Cells follow each other: a clock that is set back a little
-leaves ticks out until it has caught up, and one that is set back further begins anew.
+A tick belongs to the cell of its wall-clock time. Cells are in order: if the clock is set back a little, ticks are left
+out until it has caught up; if it is set back further, the collector starts again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from gpumon.storage.history.open_tiers import Block as Block
 from gpumon.storage.history.open_tiers import FinestTier
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.samples import EvenCells
-from gpumon.storage.history.tiers import SHAPES, KeptColumns
+from gpumon.storage.history.tiers import SHAPES, TierColumns
 from gpumon.storage.history.tiers import columns_of as columns_of
 
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0
-"""Seconds: a clock that is set back by more begins a new stretch."""
+"""Seconds by which the clock must be set back for a new start."""
 
 
 class SubjectValues(NamedTuple):
@@ -38,11 +38,11 @@ class SubjectValues(NamedTuple):
     subject: str
     values: Sequence[float]
     read_ns: int
-    """ns, CLOCK_MONOTONIC: when its counters were read."""
+    """When its counters were read: ns, CLOCK_MONOTONIC."""
 
 
 class TickValues(NamedTuple):
-    """The part of a tick that history keeps."""
+    """The part of a tick that history stores."""
 
     time_ns: int
     monotonic_ns: int
@@ -50,13 +50,13 @@ class TickValues(NamedTuple):
     rows: Sequence[SubjectValues]
 
 
-def values_of(tick: Tick) -> TickValues:
-    """Return the values of a tick that are of now: a device that does not answer has none."""
+def values_from_tick(tick: Tick) -> TickValues:
+    """Return the current values of a tick; a device that does not answer has none."""
     return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, _rows(tick))
 
 
-def values_of_frame(frame: Frame) -> TickValues:
-    """Return the same of a tick that was stored in a ring."""
+def values_from_frame(frame: Frame) -> TickValues:
+    """Return the current values of a frame in a ring."""
     return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), _rows(frame))
 
 
@@ -64,20 +64,20 @@ def _rows(seen: Tick | Frame) -> list[SubjectValues]:
     rows = {HOST: SubjectValues(HOST, seen.host, seen.monotonic_ns)}
     for sample in seen.samples:
         uuid = sample.device.uuid
-        if sample.state is Availability.OK and uuid not in rows:  # else two devices claim to be one
+        if sample.state is Availability.OK and uuid not in rows:  # ignore a second device with the same UUID
             read = sample.counters_monotonic_ns or sample.monotonic_ns or seen.monotonic_ns
             rows[uuid] = SubjectValues(uuid, sample.values, read)
     return list(rows.values())
 
 
 class Collector:
-    """Takes moments in their order, and hands full blocks to `write`."""
+    """Aggregates ticks in order, and passes full blocks to `write`."""
 
     def __init__(self, write: Callable[[Block], object]) -> None:
         self._finest = FinestTier(write)
         self._step = SHAPES[0].step
         self.done_ns = 0
-        """Moments before this one (ns, CLOCK_MONOTONIC) are in blocks that were handed over; 0 before the first."""
+        """Ticks before this time (ns, CLOCK_MONOTONIC) are in written blocks; 0 before the first."""
         self._block = -1
         """The open block of the finest tier."""
         self._last_ns = self._followed = self._border_ns = 0
@@ -86,12 +86,12 @@ class Collector:
         self._cell = 0
 
     def add_all(self, ticks: Sequence[TickValues]) -> None:
-        """Take what some ticks have; those that are one a second, as nearly all, all at once."""
+        """Add ticks; ticks at one a second, the usual case, are added together."""
         done = 0
         while done < len(ticks):
             times = self._even(ticks, done)
             count = len(times)
-            # Where one spoils it for all, those before it are not to be taken one by one.
+            # If one tick is irregular, the ones before it can still be added together.
             while count > 1 and not self._add_even(ticks[done : done + count], times[:count]):
                 count //= 2
             if count < 2:
@@ -100,7 +100,7 @@ class Collector:
             done += count
 
     def _even(self, ticks: Sequence[TickValues], first: int) -> list[float]:
-        """Times (s since 1970) of the ticks from `first` on that have a cell each, in a block that is open already."""
+        """Return the times (s since 1970) of the ticks from `first` on that each fill one cell of the open block."""
         names, times = [row.subject for row in ticks[first].rows], list[float]()
         own = [self._subjects.get(name) for name in names]
         others = self._subjects.keys() - set(names)
@@ -125,7 +125,7 @@ class Collector:
         return times
 
     def _add_even(self, ticks: Sequence[TickValues], times: Sequence[float]) -> bool:
-        """Whether these ticks were taken: each counter was read in its own cell, too, and has not gone back."""
+        """Add ticks together if each counter was read in its own cell and did not go back; return whether they were."""
         moved, cells, count = [], {}, len(ticks)
         for number, (name, *_) in enumerate(ticks[0].rows):
             subject, rows = self._subjects[name], [tick.rows[number] for tick in ticks]
@@ -153,7 +153,7 @@ class Collector:
         return True
 
     def add(self, seen: TickValues) -> None:
-        """Take what a tick has."""
+        """Add the next tick."""
         time, monotonic = seen.time_ns / SECOND, seen.monotonic_ns / SECOND
         if time <= self._time:
             if time > self._time - SET_BACK:
@@ -172,7 +172,7 @@ class Collector:
             limit = subject.limit_of(row.values)
             counting.add(read, subject.counters_of(row.values), self._step, max(longest, FOLLOWS), limit)
             for number, grown in counting.late(self._cell if subject.rows or self._cell == self._followed else cell):
-                if number > self._followed:  # else the one who wrote before has it
+                if number > self._followed:  # earlier cells were written by the previous daemon
                     self._finest.grow(number, row.subject, grown)
         if cell > self._cell:
             self._close(cell)
@@ -186,7 +186,7 @@ class Collector:
         self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
         if cell // SHAPES[0].cells != self._block:
             self._block, self._border_ns = cell // SHAPES[0].cells, seen.monotonic_ns
-            since = time - 2 * SHAPES[0].block  # who comes again after so long is as good as new
+            since = time - 2 * SHAPES[0].block  # a subject that returns after so long starts again
             self._subjects = {name: one for name, one in self._subjects.items() if one.seen_since(since)}
         self._note_done()
 
@@ -195,7 +195,7 @@ class Collector:
             self.done_ns = self._border_ns
 
     def _settled(self, cell: int, time: float) -> int:
-        """The number of the first cell of which more may come to be known at `time` (s since 1970), up to `cell`."""
+        """Return the first cell, at most `cell`, that later readings can still change at `time` (s since 1970)."""
         for subject in self._subjects.values():
             behind = subject.counting.time
             if time - FOLLOWS < behind < cell * self._step:
@@ -203,14 +203,14 @@ class Collector:
         return cell
 
     def follow(self, seen: TickValues) -> None:
-        """Take what was collected before as what the next moment follows; it is in no cell."""
+        """Add a tick that was collected before, only as the predecessor of the next one; it is in no cell."""
         self.add(seen)
         self._followed = self._cell
         for subject in self._subjects.values():
             subject.follow()
 
     def finish(self) -> None:
-        """Hand over what is open, full or not."""
+        """Write all open blocks, even incomplete ones."""
         if self._subjects:
             for subject in self._subjects.values():
                 subject.let_go(self._step)
@@ -222,7 +222,7 @@ class Collector:
         self._border_ns = 0
 
     def _break_off(self, cell: int) -> None:
-        """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
+        """Handle a gap before a tick in `cell`: no value is valid in it, and no counter grows over it."""
         for subject in self._subjects.values():
             subject.let_go(self._step)
         if cell > self._cell:
@@ -232,7 +232,7 @@ class Collector:
         self._finest.reach(cell)
 
     def _close(self, until: int) -> None:
-        """Close the open cell, and those up to `until` through which the last values hold."""
+        """Close the open cell, and fill the cells before `until` in which the last values are still valid."""
         if not self._cell:
             self._cell = until
             return
@@ -254,16 +254,16 @@ class Collector:
 class _Subject:
     """The open cell of one subject."""
 
-    def __init__(self, columns: KeptColumns, is_gpu: bool) -> None:
+    def __init__(self, columns: TierColumns, is_gpu: bool) -> None:
         self.rows: list[Sequence[float]] = []
         self.held: Sequence[float] | None = None
-        """Values that hold until the next tick."""
+        """Values that are valid until the next tick."""
         self.interval = 0.0
-        """Seconds for which a sample holds, as planned."""
+        """Planned seconds for which a sample is valid."""
         self._since = self._time = nan
-        """Seconds since 1970: when values began to hold without a gap; and the last sample."""
+        """Begin of the time without a gap, and time of the last sample: s since 1970."""
         self._before = 0.0
-        """Seconds of the open cell in which values held before a gap in it."""
+        """Seconds of the open cell with valid values before a gap in it."""
         self._is_gpu = is_gpu
         self.counting = Counting(len(columns.counters), columns.counters.index(_ENERGY) if is_gpu else -1)
         self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
@@ -271,36 +271,36 @@ class _Subject:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has values in the open cell, or such that hold."""
+        """Whether it has values in the open cell, or values that are still valid."""
         return bool(self.rows) or self.held is not None
 
     def seen_since(self, time: float) -> bool:
-        """Whether it had a sample since then (s since 1970)."""
+        """Return whether it had a sample since `time` (s since 1970)."""
         return self._time >= time
 
     def limit_of(self, values: Sequence[float]) -> float:
-        """The enforced power limit of a GPU, W; NaN of the machine, or where it is not known."""
+        """Return the enforced power limit of a GPU in W; NaN for the machine, or if unknown."""
         return values[_LIMIT] if self._is_gpu else nan
 
     def is_even(self, cell: int) -> bool:
-        """Whether its open cell, which is this one, has one sample, which holds for all of it."""
+        """Return whether its open cell is `cell` and has one sample that is valid for all of it."""
         is_whole = len(self.rows) == 1 and self.interval == 1.0 and self.held is not None
         return is_whole and self.counting.is_whole(cell)
 
     def take(self, values: Sequence[float], time: float, interval: float) -> None:
-        """Take a sample (s since 1970), which holds until the next one, or at a gap for `interval` s."""
+        """Add a sample at `time` (s since 1970), valid until the next one, or for `interval` s before a gap."""
         if self.held is None:
             self._since = time
         self.rows.append(values)
         self.held, self._time, self.interval = values, time, interval
 
     def follow(self) -> None:
-        """Leave the last sample, and the time that is planned for it, to those who wrote it."""
+        """Drop the last sample and its planned time, which another daemon has written."""
         self.rows = []
         self._since = self._time + self.interval
 
     def close(self, cell: int, step: int) -> HistoryCell:
-        if self.interval < step:  # where a tick was skipped, the one before it holds
+        if self.interval < step:  # if a tick was skipped, the previous one is still valid
             end = float((cell + 1) * step)
             seconds = self._before + (end - max(self._since, end - step) if self.held is not None else 0.0)
             known = max(0.0, min(seconds, float(step)))
@@ -311,14 +311,14 @@ class _Subject:
         return found
 
     def let_go(self, step: int) -> None:
-        """Let the last values hold no longer than is planned, in their own cell: a gap follows, or the end."""
+        """End the validity of the last values after their planned time, in their own cell; a gap or the end follows."""
         if self.held is not None and self.rows:
             begin = float(self._time // step * step)
             self._before += min(self._time + self.interval, begin + step) - max(self._since, begin)
         self.held = None
 
     def hold(self, cell: int, step: int) -> HistoryCell:
-        """A cell without a sample of its own, between two that are near each other."""
+        """Return a cell without its own sample, filled with the last values."""
         assert self.held is not None
         return self._cell(cell, [self.held], float(step))
 

@@ -1,4 +1,4 @@
-"""Seconds of each bucket of time in which samples of a metric hold."""
+"""Compute how many seconds of each bucket are covered by samples."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from gpumon.common.numbers import is_known
 from gpumon.storage.history.grid import Grid
 
 
-def seconds_seen(
+def known_seconds(
     times: Sequence[float], values: Sequence[float], grid: Grid, pauses: Collection[float] = ()
 ) -> list[float]:
-    """Return the seconds of each bucket that are known of `values` at sorted `times` (s since 1970).
+    """Return the seconds of each bucket with a known value, for `values` at sorted `times` (s since 1970).
 
-    A sample holds until the next one; the last one, and one before any of `pauses`, as long as others do.
+    A sample is valid until the next one. The last sample, and one before any of `pauses`, is valid for the median time
+    between samples.
     """
     found = [0.0] * grid.buckets
     lengths = [after - before for before, after in pairwise(times) if before not in pauses and after not in pauses]
@@ -28,7 +29,7 @@ def seconds_seen(
 
 
 def _spread(found: list[float], grid: Grid, begin: float, end: float) -> None:
-    """Add a stretch to the buckets that it lies in."""
+    """Add the seconds from `begin` to `end` to the buckets that contain them."""
     for bucket in range(max(0, grid.at(begin)), min(grid.buckets, grid.at(end) + 1)):
         edge = grid.begin + bucket * grid.step
         found[bucket] += max(0.0, min(end, edge + grid.step) - max(begin, edge))

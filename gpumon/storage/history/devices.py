@@ -1,4 +1,4 @@
-"""GPUs of a window: those that a user names, and those that only the history knows."""
+"""Resolve the GPUs that a user names, including GPUs that are only in the history."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gpumon.storage.history.read import OpenFile, reading
 from gpumon.storage.sqlite.cells import typed_rows
 
 _MOST_NAME = 100
-"""Characters of a name."""
+"""Characters in a name."""
 
 
 def device_table(file: OpenFile) -> dict[str, Device]:
-    """Return every GPU of the table of devices by UUID. Raises sqlite3.Error, or ValueError for a damaged one."""
+    """Return the GPUs in the device table by UUID. Raises sqlite3.Error, or ValueError if the table is damaged."""
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
-    # A MIG instance has no number of its own, and which one of its GPU it was the table does not tell.
+    # A MIG instance has no number of its own, and its position in the GPU is not stored.
     return {
         uuid: Device(uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MOST_NAME) or UNKNOWN_MODEL)
         for uuid, number, name in typed_rows(rows, str, int, str)
     }
 
 
-def devices_in(path: str) -> dict[str, Device]:
-    """Return the same of the file at `path`; of none, or one that cannot be read, no GPU: who reads it says why."""
+def read_devices(path: str) -> dict[str, Device]:
+    """Return the GPUs in the file at `path` by UUID; empty if there is no file or it cannot be read."""
     try:
         with reading(path) as file:
             return device_table(file)
@@ -37,22 +37,22 @@ def devices_in(path: str) -> dict[str, Device]:
 
 
 Wanted = int | str | Device
-"""A GPU by its index, by its UUID, or as itself; a MIG instance of now also by its label, such as `0:1`."""
+"""A GPU given by index, UUID or `Device`; a present MIG instance also by its label, such as `0:1`."""
 
 
 def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
-    """Return every GPU of some frames by UUID."""
+    """Return the GPUs in some frames by UUID."""
     return {sample.device.uuid: sample.device for frame in frames for sample in frame.samples}
 
 
-def chosen(
+def resolve_devices(
     wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device],
     kept: Callable[[], Mapping[str, Device] | None],
 ) -> list[str]:  # fmt: skip
-    """Return the UUIDs of the requested GPUs; none where none is named. Raises UsageError for one that is not known.
+    """Return the UUIDs of the requested GPUs; empty if `wanted` is None. Raises UsageError for an unknown GPU.
 
-    An index is that of a GPU in `known`, or else of all that had it last among those of `kept`, of which there is
-    history. `kept` gives None where that cannot be read: then any UUID may be one.
+    An index refers to a GPU in `known`, or else to all GPUs of the history (`kept`) that had it last. `kept` returns
+    None if the history cannot be read; then every UUID is accepted.
     """
     if wanted is None:
         return []
@@ -72,17 +72,17 @@ def chosen(
 
 
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for an unknown GPU, with the names of those that are `known`."""
-    listed = ", ".join(clean(one, 100) for one in dict.fromkeys(known))
+    """Return the error for an unknown GPU, which lists the `known` names."""
+    listed = ", ".join(clean(name, 100) for name in dict.fromkeys(known))
     return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
 
 
-def named(
+def sort_devices(
     subjects: Iterable[str], known: Mapping[str, Device], kept: Callable[[], Mapping[str, Device]]
 ) -> Sequence[Device]:
-    """Return devices in the order of their indexes, those without one last.
+    """Return the devices of `subjects` (UUIDs) sorted by index, those without an index last.
 
-    `kept` is asked where some are not in `known`; of one that it does not have either, only the UUID is known.
+    `kept` is called if some are not in `known`. A device that is in neither has only a UUID.
     """
     uuids = list(dict.fromkeys(subjects))
     others = kept() if any(uuid not in known for uuid in uuids) else {}
@@ -91,7 +91,7 @@ def named(
 
 
 def _labeled(name: str, known: Mapping[str, Device]) -> str:
-    """The UUID of a MIG instance by its label, such as `0:1`; any other name as it is."""
+    """Return the UUID of the MIG instance with this label, such as `0:1`; else the name unchanged."""
     return next((uuid for uuid, device in known.items() if device.is_instance and device.label == name), name)
 
 
@@ -100,7 +100,7 @@ def _with_index(index: int, devices: Mapping[str, Device]) -> list[str]:
 
 
 def is_whole(device: Device) -> bool:
-    """Whether it is a GPU, and no MIG instance, of which history knows the UUID alone once it is gone."""
+    """Return whether this is a whole GPU; of a MIG instance that is gone, only the UUID is known."""
     return not (device.is_instance or device.uuid.startswith(PARTS))
 
 

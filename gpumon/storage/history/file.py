@@ -1,6 +1,6 @@
-"""The file of kept history as readers see it: columns of one metric, decoded once, while a daemon may be writing.
+"""`HistoryFile`: cached access to the history file for views, while a daemon may be writing it.
 
-Who asks is a view: a file that is missing, damaged or of another version answers nothing, and `problem` says why.
+A missing, damaged or unsupported file gives empty results, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import NamedTuple, TypeVar
 from gpumon.common.paths import may_exist
 from gpumon.storage.history.block import BadBlock, present, unpack
 from gpumon.storage.history.line import Line
-from gpumon.storage.history.read import open_file, why_unreadable
+from gpumon.storage.history.read import explain_unreadable, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.sqlite.cells import parse_names, typed_rows
 from gpumon.storage.sqlite.write import OtherVersion
 
-_LOOK = 2.0
-"""Seconds between looks for new blocks."""
-_RETRY = 10.0
+_REFRESH_INTERVAL = 2.0
+"""Seconds between checks for new blocks."""
+_RETRY_INTERVAL = 10.0
 """Seconds between attempts to open a file that cannot be read."""
-_MOST = 96
-"""Lines that are kept decoded: 250 kB each at most."""
+_MAX_LINES = 96
+"""Decoded lines in the cache, of at most 250 kB each."""
 T = TypeVar("T")
 
 
-class Reach(NamedTuple):
-    """The stretch of time of which a tier has cells (s since 1970); NaN where it has none."""
+class TierRange(NamedTuple):
+    """The time covered by the cells of a tier (s since 1970); NaN if it has none."""
 
     begin: float = nan
     end: float = nan
 
 
-class KeptFile:
-    """The history at `path`, or none while that is empty. Safe to use from several threads.
+class HistoryFile:
+    """The history file at `path` (no file if empty). Safe to use from several threads.
 
-    Never raises for what the file is. While it cannot be read, it answers with what it has read before.
+    Never raises because of the file. While it cannot be read, the data read before is returned.
     """
 
     def __init__(
@@ -50,94 +50,94 @@ class KeptFile:
         """`timeout` is how many seconds to wait for a locked file; by default the timeout of this process."""
         self.path = path
         self.problem = ""
-        """Why nothing can be read, for people; empty while all is well, or where there is no file yet."""
+        """Why the file cannot be read, for people; empty if it can, or if there is no file yet."""
         self._now = now or time.time
         self._timeout = timeout
         self._lock = Lock()
         self._db: sqlite3.Connection | None = None
-        self._look_at = self._open_at = -inf
+        self._refresh_at = self._open_at = -inf
         self._version = -1
-        self._reach: dict[int, Reach] = {}
-        self._known: dict[tuple[int, str], frozenset[str]] = {}
+        self._ranges: dict[int, TierRange] = {}
+        self._metrics_by_subject: dict[tuple[int, str], frozenset[str]] = {}
         self._lines: OrderedDict[tuple[int, str, str], Line] = OrderedDict()
-        self._fresh: set[tuple[int, str, str]] = set()
-        """Lines that have all that the file has."""
+        self._current: set[tuple[int, str, str]] = set()
+        """Keys of cached lines that contain everything in the file."""
 
-    def look_in(self, path: str) -> None:
-        """Answer from the file at `path` from now on."""
+    def set_path(self, path: str) -> None:
+        """Read the file at `path` from now on."""
         if path == self.path:
             return
         with self._lock:
-            self._shut()
+            self._disconnect()
             self._lines.clear()
-            self._fresh.clear()
-            self._known.clear()
-            self._reach = {}
-            self._look_at = self._open_at = -inf
+            self._current.clear()
+            self._metrics_by_subject.clear()
+            self._ranges = {}
+            self._refresh_at = self._open_at = -inf
             self.path, self.problem = path, ""
 
-    def reach(self, shape: TierShape) -> Reach:
-        """From when to when there are cells."""
+    def time_range(self, shape: TierShape) -> TierRange:
+        """Return the time covered by the cells of a tier."""
         with self._lock:
-            self._look()
-            return self._reach.get(shape.number, Reach())
+            self._refresh()
+            return self._ranges.get(shape.number, TierRange())
 
     def metrics(self, shape: TierShape, subject: str) -> frozenset[str]:
-        """The metrics that the newest block of a subject has."""
+        """Return the metrics in the newest block of a subject."""
         with self._lock:
-            self._look()
+            self._refresh()
             key = (shape.number, subject)
-            if key in self._known:
-                return self._known[key]
-            found: frozenset[str] = self._ask(lambda db: _metrics(db, shape, subject), frozenset())
+            if key in self._metrics_by_subject:
+                return self._metrics_by_subject[key]
+            result: frozenset[str] = self._query(lambda db: _metrics(db, shape, subject), frozenset())
             if not self.problem:
-                self._known[key] = found
-            return found
+                self._metrics_by_subject[key] = result
+            return result
 
     def lines(self, shape: TierShape, subject: str, metrics: Sequence[str]) -> dict[str, Line]:
-        """Everything that a tier has of some metrics; one that it does not have is missing."""
+        """Return all data of a tier by metric, without metrics that it does not have."""
         with self._lock:
-            self._look()
-            stale = [name for name in metrics if (shape.number, subject, name) not in self._fresh]
+            self._refresh()
+            stale = [name for name in metrics if (shape.number, subject, name) not in self._current]
             if stale:
-                self._ask(lambda db: self._load(db, shape, subject, stale), None)
-            found = {}
+                self._query(lambda db: self._load(db, shape, subject, stale), None)
+            result = {}
             for name in metrics:
                 line = self._lines.get((shape.number, subject, name))
                 if line is not None:
                     self._lines.move_to_end((shape.number, subject, name))
-                    found[name] = line
-            return found
+                    result[name] = line
+            return result
 
     def subjects(self, begin: float, end: float) -> list[str]:
-        """UUIDs of the GPUs that have cells between two times (s since 1970)."""
+        """Return the UUIDs of the GPUs with cells between two times (s since 1970)."""
         with self._lock:
-            return self._ask(lambda db: _subjects(db, begin, end), [])
+            return self._query(lambda db: _subjects(db, begin, end), [])
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file; the next query opens it again."""
         with self._lock:
-            self._shut()
+            self._disconnect()
 
-    def _look(self) -> None:
-        """See every now and then whether there is something new."""
+    def _refresh(self) -> None:
+        """Check for new blocks, at most every `_REFRESH_INTERVAL` seconds."""
         now = time.monotonic()
-        if now < self._look_at:
+        if now < self._refresh_at:
             return
-        self._look_at = now + _LOOK
-        version = self._ask(lambda db: int(db.execute("PRAGMA data_version").fetchone()[0]), -1)
+        self._refresh_at = now + _REFRESH_INTERVAL
+        version = self._query(lambda db: int(db.execute("PRAGMA data_version").fetchone()[0]), -1)
         if self.problem:
             return
         if version != self._version or version == -1:
             self._version = version
-            self._fresh.clear()
-            self._known.clear()
-            self._reach = self._ask(self._reaches, self._reach if version != -1 else {})
+            self._current.clear()
+            self._metrics_by_subject.clear()
+            self._ranges = self._query(self._read_ranges, self._ranges if version != -1 else {})
 
-    def _reaches(self, db: sqlite3.Connection) -> dict[int, Reach]:
-        found = {}
+    def _read_ranges(self, db: sqlite3.Connection) -> dict[int, TierRange]:
+        result = {}
         for shape in SHAPES:
-            # One that a wrong clock has put in another year is not the begin of anything.
+            # Ignore blocks from years ago, which were written with a wrong clock.
             oldest, latest = (self._now() - shape.keep) // shape.block, self._now() // shape.block
             ((begin, end),) = db.execute(
                 "SELECT min(number * ?1 + max(first, 0)), max(number * ?1 + min(last, ?1 - 1)) FROM block"
@@ -147,18 +147,18 @@ class KeptFile:
                 (shape.cells, shape.number, oldest, latest),
             ).fetchall()
             if isinstance(begin, int) and isinstance(end, int):
-                found[shape.number] = Reach(begin * shape.step, (end + 1) * shape.step)
-        return found
+                result[shape.number] = TierRange(begin * shape.step, (end + 1) * shape.step)
+        return result
 
     def _load(self, db: sqlite3.Connection, shape: TierShape, subject: str, metrics: Sequence[str]) -> None:
-        reach = self._reach.get(shape.number)
+        reach = self._ranges.get(shape.number)
         if reach is None:
             return
         first, end = int(reach.begin // shape.step), int(reach.end // shape.step)
         lines = {}
         for name in metrics:
             before = self._lines.get((shape.number, subject, name)) or Line(shape.step, first, first)
-            # The last block of a line may have been a part of what it is now.
+            # The last block of a cached line may have grown since.
             again = (before.filled - 1) // shape.cells * shape.cells
             lines[name] = before.moved(first, end, again)
         since = min(line.filled for line in lines.values()) // shape.cells
@@ -170,42 +170,42 @@ class KeptFile:
         names: dict[str, Sequence[str]] = {}
         for number, named, crc, data in typed_rows(rows, int, str, int, bytes):
             if zlib.crc32(data) != crc:
-                continue  # a gap
+                continue  # leaves a gap
             if named not in names:
                 names[named] = parse_names(named)
             _fill(lines, number * shape.cells, shape.cells, data, names[named])
         for name, line in lines.items():
             self._lines[shape.number, subject, name] = line
-            self._fresh.add((shape.number, subject, name))
-        while len(self._lines) > _MOST:
-            self._fresh.discard(self._lines.popitem(last=False)[0])
+            self._current.add((shape.number, subject, name))
+        while len(self._lines) > _MAX_LINES:
+            self._current.discard(self._lines.popitem(last=False)[0])
 
-    def _ask(self, read: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+    def _query(self, read: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         now = time.monotonic()
         try:
             if self._db is None:
                 if now < self._open_at or not self.path:
                     return nothing
-                self._open_at = now + _RETRY
+                self._open_at = now + _RETRY_INTERVAL
                 if not may_exist(self.path):
                     return nothing
                 self._db, version = open_file(self.path, any_thread=True, timeout=self._timeout)
                 if not version:
-                    self._shut()
+                    self._disconnect()
                     self.problem = ""
                     return nothing
-            found = read(self._db)
+            result = read(self._db)
         except OtherVersion as error:
             self.problem = str(error)
             return nothing
         except (sqlite3.Error, OSError, ValueError) as error:
-            self._shut()
-            self.problem = why_unreadable(self.path, error)
+            self._disconnect()
+            self.problem = explain_unreadable(self.path, error)
             return nothing
         self.problem = ""
-        return found
+        return result
 
-    def _shut(self) -> None:
+    def _disconnect(self) -> None:
         self._version = -1
         if self._db is not None:
             self._db.close()
@@ -213,7 +213,7 @@ class KeptFile:
 
 
 def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozenset[str]:
-    """The metrics of the newest block of a subject."""
+    """Return the metrics in the newest block of a subject."""
     rows = db.execute(
         "SELECT metrics, data FROM block JOIN schema ON schema.id = block.schema"
         " WHERE tier = ? AND subject = ? ORDER BY number DESC LIMIT 1",
@@ -226,7 +226,7 @@ def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozense
 
 
 def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
-    """GPUs that have cells from `begin` to `end`."""
+    """Return the GPUs with cells from `begin` to `end`."""
     asked = " UNION ".join(
         f"SELECT DISTINCT subject FROM block WHERE tier = {shape.number} AND subject != ''"
         f" AND number BETWEEN CAST(?1 / {shape.block} AS INTEGER) AND CAST(?2 / {shape.block} AS INTEGER)"
@@ -240,8 +240,8 @@ def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: Se
     for name, line in lines.items():
         if name in names:
             try:
-                found = unpack(data, len(names), names.index(name), cells)
+                result = unpack(data, len(names), names.index(name), cells)
             except BadBlock:
-                continue  # a gap
-            if found is not None:
-                line.fill(first, found)
+                continue  # leaves a gap
+            if result is not None:
+                line.fill(first, result)

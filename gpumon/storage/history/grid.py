@@ -1,4 +1,4 @@
-"""Buckets of time: of one length, at fixed places in absolute time."""
+"""Buckets of time, which have one length and fixed positions in absolute time; windows of time; gaps between ticks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from gpumon.common.errors import UsageError
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL
 
 STEADY = 1.0
-"""Seconds by which the wall clock may differ from the steady one between two ticks; else it was set, or we slept."""
+"""Seconds by which the wall clock and the monotonic clock may differ between two ticks; if more, the clock was set or
+the machine was suspended."""
 
 
-def longest(interval: float) -> float:
-    """Return by how many seconds two ticks that follow each other lie apart at most; `interval` as planned."""
+def max_interval(interval: float) -> float:
+    """Return the maximum seconds between consecutive ticks; a longer time is a gap. `interval` is the planned one."""
     return PAUSE * max(interval, SHORTEST_INTERVAL)
 
 
 def is_gap(passed: float, by_clock: float, interval: float) -> bool:
-    """Return whether nothing is known of the time between two ticks.
+    """Return whether there is a gap between two ticks, in which nothing is known.
 
-    `passed` seconds lie between them by CLOCK_MONOTONIC, which stands still while the machine sleeps, and `by_clock`
-    by the wall clock; `interval`: seconds between ticks as planned. NaN, before the first tick, is a gap.
+    `passed` is the time between them by CLOCK_MONOTONIC, which stops while the machine is suspended, `by_clock` by the
+    wall clock, and `interval` the planned time, all in seconds. NaN (before the first tick) is a gap.
     """
-    return not (0 < passed <= longest(interval) and abs(by_clock - passed) <= STEADY)
+    return not (0 < passed <= max_interval(interval) and abs(by_clock - passed) <= STEADY)
 
 
 LENGTHS = tuple(
@@ -37,18 +38,18 @@ LENGTHS = tuple(
     )
     for number in numbers
 )  # fmt: skip
-"""Seconds that a bucket may last. A window that grows keeps its buckets until it needs the next length."""
+"""Possible lengths of a bucket in seconds. A growing window keeps its buckets until it needs the next length."""
 _LONGEST = tuple(LENGTHS[-1] * 2.0**n for n in range(1, 32))
-"""The same for a line of one or two points: no window of time is longer."""
+"""More lengths, for series of one or two points; no window of time is longer."""
 _EARLY = 1e-3
-"""The share of a bucket by which a sample may come before it: times are rounded. A float64 of today's seconds over the
-shortest bucket is exact to a few millionths, so that the place of a time is that of its sample."""
+"""Fraction of a bucket by which a sample may precede it, because times are rounded. Dividing today's seconds by the
+shortest bucket is exact to a few millionths in float64, so a time gets the bucket of its sample."""
 
 
 class Grid(NamedTuple):
-    """Buckets of equal length. They begin at multiples of it since 1970, so that they stay while time passes.
+    """Buckets of equal length that begin at multiples of it since 1970, so they do not move as time passes.
 
-    `phase` (s since 1970) is where the ledger's buckets of a run are counted from instead.
+    The ledger counts the buckets of a run from `phase` (s since 1970) instead.
     """
 
     first: int
@@ -65,28 +66,28 @@ class Grid(NamedTuple):
 
     @property
     def end(self) -> float:
-        """Seconds since 1970 behind the last bucket."""
+        """End of the last bucket, seconds since 1970."""
         return self.phase + (self.first + self.buckets) * self.step
 
     def at(self, time: float) -> int:
-        """The place of the bucket that holds `time`; it may lie outside."""
+        """Return the index of the bucket that contains `time`; it may be outside the grid."""
         return floor((time - self.phase) / self.step + _EARLY) - self.first
 
     def middles(self) -> list[float]:
-        """The time at the middle of each bucket, in seconds since 1970."""
+        """Return the middle of each bucket, in seconds since 1970."""
         first, step, count, phase = self
         return [phase + (place + 0.5) * step for place in range(first, first + count)]
 
     def edges(self) -> list[float]:
-        """The time from which a sample belongs to each bucket, and the one from which it is behind the last."""
+        """Return the time from which a sample belongs to each bucket, and the end of the last bucket."""
         first, step, count, phase = self
         return [phase + (place - _EARLY) * step for place in range(first, first + count + 1)]
 
 
 def aligned(begin: float, end: float, points: int, cells: Iterable[float] = ()) -> Grid:
-    """Return the shortest buckets, at most `points` of them, that hold all times from `begin` to `end`.
+    """Return the shortest buckets, at most `points` of them, that contain all times from `begin` to `end`.
 
-    `cells` (s): what was summed up before is in cells of these lengths, and each bucket holds whole ones.
+    Each bucket contains whole cells of the lengths in `cells` (s).
     """
     lengths = (*LENGTHS, *_LONGEST)
     for cell in cells:
@@ -105,24 +106,24 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     Moment = str | float | datetime
-    """Seconds since 1970, a datetime, a text of ISO 8601, or such as "7d" for so long ago."""
+    """Seconds since 1970, a datetime, an ISO 8601 text, or a text like "7d" for 7 days ago."""
 
 
 _FARTHEST = 100 * 366 * 86400.0
-"""Seconds from now beyond which no window lies: it could not even be printed as a date."""
+"""Maximum distance of a window from now in seconds; later dates cannot even be printed."""
 
 
 class WindowSpan(NamedTuple):
-    """A stretch of time, in seconds since 1970."""
+    """A span of time, in seconds since 1970."""
 
     begin: float
     end: float
 
 
-def span_of(length: str | float | None, begin: Moment | None, end: Moment | None, now: float) -> WindowSpan:
-    """Return the window of `length` (seconds, or such as "7d") up to `end`, or from `begin` on; or between the two.
+def resolve_window(length: str | float | None, begin: Moment | None, end: Moment | None, now: float) -> WindowSpan:
+    """Return the window given by two of `length` (seconds, or text like "7d"), `begin` and `end`.
 
-    Without an end it ends `now` (s since 1970). Raises UsageError.
+    The default `end` is `now` (s since 1970). Raises UsageError.
     """
     if length is not None and begin is not None and end is not None:
         raise UsageError("pass two of length, begin and end: the third follows")
@@ -135,7 +136,7 @@ def span_of(length: str | float | None, begin: Moment | None, end: Moment | None
     else:
         since = point_in_time(begin, now)
         found = WindowSpan(since, until if length is None else since + seconds(length))
-    if not all(abs(edge - now) <= _FARTHEST for edge in found):  # also one that is infinite, or not a number
+    if not all(abs(edge - now) <= _FARTHEST for edge in found):  # also false for infinity and NaN
         raise UsageError("a window must lie within a hundred years of now: pass a length such as '7d', or a date")
     if not found.begin < found.end:
         raise UsageError("the window is empty: its begin must be before its end")
@@ -143,12 +144,12 @@ def span_of(length: str | float | None, begin: Moment | None, end: Moment | None
 
 
 class ChartWindow(NamedTuple):
-    """The last `seconds` up to now."""
+    """A window of the last `seconds`."""
 
     seconds: int
     title: str
     has_button: bool = False
-    """It is offered also where each window takes a button, rather than a step of the zoom."""
+    """Whether it has a button; the others are only zoom steps."""
 
 
 WINDOWS = (
@@ -158,21 +159,24 @@ WINDOWS = (
     ChartWindow(12 * 3600, "12 h"), ChartWindow(86400, "24 h", has_button=True), ChartWindow(3 * 86400, "3 d"),
     ChartWindow(7 * 86400, "7 d", has_button=True), ChartWindow(31 * 86400, "31 d", has_button=True),
 )  # fmt: skip
-"""From the shortest to the longest, which is as long as history is kept."""
-CLOSE = (ChartWindow(2, "2 s"), ChartWindow(10, "10 s"), ChartWindow(30, "30 s"))
-"""Shorter ones, for a look at single samples: only a step of the zoom leads there, never a default."""
-USUAL = WINDOWS[3]
-"""Until the user chooses another one."""
-ALWAYS = WINDOWS[6]
-"""The longest that is offered however little is known: as long as the last frames are kept at one a second."""
+"""From the shortest to the longest, which is how long history is kept."""
+SHORT_WINDOWS = (ChartWindow(2, "2 s"), ChartWindow(10, "10 s"), ChartWindow(30, "30 s"))
+"""Shorter windows for single samples, which are zoom steps and never a default."""
+DEFAULT_WINDOW = WINDOWS[3]
+"""Used until the user chooses another window."""
+LIVE_WINDOW = WINDOWS[6]
+"""The longest window that is always available: the time that frames are kept at one a second."""
 
 
-def offered(known: float, whole: float = nan) -> Sequence[ChartWindow]:
-    """Return the windows to choose from where history goes back by `known` seconds; none is longer than it must be.
+def available_windows(known: float, whole: float = nan) -> Sequence[ChartWindow]:
+    """Return the windows to choose from if history goes back `known` seconds, without ones that are longer than needed.
 
-    `whole`: seconds of the recording that plays, beyond which there will never be more; NaN where time goes on.
+    `whole` is the length of a played recording in seconds; NaN for live data.
     """
     most = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]
-    found = [*CLOSE, *(window for window in WINDOWS if window.seconds <= ALWAYS.seconds or window in longer)]
+    found = [
+        *SHORT_WINDOWS,
+        *(window for window in WINDOWS if window.seconds <= LIVE_WINDOW.seconds or window in longer),
+    ]
     return [window for window in found if window.seconds <= most]

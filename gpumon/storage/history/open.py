@@ -1,4 +1,4 @@
-"""Opens the history that a view asks; a tier of longer history has its file in this package and its line here."""
+"""Open the history for a view, and query the history file. New kinds of tiers are registered in `TIERS`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from gpumon.storage.history.devices import devices_in, devices_of, named
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.devices import devices_of, read_devices, sort_devices
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.query import Tier
 from gpumon.storage.history.recent import KEEP
-from gpumon.storage.history.tiered import KeptTier, LongHistory
+from gpumon.storage.history.tiered import StoredTier, TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 
 if TYPE_CHECKING:
@@ -20,57 +20,56 @@ if TYPE_CHECKING:
     from gpumon.storage.history.totals import WindowTotals
 
 
-def _kept(file: KeptFile) -> Sequence[Tier]:
-    return [KeptTier(file, shape) for shape in SHAPES]
+def _kept(file: HistoryFile) -> Sequence[Tier]:
+    return [StoredTier(file, shape) for shape in SHAPES]
 
 
-TIERS: Sequence[Callable[[KeptFile], Sequence[Tier]]] = (_kept,)
-"""All that keeps longer than the last frames."""
+TIERS: Sequence[Callable[[HistoryFile], Sequence[Tier]]] = (_kept,)
+"""Functions that return the tiers of a history file."""
 _NEVER = 2.0**40
-"""Seconds since 1970 that no clock shows."""
+"""Seconds since 1970 beyond any real time."""
 
 
 def open_history(
     now: Callable[[], float] | None = None, *, keep: int = KEEP, metrics: Collection[str] | None = None,
     timeout: float | None = None,
-) -> LongHistory:  # fmt: skip
-    """Return a history without frames, which are added as they come; `look_in` says which file kept more.
+) -> TieredHistory:  # fmt: skip
+    """Return an empty history; `add` adds frames, and `set_path` sets the history file for older times.
 
-    It keeps as many frames as `keep` says, of each what charts need or else the `metrics` that are named.
-    `now`: the time (s since 1970), where it is not that of the machine. `patience`: seconds to wait for a program that
-    has locked the file.
+    It keeps the last `keep` frames, with the given `metrics` (default: those that charts need). `now` returns the time
+    (s since 1970; default: the clock of the machine). `timeout` is how many seconds to wait for a locked file.
     """
-    file = KeptFile(now=now, timeout=timeout)
+    file = HistoryFile(now=now, timeout=timeout)
     tiers = [tier for made in TIERS for tier in made(file)]
-    return LongHistory(sorted(tiers, key=lambda tier: tier.step), keep, file, metrics)
+    return TieredHistory(sorted(tiers, key=lambda tier: tier.step), keep, file, metrics)
 
 
-def subjects_of(path: str, span: WindowSpan) -> list[str]:
-    """Return the UUIDs of the GPUs of which the file at `path` has cells in a window."""
-    with closing(KeptFile(path)) as file:
+def stored_subjects(path: str, span: WindowSpan) -> list[str]:
+    """Return the UUIDs of the GPUs with data in a window in the file at `path`."""
+    with closing(HistoryFile(path)) as file:
         return file.subjects(span.begin, span.end)
 
 
-def kept_devices(path: str, frames: Sequence[Frame]) -> dict[str, Device] | None:
-    """Return the GPUs in `frames` or in the file at `path` by UUID; None where that cannot be read."""
-    with closing(KeptFile(path)) as file:
+def stored_devices(path: str, frames: Sequence[Frame]) -> dict[str, Device] | None:
+    """Return the GPUs in `frames` and in the file at `path`, by UUID; None if the file cannot be read."""
+    with closing(HistoryFile(path)) as file:
         subjects = file.subjects(0.0, _NEVER)
         if file.problem:
             return None
     there = devices_of(frames)
-    others = devices_in(path)
-    return {device.uuid: device for device in named([*there, *others, *subjects], there, lambda: others)}
+    others = read_devices(path)
+    return {device.uuid: device for device in sort_devices([*there, *others, *subjects], there, lambda: others)}
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:
-    """Return the totals of a window from the file at `path`, or none while that is empty, and the newest frames.
+    """Return the totals of a window from the newest frames and the file at `path` (no file if empty).
 
-    `subjects` are UUIDs of GPUs; without them those that the window knows.
+    `subjects` are UUIDs of GPUs; by default all GPUs with data in the window.
     """
     from gpumon.storage.history.totals import window_totals
 
-    with closing(KeptFile(path)) as file:
+    with closing(HistoryFile(path)) as file:
         found = window_totals(file, frames, span.begin, span.end, subjects)
     newest = devices_of(frames[-1:])
-    gpus = named(found.devices, newest, lambda: {**devices_in(path), **devices_of(frames)})
+    gpus = sort_devices(found.devices, newest, lambda: {**read_devices(path), **devices_of(frames)})
     return found._replace(gpus=gpus)

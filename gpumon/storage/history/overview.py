@@ -1,4 +1,4 @@
-"""Summary of a file of kept history: what it has of each tier, from when, and how large it is."""
+"""Summarize a history file: content, time and size of its tiers and tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _OTHERS = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
     ("processes", "process", "first", "last", 1e-9, 0.0),
 )  # fmt: skip
-"""Name for people; the table, begin and end of a row, the seconds in one of these, and the length of a row."""
+"""Title; table; columns of begin and end; seconds per unit of these; seconds in a row."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
     "SELECT DISTINCT device FROM event WHERE device != ''",
 )  # fmt: skip
-"""Accounts and events know a GPU before its first block is full."""
+"""Accounts and events can contain a GPU before its first block is written."""
 _LATEST = 2**32
-"""Seconds since 1970 after which nothing was kept: the file is damaged."""
+"""Seconds since 1970 that only a damaged file exceeds."""
 
 
 class TierSize(NamedTuple):
@@ -32,9 +32,9 @@ class TierSize(NamedTuple):
 
     shape: TierShape
     begin: float
-    """When its oldest cell begins (s since 1970)."""
+    """Begin of the oldest cell (s since 1970)."""
     end: float
-    """When its newest cell is over."""
+    """End of the newest cell."""
     bytes: int
     """Size of its blocks."""
 
@@ -44,32 +44,32 @@ class TableSize(NamedTuple):
 
     name: str
     begin: float
-    """When its oldest row begins (s since 1970)."""
+    """Begin of the oldest row (s since 1970)."""
     end: float
-    """When its newest row is over."""
+    """End of the newest row."""
     rows: int
     bytes: int = 0
-    """Size of its blocks, where these are counted instead of rows."""
+    """Size of its blocks, if blocks are counted instead of rows."""
 
 
 class Overview(NamedTuple):
-    """The content of a file."""
+    """The content of a history file."""
 
     path: str
     bytes: int
     """Size of the file with SQLite's log next to it."""
     tiers: list[TierSize]
-    """Those that have anything."""
+    """Tiers with data."""
     subjects: list[str]
     """UUIDs of GPUs."""
     others: Sequence[TableSize] = ()
-    """Accounts, events and processes, where there are any."""
+    """Accounts, events and processes, if there are any."""
     damaged: Sequence[str] = ()
     """Damaged files that were moved aside, oldest first."""
 
 
 def overview(path: str) -> Overview:
-    """Return what the file has. Raises GpumonError when it cannot be read."""
+    """Return the content of the file. Raises GpumonError if it cannot be read."""
     with reading(path) as file:
         if not file.has_tables:
             return Overview(path, _bytes(path), [], [], damaged=damaged_copies(path))

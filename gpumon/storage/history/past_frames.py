@@ -1,7 +1,7 @@
-"""Frames of long ago, as far as kept history has them: for a recording of more than the ring holds.
+"""Frames built from the history file, for recordings that begin before the ring.
 
-Each is a cell of the finest tier that reaches so far back: gauges are means, counters their values at the cell's end.
-Who was there is not kept, so processes are missing with their reason.
+Each frame is a cell of the finest tier for its time: gauges are means, counters have the value at the end of the cell.
+Processes are not in these cells and are missing with a reason.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gpumon.storage.sqlite.cells import parse_names, typed_rows
 from gpumon.storage.sqlite.write import OtherVersion
 
 
-class KeptFrame(NamedTuple):
-    """A frame of a tier."""
+class StoredFrame(NamedTuple):
+    """A frame built from a cell of a tier."""
 
     step: int
-    """Seconds that it is the mean of."""
+    """Seconds in the cell."""
     frame: Frame
 
 
@@ -41,16 +41,16 @@ class _Cell(NamedTuple):
     cell: HistoryCell
 
 
-def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, Device]) -> list[KeptFrame]:
-    """Return frames from `begin` (s since 1970) up to the frame `before`, oldest first; none where there is no history.
+def stored_frames(path: str, begin: float, before: Frame, devices: Mapping[str, Device]) -> list[StoredFrame]:
+    """Return frames from `begin` (s since 1970) up to the frame `before`, oldest first; empty without a history.
 
-    `devices`, by UUID, are those whose names are known. Whatever is damaged is missing.
+    `devices` are known devices by UUID. Damaged parts are left out.
     """
     try:
         file = open_file(path)
     except (sqlite3.Error, OSError, OtherVersion):
         return []
-    found: list[KeptFrame] = []
+    found: list[StoredFrame] = []
     with closing(file.connection) as db:
         if not file.has_tables:
             return []
@@ -59,14 +59,14 @@ def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, De
         for shape in SHAPES:
             rows = sorted(_cells(db, shape, begin, end).items())
             if rows:
-                made = [KeptFrame(shape.step, _frame(shape, number, of, before, known)) for number, of in rows]
+                made = [StoredFrame(shape.step, _frame(shape, number, of, before, known)) for number, of in rows]
                 found = made + found
                 end = rows[0][0] * shape.step
     return found
 
 
 def _cells(db: sqlite3.Connection, shape: TierShape, begin: float, end: float) -> dict[int, dict[str, _Cell]]:
-    """Cells that lie between two times, by their number since 1970 and by subject."""
+    """Return the cells between two times by number (since 1970) and by subject."""
     first, last = -int(-begin // shape.step), int(end // shape.step)
     found: dict[int, dict[str, _Cell]] = {}
     for block, subject, names, cells in _blocks(db, shape, first // shape.cells, last // shape.cells):
@@ -89,21 +89,21 @@ def _blocks(
         for number, subject, named, crc, data in typed_rows(rows, int, str, str, int, bytes):
             if zlib.crc32(data) == crc:
                 names = parse_names(named)
-                with suppress(BadBlock):  # a gap
+                with suppress(BadBlock):  # leaves a gap
                     yield number, subject, names, cells_of(data, len(names), shape.cells)
     except (sqlite3.Error, ValueError):
-        return  # what was read is there
+        return  # keep what was read before
 
 
 class _KnownDevices:
-    """Devices by UUID, each with an index of its own: views tell them apart by it."""
+    """Devices by UUID, each with a unique index, because views identify devices by it."""
 
     def __init__(self, there: Mapping[str, Device], kept: Mapping[str, Device]) -> None:
         self._there = dict(there)
         self._kept = kept
 
     def get(self, uuid: str) -> Device:
-        """Return the device; one that is not there any more has the index that it had last, if no other has that."""
+        """Return the device; an absent one has its last index, if no other device has that."""
         found = self._there.get(uuid)
         if found is None:
             found = self._kept.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL)
@@ -118,7 +118,7 @@ def _names(file: OpenFile) -> Mapping[str, Device]:
     try:
         return device_table(file)
     except (sqlite3.Error, ValueError, TypeError):
-        return {}  # a damaged file may have cells nevertheless
+        return {}  # a damaged file may still have cells
 
 
 def _frame(shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, known: _KnownDevices) -> Frame:
@@ -149,7 +149,7 @@ def _sample(device: Device, cell: _Cell) -> Sample:
 
 
 def _values(of: _Cell) -> dict[str, float]:
-    """Values of a cell by metric; counters as they stood at its end."""
+    """Return the values of a cell by metric; counters have the value at its end."""
     cell = of.cell
     return {
         name: (cell.last if name in BY_NAME and BY_NAME[name].kind is Kind.COUNTER else cell.mean)[place]

@@ -1,8 +1,8 @@
-"""History as a question: metrics of a subject from one time to another, as lines of low, mean and high.
+"""The query interface of history: `Query`, its result `Series`, and the protocols of histories and tiers.
 
-Every store of history answers a `Query`: `recent` from the last hour of frames, a tier from coarser cells of an older
-past, `long` from all of them. `open` makes what a view asks.
-No other code sees how the values are kept.
+`RecentHistory` answers a query from the last hour of frames, a `Tier` from the cells of older times, and
+`TieredHistory` from all of them. `open_history` creates the history for a view. Other code does not depend on how
+values are stored.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from typing import NamedTuple, Protocol
 from gpumon.storage.history.grid import Grid
 
 HOST = ""
-"""The subject that is the machine; every other subject is the UUID of a GPU."""
+"""The subject of the machine; every other subject is the UUID of a GPU."""
 ALWAYS = "host.load"
-"""A metric that every sample of a machine has."""
+"""A metric that is in every sample of the machine."""
 MOST = 2000
-"""Points of a line unless a query names another number: more than a screen has columns."""
+"""Default number of points, more than a screen has columns."""
 
 
 class CoarseCells(NamedTuple):
-    """A stretch of a line, from `begin` to `end` (s since 1970), of which less is known than its buckets would show."""
+    """Part of a series, from `begin` to `end` (s since 1970), whose stored cells are longer than the buckets."""
 
     begin: float
     end: float
     step: float
-    """Seconds in each cell. Each of the buckets in it has the cell's values."""
+    """Seconds in each cell. Each bucket in a cell has the values of the cell."""
 
 
 class Series(NamedTuple):
-    """One metric over time: columns of one length, in base units. NaN is a gap, and no line is drawn over it."""
+    """One metric over time, as columns of equal length in base units; NaN is a gap."""
 
     times: Sequence[float]
-    """Seconds since 1970: the middle of each bucket, or the samples' own times where each is by itself."""
+    """Seconds since 1970: the middle of each bucket, or the time of each sample."""
     low: Sequence[float]
     mean: Sequence[float]
     high: Sequence[float]
     step: float = 0.0
-    """Seconds in each bucket; 0 where each sample is by itself."""
+    """Seconds in each bucket; 0 if each point is a sample."""
     seen: Sequence[float] = ()
-    """Seconds of each bucket that are known; empty where each sample is by itself, or where it was not requested."""
+    """Known seconds of each bucket; empty for samples, or if not requested."""
     coarse: Sequence[CoarseCells] = ()
-    """The stretches kept in cells longer than the buckets, in the order of time."""
+    """Parts stored in cells longer than the buckets, in order of time."""
 
 
 class Query(NamedTuple):
-    """Metrics of one subject from `begin` to `end`, both of them included, in seconds since 1970."""
+    """A query for metrics of one subject from `begin` to `end` (both included), in seconds since 1970."""
 
     subject: str
     """The UUID of a GPU, or `HOST`."""
@@ -55,13 +55,13 @@ class Query(NamedTuple):
     begin: float
     end: float
     points: int = MOST
-    """Where there are no more samples than this, each stands by itself; else at most so many buckets are answered."""
+    """With at most this many samples, each sample is a point; else the result has at most this many buckets."""
     grid: Grid | None = None
-    """The buckets to answer, for a picture with columns of its own; `points` has no meaning then."""
+    """The buckets of the result, for a chart with its own columns; then `points` is ignored."""
     hold: float = inf
-    """Seconds after a sample in which it also stands for buckets without one. It never does beyond the next one."""
+    """Seconds for which a sample also fills later buckets without samples, at most until the next sample."""
     seen: bool = False
-    """Whether to say how much of each bucket is known."""
+    """Whether to return the known seconds of each bucket."""
 
 
 class History(Protocol):
@@ -69,34 +69,34 @@ class History(Protocol):
 
     @property
     def begin(self) -> float:
-        """The oldest time there is (s since 1970), or NaN."""
+        """Begin of the history (s since 1970), or NaN if it is empty."""
 
     @property
     def end(self) -> float:
-        """The newest time there is (s since 1970), or NaN."""
+        """End of the history (s since 1970), or NaN if it is empty."""
 
     def has(self, subject: str, metric: str) -> bool:
         """Return whether any value is known."""
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
+        """Return a series for each metric of the query, all with the same times; unknown values are gaps."""
 
 
 class Tier(History, Protocol):
-    """History in cells of one length, such as 10 s, aligned to absolute time. Its queries have a `grid`."""
+    """History in cells of one length, such as 10 s, aligned to absolute time. It needs queries with a `grid`."""
 
     @property
     def step(self) -> float:
         """Seconds in each cell."""
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the seconds that are known of each cell from `begin` to `end` (s since 1970), whole or in part.
+        """Return the known seconds of each cell that lies at least partly between two times (s since 1970).
 
-        They are those in which the machine was sampled at all, whatever the query's metrics have there.
+        These are the seconds in which the machine was sampled, even if the metrics have no value there.
         """
 
 
 def unknown(grid: Grid) -> Series:
-    """Return a line of gaps."""
+    """Return a series without values."""
     gap = [nan] * grid.buckets
     return Series(grid.middles(), gap, gap, gap, grid.step, [0.0] * grid.buckets)

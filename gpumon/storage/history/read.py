@@ -1,4 +1,4 @@
-"""The file of kept history open to read: of a version that this gpumon knows, or with one line that says why not."""
+"""Open the history file to read; errors say why it cannot be read and what to do."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gpumon.storage.sqlite.write import OtherVersion, is_damage
 
 
 class OpenFile(NamedTuple):
-    """A connection that only reads."""
+    """A read-only connection to the history file."""
 
     connection: sqlite3.Connection
     has_tables: bool
-    """False while the file is being made."""
+    """False while the file is being created."""
 
 
 def open_file(path: str, *, any_thread: bool = False, timeout: float | None = None) -> OpenFile:
-    """Return the file at `path`, which the caller closes; `any_thread` and `patience`: as of `open_to_read`.
+    """Open the file at `path`, which the caller closes; `any_thread` and `timeout` are as for `open_to_read`.
 
-    Raises sqlite3.Error, and OtherVersion for one of another version.
+    Raises sqlite3.Error, OSError, or OtherVersion if another version of gpumon wrote it.
     """
     connection, version = open_to_read(path, any_thread=any_thread, timeout=timeout)
     if version not in (0, VERSION):
@@ -38,17 +38,17 @@ def open_file(path: str, *, any_thread: bool = False, timeout: float | None = No
 
 @contextmanager
 def reading(path: str) -> Iterator[OpenFile]:
-    """Yield the file at `path`. Raises GpumonError, with what to do, also for what is found wrong within."""
+    """Yield the file at `path`. Raises GpumonError, also for errors in the block, with a line that says what to do."""
     try:
-        found = open_file(path)
-        with closing(found.connection):
-            yield found
-    except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged file may give anything
-        raise GpumonError(why_unreadable(path, error)) from error
+        file = open_file(path)
+        with closing(file.connection):
+            yield file
+    except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged file can cause any of these
+        raise GpumonError(explain_unreadable(path, error)) from error
 
 
-def why_unreadable(path: str, error: Exception) -> str:
-    """Return why a file cannot be read, and what to do."""
+def explain_unreadable(path: str, error: Exception) -> str:
+    """Return why the file cannot be read, and what to do."""
     if os.path.isdir(path):
         return f"{path} is a directory: move it away, and the daemon makes a history there"
     if isinstance(error, OSError) and not isinstance(error, PermissionError):

@@ -1,4 +1,4 @@
-"""The last frames by column, without numpy: what charts ask until there are tiers of longer history."""
+"""`RecentHistory`: the last frames as columns by metric, without numpy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpumon.storage.history.counters import (
     power_between,
     rate,
 )
-from gpumon.storage.history.coverage import seconds_seen
+from gpumon.storage.history.coverage import known_seconds
 from gpumon.storage.history.downsample import Envelope, downsample
 from gpumon.storage.history.grid import STEADY, Grid, aligned
 from gpumon.storage.history.query import HOST, Query, Series
@@ -30,12 +30,12 @@ from gpumon.storage.history.query import HOST, Query, Series
 KEEP = 3600
 
 SLACK = 240
-"""Old values are cut off this many at a time."""
+"""Old rows are removed this many at a time."""
 
 EMPTY: array[float] = array("d")
 
 _USUAL = 5
-"""Jumps from which the distance of frames is estimated: a recording that is played fast has an interval of its own."""
+"""Number of last intervals that estimate the time between frames; a recording played fast has its own."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
 """Memory breakdown of a device."""
@@ -46,7 +46,7 @@ _Kept = tuple[tuple[str, int, bool], ...]
 
 
 def _kept(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[str] | None = None) -> _Kept:
-    """Name, place in a sample and whether it is a counter, of what is wanted, or else charts and alarms need."""
+    """Return name, index in a sample and whether it is a counter of wanted metrics (default: for charts, alarms)."""
     return tuple(
         (metric.name, index[metric.name], metric.kind is Kind.COUNTER)
         for metric in metrics
@@ -55,7 +55,7 @@ def _kept(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[s
 
 
 def _is_usual(metric: Metric) -> bool:
-    # A finding about a PCIe link goes by how it was under load.
+    # A finding about a PCIe link uses its state under load.
     return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY or metric.name in PCIE_LINK
 
 
@@ -65,10 +65,10 @@ HOST_KEPT = _kept(HOST_METRICS, HOST_INDEX)
 
 
 class RecentHistory:
-    """Columns of numbers that all share one column of times. Counters are kept as rates.
+    """Columns of numbers with a common column of times; counters are stored as rates.
 
-    Where time jumps by more than `PAUSE` intervals a row without values stands in the middle of the jump, so that
-    a chart draws a gap there. It has what charts need, or else the `metrics` that are named.
+    If time jumps by more than `PAUSE` intervals, a row without values is inserted in the middle, so that charts draw a
+    gap. `metrics` are the stored metrics; default: those that charts need.
     """
 
     def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:
@@ -78,17 +78,17 @@ class RecentHistory:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, as when time has jumped back."""
+        """Clear all rows, for example after time has jumped back."""
         self._times: array[float] = array("d")
         self._offset = NAN
-        """Seconds by which the wall clock was ahead of the steady one."""
+        """Seconds by which the wall clock is ahead of the monotonic clock."""
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[str, tuple[int, Sequence[float]]] = {}
         self._jumps: deque[float] = deque(maxlen=_USUAL)
         self._pauses: set[float] = set()
 
     def add(self, frame: Frame) -> None:
-        """Append a frame; one that is a little older than the last is left out, much older starts afresh."""
+        """Append a frame. A slightly older frame than the last is ignored; a much older one clears the history."""
         if self._times and frame.time <= self._times[-1]:
             if frame.time > self._times[-1] - 60:
                 return
@@ -99,10 +99,10 @@ class RecentHistory:
         longest = longest_pause(frame)
         self._append(HOST, frame.host, self._of_host, frame.monotonic_ns, longest)
         for sample in frame.samples:
-            if sample.state is Availability.OK:  # else its values are those of an earlier moment, or none
+            if sample.state is Availability.OK:  # otherwise its values are old or missing
                 self._append(sample.device.uuid, sample.values, self._of_gpu, counted_at(sample, frame), longest)
             else:
-                # A rate over the time in which it did not answer was not measured.
+                # No rate is computed over a time without an answer.
                 self._counters.pop(sample.device.uuid, None)
         self._times.append(frame.time)
         self._level()
@@ -110,7 +110,7 @@ class RecentHistory:
             self._trim()
 
     def only(self, *subjects: str, metrics: Collection[str] | None = None) -> RecentHistory:
-        """Copy some subjects, or some metrics of them, for a reader in another thread."""
+        """Return a copy of some subjects, or some of their metrics, for a reader in another thread."""
         found = RecentHistory(self.keep)
         found._times = self._times[:]
         found._pauses = set(self._pauses)
@@ -125,11 +125,11 @@ class RecentHistory:
         return found
 
     def take(self, other: RecentHistory) -> None:
-        """Take over the content of `other`, which is not used any more."""
+        """Move the content of `other` into this history; `other` must not be used again."""
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
+        """Return a series for each metric of the query, all with the same times; unknown values are gaps."""
         first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
         columns = [self._values(query.subject, name) for name in query.metrics]
         if query.grid is None and last - first <= query.points:
@@ -137,7 +137,7 @@ class RecentHistory:
             lines = [list(column[first:last]) or [NAN] * len(alone) for column in columns]
             return {name: Series(alone, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
         grid = query.grid or aligned(self._times[first], self._times[last - 1], query.points)
-        before = max(0, first - 1)  # may stand for the first buckets
+        before = max(0, first - 1)  # may fill the first buckets
         times = self._times[before:last]
         gap = array("d", [NAN]) * len(times)
         cut = [column[before:last] or gap for column in columns]
@@ -148,60 +148,60 @@ class RecentHistory:
         if query.seen:
             rows = slice(first, last)
             found = [
-                series._replace(seen=seconds_seen(self._times[rows], column[rows], grid, self._pauses))
+                series._replace(seen=known_seconds(self._times[rows], column[rows], grid, self._pauses))
                 for series, column in zip(found, columns, strict=True)
             ]
         return dict(zip(query.metrics, found, strict=True))
 
     @property
     def begin(self) -> float:
-        """The oldest time there is (s since 1970), or NaN."""
+        """Begin of the history (s since 1970), or NaN if it is empty."""
         return self._times[0] if self._times else NAN
 
     @property
     def end(self) -> float:
-        """The newest time there is (s since 1970), or NaN."""
+        """End of the history (s since 1970), or NaN if it is empty."""
         return self._times[-1] if self._times else NAN
 
     @property
     def first_frame(self) -> float:
-        """The time of the oldest frame (s since 1970), or NaN; what was kept longer may begin before."""
+        """Time of the oldest frame (s since 1970), or NaN; tiers may begin earlier."""
         return self._times[0] if self._times else NAN
 
     @property
     def pause(self) -> float:
-        """The middle of the newest pause (s since 1970), or NaN."""
+        """Middle of the newest pause (s since 1970), or NaN."""
         return max(self._pauses, default=NAN)
 
     def sampled(self, begin: float = -inf) -> list[float]:
-        """The times of frames since `begin`, in seconds since 1970."""
+        """Return the times of frames since `begin`, in seconds since 1970."""
         return [time for time in self._times[bisect_left(self._times, begin) :] if time not in self._pauses]
 
     def seconds_of_frames(self, begin: float, end: float) -> float:
-        """The seconds from `begin` to `end` (s since 1970) in which frames hold, whatever values they have."""
+        """Return the seconds from `begin` to `end` (s since 1970) that frames cover, even without values."""
         first, last = bisect_left(self._times, begin), bisect_left(self._times, end)
         times = self._times[max(0, first - 1) : last + 1]
         there = [NAN if time in self._pauses else 0.0 for time in times]
-        return sum(seconds_seen(times, there, Grid(0, end - begin, 1, begin), self._pauses))
+        return sum(known_seconds(times, there, Grid(0, end - begin, 1, begin), self._pauses))
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
-        """The values of the frames that came at these times; NaN where none came, or it had no value."""
+        """Return the values of the frames at exactly these times; NaN without a frame or value."""
         column = self._values(subject, metric)
         places = ((bisect_left(self._times, time), time) for time in times)
         return [column[place] if place < len(column) and self._times[place] == time else NAN for place, time in places]
 
     def subjects(self) -> list[str]:
-        """The machine and every device that has values."""
+        """Return the subjects with values: the machine and devices."""
         return list(self._columns)
 
     def _values(self, subject: str, metric: str) -> array[float]:
-        """As long as `_times`, or empty where nothing is known."""
+        """Return a column as long as `_times`; empty if there are no values."""
         return self._columns.get(subject, {}).get(metric, EMPTY)
 
     def last(self, subject: str, metric: str, until: float = inf) -> float:
-        """The value of the newest frame that is not later than `until` (s since 1970), or NaN.
+        """Return the value of the newest frame up to `until` (s since 1970), or NaN.
 
-        Unknown where that frame is more than a pause before `until`, as while older frames are still being read.
+        NaN also if that frame is more than a pause before `until`, for example while older frames are still being read.
         """
         values = self._values(subject, metric)
         place = bisect_right(self._times, until) - 1
@@ -211,17 +211,17 @@ class RecentHistory:
         return NAN if until - self._times[place] > PAUSE * usual and until < inf else values[place]
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""
+        """Return the largest known value from `begin` to `end` (s since 1970), or NaN."""
         values = self._values(subject, metric)[bisect_left(self._times, begin) : bisect_right(self._times, end)]
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        # Not NaN; inline, because a call would cost more than the rest of the loop.
         return max((value for value in values if value == value), default=NAN)
 
     def has(self, subject: str, metric: str) -> bool:
-        """Whether any value is known."""
+        """Return whether any value is known."""
         return any(value == value for value in self._values(subject, metric))
 
     def _mark_pause(self, frame: Frame) -> None:
-        """Append a row without values where a frame comes long after the last one."""
+        """Append a row without values if a frame comes long after the last one."""
         if not self._times:
             return
         jump = frame.time - self._times[-1]
@@ -233,19 +233,19 @@ class RecentHistory:
             self._level()
 
     def _slept(self, frame: Frame) -> bool:
-        """Whether the machine slept before a frame, or its clock was set: no counter is followed over that."""
+        """Return whether the machine was suspended before a frame or its clock was set; then no rates are computed."""
         before, self._offset = self._offset, frame.time - frame.monotonic_ns / SECOND
         return abs(self._offset - before) > STEADY
 
     def _append(self, subject: str, values: Sequence[float], kept: _Kept, when: int, longest: int) -> None:
-        """A row of a subject; `when` (ns, CLOCK_MONOTONIC) its counters held their values."""
+        """Append the values of a subject; its counters were read at `when` (ns, CLOCK_MONOTONIC)."""
         columns = self._columns.get(subject)
         if columns is None:
             gap = [NAN] * len(self._times)
             columns = self._columns[subject] = {name: array("d", gap) for name, _, _ in kept}
         before = self._counters.get(subject)
         self._counters[subject] = (when, values)
-        # A rate over a pause would draw a value where none was seen.
+        # A rate over a pause would show a value for a time without data.
         if before is not None and not 0 < when - before[0] <= longest:
             before = None
         for name, place, is_counter in kept:
@@ -260,7 +260,7 @@ class RecentHistory:
             columns[name].append(value)
 
     def _level(self) -> None:
-        """A device without values in this frame has a gap there."""
+        """Append NaN for devices without values in this frame."""
         length = len(self._times)
         for columns in self._columns.values():
             for column in columns.values():
@@ -271,7 +271,7 @@ class RecentHistory:
         self._forget(SLACK)
 
     def _forget(self, rows: int) -> None:
-        """Leave out so many of the oldest rows."""
+        """Remove the oldest rows."""
         self._pauses.difference_update(self._times[:rows])
         del self._times[:rows]
         for columns in self._columns.values():

@@ -1,4 +1,4 @@
-"""The last ticks of a daemon that was killed: no block has them yet, but the ring of this boot still does."""
+"""Recover history after a killed daemon: frames in the ring that are in no block, and missing coarser cells."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon.model.frame import Frame
-from gpumon.storage.history.aggregator import Block, Collector, TickValues, columns_of, values_of_frame
+from gpumon.storage.history.aggregator import Block, Collector, TickValues, columns_of, values_from_frame
 from gpumon.storage.history.cell import HistoryCell, fold, weights
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.history.write import put, seal, stored_cells
 from gpumon.storage.sqlite.write import transaction
 
 EarlierFrames = Callable[[int], Iterator[Frame]]
-"""Frames of the ring in their order, from one that was taken before a time (ns, CLOCK_MONOTONIC) on."""
+"""Returns the frames of the ring in order, starting with one before the given time (ns, CLOCK_MONOTONIC)."""
 _AT_ONCE = 16
-"""Frames between two rests: some milliseconds of work."""
+"""Frames between two pauses: some milliseconds of work."""
 
 
 def collect_earlier(
     frames: Iterator[Frame], since_ns: int, until_ns: int, write: Callable[[Block], object], rest: Callable[[], object]
 ) -> None:
-    """Collect the frames from `since_ns` to before `until_ns` (CLOCK_MONOTONIC), and hand over all that there is.
+    """Write the blocks of the frames from `since_ns` to before `until_ns` (CLOCK_MONOTONIC).
 
-    `rest` is called now and then, so that a thread that samples is not held up.
+    `rest` is called regularly, so that it can pause and not delay the sampling thread.
     """
     collector = Collector(write)
     before: TickValues | None = None
@@ -34,7 +34,7 @@ def collect_earlier(
     for frame in frames:
         if frame.monotonic_ns >= until_ns:
             break
-        values = values_of_frame(frame)
+        values = values_from_frame(frame)
         if frame.monotonic_ns < since_ns:
             before = values
             continue
@@ -50,19 +50,19 @@ def collect_earlier(
 
 
 _MORE = 1.001
-"""The share of known seconds from which the finer cells of a time know more of it."""
+"""Factor of known seconds from which the finer cells count as more complete."""
 
 
 class CellKey(NamedTuple):
-    """A cell of a tier."""
+    """Key of a cell in a tier."""
 
     subject: str
     number: int
-    """Since 1970."""
+    """Number since 1970."""
 
 
 class _Stretch(NamedTuple):
-    """A stored block without its cells: numbers of its first and last one since 1970."""
+    """The cells in a stored block: numbers (since 1970) of the first and the last one."""
 
     subject: str
     first: int
@@ -70,7 +70,7 @@ class _Stretch(NamedTuple):
 
 
 def recover(connection: sqlite3.Connection, boot: str) -> None:
-    """Make the cells of each coarser tier that are missing, or know less, from those of the finer one."""
+    """Rebuild the cells of each coarser tier that are missing or less complete than those of the finer tier."""
     for fine, coarse in pairwise(SHAPES):
         wanted = _wanted(_stretches(connection, fine), _stretches(connection, coarse), fine, coarse)
         if not wanted:
@@ -96,7 +96,7 @@ def recover(connection: sqlite3.Connection, boot: str) -> None:
 def _wanted(
     fine_has: Iterable[_Stretch], coarse_has: Iterable[_Stretch], fine: TierShape, coarse: TierShape
 ) -> set[CellKey]:
-    """The cells of the coarse tier that it lacks, and its newest ones, of which a part may be missing."""
+    """Return the missing cells of the coarse tier, and its newest cells, which may be incomplete."""
     known: dict[tuple[str, int], _Stretch] = {}
     newest: dict[str, int] = {}
     for one in coarse_has:
@@ -112,28 +112,28 @@ def _wanted(
 
 
 def _longest(cell: HistoryCell) -> float:
-    """Seconds that are known of the metric of which most are."""
+    """Return the known seconds of the metric with the most."""
     return max(weights(cell, ()))
 
 
 def _stretches(connection: sqlite3.Connection, shape: TierShape) -> list[_Stretch]:
     rows = connection.execute(
         "SELECT subject, number * ?1 + first, number * ?1 + last FROM block WHERE tier = ?2"
-        " AND typeof(number) = 'integer' AND min(first, last) >= 0 AND max(first, last) < ?1",  # else it is damaged
+        " AND typeof(number) = 'integer' AND min(first, last) >= 0 AND max(first, last) < ?1",  # not damaged
         (shape.cells, shape.number),
     )
     return [_Stretch(*row) for row in rows]
 
 
 def _block_of(key: CellKey, fine: TierShape, coarse: TierShape, end: int) -> tuple[str, int]:
-    """The block of the fine tier in which a cell of the coarse one begins (`end` 0) or ends (1)."""
+    """Return the block of the fine tier in which a coarse cell begins (`end` 0) or ends (1)."""
     return key.subject, ((key.number + end) * coarse.step // fine.step - end) // fine.cells
 
 
 def _cells(
     connection: sqlite3.Connection, shape: TierShape, blocks: Iterable[tuple[str, int]]
 ) -> Iterable[tuple[CellKey, HistoryCell]]:
-    """The cells of some blocks, in the order of time."""
+    """Yield the cells of some blocks, in order of time."""
     for subject, number in sorted(blocks):
         row = connection.execute(
             "SELECT metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"

@@ -1,4 +1,4 @@
-"""A tier of kept history that answers queries."""
+"""`TieredHistory`: combines the last frames with older tiers, such as `StoredTier` of the history file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from copy import copy
 from math import ceil, floor, nan
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.folded import FoldedFrames
 from gpumon.storage.history.grid import Grid, aligned
 from gpumon.storage.history.query import ALWAYS, HOST, CoarseCells, Query, Series, Tier, unknown
 from gpumon.storage.history.recent import KEEP, RecentHistory
 from gpumon.storage.history.tiers import TierShape
-from gpumon.storage.history.watched import TimeSlice, cells_of, unwatched, watched
+from gpumon.storage.history.watched import TimeSlice, cells_of, limit_coarse_tiers, unobserved
 from gpumon.storage.history.window_sum import coarse, deciding
 
 
-class KeptTier:
-    """The cells of one length in a file."""
+class StoredTier:
+    """A tier of the history file, with cells of one length."""
 
-    def __init__(self, file: KeptFile, shape: TierShape) -> None:
+    def __init__(self, file: HistoryFile, shape: TierShape) -> None:
         self._file = file
         self._shape = shape
 
@@ -32,19 +32,19 @@ class KeptTier:
     @property
     def begin(self) -> float:
         """The oldest time there is (s since 1970), or NaN."""
-        return self._file.reach(self._shape).begin
+        return self._file.time_range(self._shape).begin
 
     @property
     def end(self) -> float:
         """The newest time there is (s since 1970), or NaN."""
-        return self._file.reach(self._shape).end
+        return self._file.time_range(self._shape).end
 
     def has(self, subject: str, metric: str) -> bool:
-        """Whether the newest cells have a value."""
+        """Return whether the newest cells have a value."""
         return metric in self._file.metrics(self._shape, subject)
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on its grid; one that is unknown is a gap."""
+        """Return a series for each metric of the query, on its grid; unknown values are gaps."""
         assert query.grid is not None, "tiers are asked for buckets"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
         nothing = unknown(query.grid)
@@ -54,7 +54,7 @@ class KeptTier:
         }
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the seconds that are known of each cell from `begin` to `end` (s since 1970), whole or in part."""
+        """Return the known seconds of each cell that lies at least partly between two times (s since 1970)."""
         own = self._file.lines(self._shape, query.subject, query.metrics)
         lines = [*own.values(), *self._file.lines(self._shape, HOST, [ALWAYS]).values()]
         return [
@@ -64,19 +64,19 @@ class KeptTier:
 
 
 _FINEST = 1.0
-"""Seconds in buckets, at least, where frames alone answer and do not stand by themselves: they come each second."""
+"""Minimum seconds in a bucket if only frames answer, because frames come once a second."""
 
 
-class LongHistory(RecentHistory):
-    """The last frames, with older `tiers` behind them, from the finest to the coarsest.
+class TieredHistory(RecentHistory):
+    """The last frames, and older `tiers` from the finest to the coarsest.
 
-    The frames answer for the time that they know. What lies before comes from the coarsest tier that is fine enough
-    for the buckets that are asked for, and where that has nothing, from the next one that has. Where no file keeps
-    more, frames that are too old to be kept are a tier of their own.
+    Frames answer for the time that they cover. Earlier times come from the coarsest tier that is fine enough for the
+    requested buckets, or from the next tier that has data. Without a history file, frames beyond `keep` are folded into
+    a tier in memory.
     """
 
     def __init__(
-        self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: KeptFile | None = None,
+        self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: HistoryFile | None = None,
         metrics: Collection[str] | None = None,
     ) -> None:  # fmt: skip
         self._file = file
@@ -85,13 +85,13 @@ class LongHistory(RecentHistory):
         super().__init__(keep, metrics)
 
     def clear(self) -> None:
-        """Forget everything, as when time has jumped back; what a file kept stays."""
+        """Clear all frames, for example after time has jumped back; the history file is not affected."""
         super().clear()
         self._folded = FoldedFrames()
 
     @property
     def _tiers(self) -> Sequence[Tier]:
-        """All that answers for the time before the frames, from the finest to the coarsest."""
+        """Tiers for the time before the frames, from the finest to the coarsest."""
         if not is_known(self._folded.begin):
             return self._kept
         return sorted((*self._kept, self._folded), key=lambda tier: tier.step)
@@ -106,20 +106,20 @@ class LongHistory(RecentHistory):
         """Whether any value is known."""
         return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
 
-    def without_frames(self) -> LongHistory:
-        """Return a history over the same kept file, to which no frame has been added yet."""
-        found = copy(self)
-        found.clear()
-        return found
+    def without_frames(self) -> TieredHistory:
+        """Return a history with the same file and without frames."""
+        history = copy(self)
+        history.clear()
+        return history
 
-    def look_in(self, path: str) -> None:
-        """Take what was kept from the file at `path` from now on; from none where that is empty."""
+    def set_path(self, path: str) -> None:
+        """Read older times from the file at `path` from now on (no file if empty)."""
         if self._file is not None:
-            self._file.look_in(path)
+            self._file.set_path(path)
 
     @property
     def problem(self) -> str:
-        """Why the file that was asked cannot be read; empty while it can be, or where there is none."""
+        """Why the history file cannot be read; empty if it can, or if there is none."""
         return self._file.problem if self._file is not None else ""
 
     def finer(self, step: float) -> Sequence[Tier]:
@@ -127,13 +127,13 @@ class LongHistory(RecentHistory):
         return [tier for tier in self._tiers if tier.step < step]
 
     def close(self) -> None:
-        """Let the file go, until it is asked again."""
+        """Close the history file; the next query opens it again."""
         if self._file is not None:
             self._file.close()
 
-    def whole(self, subject: str) -> LongHistory:
-        """Copy one subject, as `only` does, for a reader in another thread; tiers are shared."""
-        found = LongHistory(self._tiers, self.keep)
+    def whole(self, subject: str) -> TieredHistory:
+        """Return a copy with one subject, like `only`, for a reader in another thread; tiers are shared."""
+        found = TieredHistory(self._tiers, self.keep)
         found.take(self.only(subject))
         return found
 
@@ -154,7 +154,7 @@ class LongHistory(RecentHistory):
         return {name: series._replace(coarse=longer) for name, series in joined.items()}
 
     def coarse(self, query: Query) -> Sequence[CoarseCells]:
-        """Return the stretches of a query with a `grid` that are kept in cells longer than its buckets."""
+        """Return the parts of a query with a `grid` that are stored in cells longer than its buckets."""
         assert query.grid is not None, "of samples by themselves nothing is coarse"
         return coarse(self._spans(query), query.grid.step)
 
@@ -166,16 +166,16 @@ class LongHistory(RecentHistory):
         return max((high for high in highs if is_known(high)), default=nan)
 
     def _trim(self) -> None:
-        """Leave the oldest rows out: where no file keeps them, once they lie in whole cells."""
+        """Drop the oldest rows; without a history file, fold them into cells first."""
         if self._file is not None and self._file.path:
             super()._trim()
             return
         rows = self._folded.add(self._times[: len(self._times) - self.keep], self._columns, self._pauses)
         if rows > 1:
-            self._forget(rows - 1)  # the last one may stand for a while of the time after it
+            self._forget(rows - 1)  # the last one may be valid for some time after it
 
     def _spans(self, query: Query) -> list[TimeSlice]:
-        """The tier that answers each stretch of the window, in the order of time."""
+        """Return the slices of the window, in order of time, with the tier that answers each."""
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []
@@ -184,7 +184,7 @@ class LongHistory(RecentHistory):
         until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
         wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
         fine = [span for span in known if span.step <= wanted]
-        # Fine enough, the coarsest first: it has the least to read; then those too coarse, the finest first.
+        # First the tiers that are fine enough, the coarsest first (least to read); then the others, the finest first.
         order = [*reversed(fine), *known[len(fine) :]]
         found = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
         free = [(query.begin, min(until, frames) if is_known(frames) else until)]
@@ -200,21 +200,21 @@ class LongHistory(RecentHistory):
             free = [(begin, end) for begin, end in left if begin < end]
         lacking = max(query.begin, self.begin)
         if found and lacking < (first := min(span.begin for span in found)):
-            found.append(unwatched(lacking, first))
-        return watched(sorted(found, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
+            found.append(unobserved(lacking, first))
+        return limit_coarse_tiers(sorted(found, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
 
     def _reaches(self) -> list[TimeSlice]:
-        """From when to when each tier knows anything, from the finest on."""
+        """Return the time covered by each tier, from the finest on."""
         return _clipped(
             [TimeSlice(tier, tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
         )
 
 
 def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
-    """The reach of tiers, from the finest on, without what the outer cells of a coarse one have beyond a finer one.
+    """Return the times covered by tiers (finest first), with the outer cells of coarse tiers cut to the finer one.
 
-    A cell of five minutes in which a daemon began, or was killed, reaches over minutes that no daemon watched. Where
-    the finer tier begins within that cell, it has all that is known of it.
+    A cell of five minutes in which a daemon started or was killed covers minutes without a daemon. If the finer tier
+    begins within that cell, it has all data of the cell.
     """
     found: list[TimeSlice] = []
     for span in tiers:
@@ -229,10 +229,10 @@ def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
 
 
 def _whole_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
-    """The same stretches, where the outer ends of the window are moved to those of the cells that they cut.
+    """Return the slices with the ends of the window moved to the ends of the cells that they cut.
 
-    So that a window inside of one cell shows that cell. Cells that are no longer than buckets of a requested `grid`
-    stay in their own bucket.
+    So a window within one cell shows that cell. Cells not longer than the buckets of a requested `grid` are not
+    extended.
     """
     found, least = list(spans), grid.step if grid else 0.0
     if (step := found[0].step) > least:
@@ -243,7 +243,7 @@ def _whole_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlic
 
 
 def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
-    """One series from those of stretches that follow each other, all on `grid`; two may share a bucket."""
+    """Join the series of consecutive slices, all on `grid`; two slices may share a bucket."""
     (span, series), *others = parts
     if not others:
         return series
@@ -265,18 +265,18 @@ def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
 
 
 def _seen(parts: Sequence[Series]) -> Sequence[float]:
-    """Seconds of each bucket that are known, over parts that share none of them; empty where one does not say."""
+    """Return the known seconds of each bucket, summed over the parts; empty if one of them does not report them."""
     if not all(part.seen for part in parts):
         return ()
     return [sum(seconds) for seconds in zip(*(part.seen for part in parts), strict=True)]
 
 
 def _bucket(grid: Grid, end: float) -> int:
-    """The last bucket of a stretch that goes up to `end` (s since 1970)."""
+    """Return the last bucket of a slice that ends at `end` (s since 1970)."""
     return min(grid.buckets - 1, grid.at(end))
 
 
 def _share(grid: Grid, span: TimeSlice, place: int | None = None) -> float:
-    """Seconds of a stretch in a bucket, else in its last one."""
+    """Return the seconds of a slice in a bucket (default: its last one)."""
     begin = grid.begin + (_bucket(grid, span.end) if place is None else place) * grid.step
     return max(min(begin + grid.step, span.end) - max(begin, span.begin), 1e-9)

@@ -1,4 +1,4 @@
-"""The tiers of kept history: how long their cells are, how many make a block, and how long blocks are kept."""
+"""The tiers of the history file (length of cells, cells per block, time to keep), and removal of old data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class TierShape(NamedTuple):
-    """A tier. Cells and blocks are counted from 1970, so that one of a number is always at the same time."""
+    """A tier of the history file. Cells and blocks are numbered from 1970, so a number is always at the same time."""
 
     number: int
-    """Its number in the file."""
+    """Number in the file."""
     step: int
     """Seconds in a cell."""
     cells: int
     """Cells in a block, which is written and read as a whole."""
     keep: int
-    """Seconds after which a block may go."""
+    """Seconds after which a block may be removed."""
 
     @property
     def block(self) -> int:
@@ -35,73 +35,72 @@ HOUR, DAY = 3600, 86400
 SHAPES = (
     TierShape(1, 1, 300, HOUR + HOUR // 6), TierShape(2, 10, 64, DAY + HOUR), TierShape(3, 300, 64, 32 * DAY),
 )  # fmt: skip
-"""From the finest to the coarsest; each cell holds whole cells of the tier before.
+"""From the finest to the coarsest; each cell contains whole cells of the previous tier.
 
-Each is kept a little longer than the window that it is for, which would begin in the next one else."""
+Each tier is kept a little longer than its window, so that the window does not begin in the next tier."""
 PROCESS_SHAPES = (TierShape(1, 10, 6, DAY + HOUR), TierShape(2, 300, 12, 32 * DAY))
-"""The same of processes. A block has all of them: of the finer tier what is written in a minute, of the coarser an
-hour."""
+"""Tiers of processes. A block contains all processes: of a minute in the finer tier, of an hour in the coarser one."""
 
 
-class KeptColumns(NamedTuple):
-    """The metrics that are kept of a subject, and which of them are counters."""
+class TierColumns(NamedTuple):
+    """The stored metrics of a subject, and which of them are counters."""
 
     names: tuple[str, ...]
     counters: tuple[int, ...]
-    """Places of counters among `names`. They are kept as rates, and as the counter's own value at each cell's end."""
+    """Indexes of counters in `names`, which are stored as rates and as the value at the end of each cell."""
 
 
-def _columns(metrics: tuple[Metric, ...]) -> KeptColumns:
+def _columns(metrics: tuple[Metric, ...]) -> TierColumns:
     places = (place for place, metric in enumerate(metrics) if metric.kind is Kind.COUNTER)
-    return KeptColumns(tuple(metric.name for metric in metrics), tuple(places))
+    return TierColumns(tuple(metric.name for metric in metrics), tuple(places))
 
 
 OF_GPU, OF_HOST = _columns(GPU_METRICS), _columns(HOST_METRICS)
 
 
-def columns_of(subject: str) -> KeptColumns:
-    """The columns that are kept of a subject."""
+def columns_of(subject: str) -> TierColumns:
+    """Return the stored columns of a subject."""
     return OF_GPU if subject else OF_HOST
 
 
 YEAR = 366.0
-"""Days for which accounts and events are kept at most."""
+"""Maximum days for which accounts and events are kept."""
 MOST_EVENTS = 100_000
-"""Events that are kept at most, of some 600 bytes each."""
+"""Maximum number of events, of about 600 bytes each."""
 MOST_ACCOUNTS = 1_000_000
-"""Hours of users on devices that are kept at most, of some 130 bytes each: a year of 16 GPUs with seven users each."""
+"""Maximum number of account rows, of about 130 bytes each: a year of 16 GPUs with seven users each."""
 MOST_PROCESSES = 100_000
-"""Processes that are kept at most, of some 200 bytes each."""
+"""Maximum number of processes, of about 200 bytes each."""
 MOST_PROCESS_BYTES = 48 * 2**20
-"""Of blocks of processes."""
+"""Maximum size of all process blocks."""
 LONGEST = SHAPES[-1].keep / DAY
-"""Days that are kept at most."""
+"""Maximum days of history."""
 _WASTE = 4
-"""The share of a file that may be empty before it is written anew, as one in so many."""
+"""The file is vacuumed if more than one in this many pages is empty."""
 _SMALL = 4096
-"""Empty pages that are left alone."""
+"""Number of empty pages that is always tolerated."""
 
 
 class HistoryLimits(NamedTuple):
-    """The oldest goes first, whichever limit is reached."""
+    """Limits of the history file; the oldest data is removed when one is reached."""
 
     days: float = LONGEST
     bytes: int = 512 * 2**20
-    """Of blocks; the file is a little larger."""
+    """Maximum size of blocks; the file is a little larger."""
     account_days: float = YEAR
-    """Of accounts of users, and of events."""
+    """Days for accounts of users and events."""
 
     def keep(self) -> Mapping[int, float]:
-        """Seconds that are kept of each tier, by its number."""
+        """Return the seconds to keep by tier number."""
         return {shape.number: min(shape.keep, self.days * DAY) for shape in SHAPES}
 
 
 USUAL_LIMITS = HistoryLimits()
-"""Defaults of a daemon without settings."""
+"""Default limits of a daemon."""
 
 
 def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove what ended too long before `now` (s since 1970). Only for a clock that is known to be right."""
+    """Remove data that is too old at `now` (s since 1970); call it only if the clock is known to be right."""
     keep = limits.keep()
     for shape in SHAPES:
         oldest = int((now - keep[shape.number]) // shape.block)
@@ -111,12 +110,12 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
-    """Remove the oldest blocks of all tiers while there is too much, and give the disk back what a file has empty."""
-    from sqlite3 import OperationalError  # commands want no more of this module than the limits
+    """Remove the oldest blocks of all tiers while the file is too large, and release empty pages to the disk."""
+    from sqlite3 import OperationalError  # not needed by commands that only read the limits
 
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page,) = connection.execute("PRAGMA page_size").fetchone()
-    if pages * page > limits.bytes:  # else there is no need to add up blocks
+    if pages * page > limits.bytes:  # otherwise the blocks need not be summed
         lasts = " ".join(f"WHEN {shape.number} THEN {shape.block}" for shape in SHAPES)
         connection.execute(
             "DELETE FROM block WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(data)) OVER "
@@ -125,12 +124,12 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
         )
     (empty,) = connection.execute("PRAGMA freelist_count").fetchone()
     if empty > max(_SMALL, pages // _WASTE):
-        with suppress(OperationalError):  # a full disk: what comes next takes the empty pages
+        with suppress(OperationalError):  # disk full; later writes reuse the empty pages
             connection.execute("VACUUM")
 
 
 def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove accounts and events that are too old, then the oldest of too many."""
+    """Remove accounts and events that are too old, then the oldest beyond the maximum number."""
     oldest = now - limits.account_days * DAY
     for table in ("device_hour", "account"):
         connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
@@ -147,7 +146,7 @@ def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryL
 
 
 def _prune_processes(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove processes and their blocks that are too old, then the oldest of too many."""
+    """Remove processes and their blocks that are too old, then the oldest beyond the maximum number."""
     for shape in PROCESS_SHAPES:
         oldest = now - min(shape.keep, limits.days * DAY)
         connection.execute("DELETE FROM process_block WHERE tier = ? AND end < ?", (shape.number, int(oldest) * SECOND))

@@ -1,7 +1,7 @@
-"""Totals of a window, for each GPU: energy, utilization, throttling, memory, links, errors; and how much is missing.
+"""Totals of a window for each GPU: energy, utilization, throttling, memory, links and errors.
 
-Counters are kept, so sums are exact as long as the window was seen. Nothing is made up for what was not: a total is
-that of the seconds that are known, and says how many are missing.
+Counters are stored, so sums are exact for the observed time. Nothing is extrapolated: a total covers the known seconds
+and says how many are missing.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import GPU_METRICS, Unit
-from gpumon.storage.history.aggregator import Block, Collector, columns_of, values_of_frame
+from gpumon.storage.history.aggregator import Block, Collector, columns_of, values_from_frame
 from gpumon.storage.history.block import MetricCells
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.counters import PAUSE
-from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.line import Line, SparseLine
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.history.window_sum import WindowSum, window_sum
 
 FINEST = SHAPES[0]
 FrameCells = Mapping[str, Mapping[int, HistoryCell]]
-"""By subject, cells of the finest tier by their number since 1970."""
+"""Cells of the finest tier by subject and by number since 1970."""
 
 
 def frame_cells(frames: Iterable[Frame]) -> FrameCells:
-    """Return the cells of frames, which come in order; the first one and the last one may be parts."""
+    """Return the cells of frames in order; the first and the last cell may be incomplete."""
     found: dict[str, dict[int, HistoryCell]] = {}
 
     def take(block: Block) -> None:
@@ -40,13 +40,13 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
             cells.update({block.number * FINEST.cells + place: cell for place, cell in block.cells.items()})
 
     collector = Collector(take)
-    collector.add_all([*map(values_of_frame, frames)])
+    collector.add_all([*map(values_from_frame, frames)])
     collector.finish()
     return found
 
 
-def lines_of(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
-    """Return lines of some metrics of a subject; none where it has no cells."""
+def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
+    """Return the lines of some metrics of a subject; empty if it has no cells."""
     own = sorted(cells.get(subject, {}).items())
     if not own:
         return {}
@@ -64,7 +64,7 @@ def lines_of(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[st
 
 
 _COMPLETE = 0.002
-"""The share of a window that may be missing of a total that counts as complete."""
+"""Fraction of a window that may be missing in a complete total."""
 THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_"))
 
 
@@ -72,17 +72,17 @@ class Total(NamedTuple):
     """A sum, a mean or a peak over a window."""
 
     value: float
-    """Of the seconds that are known; NaN where none are."""
+    """Value over the known seconds; NaN if there are none."""
     seconds: float
     """Length of the window."""
     missing_seconds: float
-    """Seconds of the window of which nothing is known."""
+    """Seconds of the window without data."""
     estimated_seconds: float = 0.0
-    """Seconds that are a part of a longer cell which a border of the window cuts: counted by their share of it."""
+    """Seconds in cells that an end of the window cuts; they count by their fraction of the cell."""
 
     @property
     def missing_share(self) -> float:
-        """The part of the window that is missing, from 0 to 1."""
+        """Fraction of the window that is missing, from 0 to 1."""
         return self.missing_seconds / self.seconds if self.seconds > 0 else nan
 
     @property
@@ -92,7 +92,7 @@ class Total(NamedTuple):
 
 
 class TotalKind(NamedTuple):
-    """A row of the table of totals."""
+    """Definition of a total."""
 
     name: str
     metric: str
@@ -113,7 +113,7 @@ def _peak(of: WindowSum) -> float:
 
 
 def _risen(of: WindowSum) -> float:
-    """Growth of a gauge that only grows, such as errors in the life of a card; that of a gap is in it."""
+    """Return the growth of a gauge that only grows, such as lifetime errors; it includes growth in gaps."""
     return of.high - of.low
 
 
@@ -129,7 +129,7 @@ TOTALS: tuple[TotalKind, ...] = (
     TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _risen),
     TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _risen),
 )
-"""All that is totaled; of throttling, the share of time by cause."""
+"""All totals; throttling is the fraction of time by cause."""
 _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
 
 
@@ -141,42 +141,41 @@ class WindowTotals(NamedTuple):
     devices: Mapping[str, Mapping[str, Total]]
     """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
     problem: str = ""
-    """Why kept history cannot be read, so that its part is missing here, or nothing is known at all; else empty."""
+    """Why the history file cannot be read, or why there is no data; else empty."""
     gpus: Sequence[Device] = ()
-    """The GPUs in the order of their indexes; of one that is not there any more, index and name are those it had last.
-    """
+    """The GPUs sorted by index; an absent GPU has its last index and name."""
 
 
-def totals_of(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
-    """Return the totals of one GPU by name; `lines`, by metric, from the finest cells to the coarsest."""
+def gpu_totals(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
+    """Return the totals of one GPU by name; `lines` by metric are sorted from the finest cells to the coarsest."""
     sums = {name: window_sum(lines.get(name, ()), begin, end) for name in _METRICS}
     return {kind.name: _total(sums[kind.metric], kind, end - begin) for kind in TOTALS}
 
 
 def window_totals(
-    file: KeptFile, frames: Sequence[Frame], begin: float, end: float, subjects: Iterable[str] = ()
+    file: HistoryFile, frames: Sequence[Frame], begin: float, end: float, subjects: Iterable[str] = ()
 ) -> WindowTotals:
-    """Return the totals of `subjects` (UUIDs; else of every GPU that the window knows) from kept cells and frames."""
-    written = file.reach(FINEST).end
+    """Return the totals of `subjects` (UUIDs; default: every GPU with data) from the history file and frames."""
+    written = file.time_range(FINEST).end
     since = max(begin, written if is_known(written) else -inf)
-    # The cells that the borders of the window cut are made as a whole: of a part, a share would be counted.
+    # Build the cells at the ends of the window completely, because of a partial cell only a fraction would count.
     first, last = floor(max(since, 0.0) / FINEST.step) * FINEST.step, ceil(end / FINEST.step) * FINEST.step
-    # Of a counter that is read late, readings before and behind the window tell what it grew by at its borders.
+    # For counters that are read late, readings before and after the window give the growth at its ends.
     newest = [*dropwhile(lambda frame: frame.time < first - _reach(frame), frames)]
     newest = [frame for frame in newest if frame.time <= last + _reach(frame)]
     cells = frame_cells(newest)
     known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
     found = {}
     for subject in known:
-        tiers: list[Mapping[str, Line]] = [lines_of(cells, subject, _METRICS)]
+        tiers: list[Mapping[str, Line]] = [frame_lines(cells, subject, _METRICS)]
         tiers += [file.lines(shape, subject, _METRICS) for shape in SHAPES]
         lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
-        found[subject] = totals_of(lines, begin, end)
+        found[subject] = gpu_totals(lines, begin, end)
     return WindowTotals(begin, end, found, file.problem)
 
 
 def _reach(frame: Frame) -> float:
-    """Seconds between two readings of a counter over which it is taken to grow evenly, at most."""
+    """Return the maximum seconds between two readings of a counter that count as even growth."""
     return max(PAUSE * frame.interval, FOLLOWS)
 
 

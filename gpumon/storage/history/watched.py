@@ -1,7 +1,7 @@
-"""Stretches of a window and who answers each; of a tier with coarse cells, those of which others know less.
+"""Slices of a window, each answered by one history or tier; limits coarse tiers to the time that they know best.
 
-A coarse tier reaches over weeks in which nothing was sampled. There it would make all buckets of a window as long as
-its cells, and one of these, in which a daemon began, would be drawn over the minutes before.
+A coarse tier can cover weeks in which nothing was sampled. Without this limit, all buckets of a window would be as long
+as its cells, and a cell in which a daemon started would be drawn over the minutes before.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import NamedTuple
 from gpumon.storage.history.query import History, Query, Series, Tier, unknown
 
 _AS_MUCH = 0.98
-"""The share of the known seconds of a cell from which finer samples in it know all of it."""
+"""Fraction of the known seconds of a cell that finer samples must cover to replace it."""
 
 
 class TimeSlice(NamedTuple):
-    """The stretch of a window that one history answers, from `begin` to `end` (s since 1970)."""
+    """Part of a window that one history answers, from `begin` to `end` (s since 1970)."""
 
     history: History
     step: float
-    """Seconds in each of its cells; 0 of frames, and where nothing was sampled."""
+    """Seconds in each of its cells; 0 for frames, and if nothing was sampled."""
     begin: float
     end: float
     tier: Tier | None = None
-    """The history, where it is a tier."""
+    """The history, if it is a tier."""
 
     @property
-    def is_watched(self) -> bool:
-        """Whether anything was sampled in it."""
-        return not isinstance(self.history, Unwatched)
+    def is_observed(self) -> bool:
+        """Whether anything was sampled in this time."""
+        return not isinstance(self.history, Unobserved)
 
 
-class Unwatched:
-    """The history of a time in which nothing was sampled."""
+class Unobserved:
+    """A history for times in which nothing was sampled."""
 
     begin = end = float("nan")
 
@@ -48,17 +48,17 @@ class Unwatched:
         return dict.fromkeys(query.metrics, unknown(query.grid))
 
 
-def unwatched(begin: float, end: float) -> TimeSlice:
-    """Return the stretch of a window in which nothing was sampled."""
-    return TimeSlice(Unwatched(), 0.0, begin, end)
+def unobserved(begin: float, end: float) -> TimeSlice:
+    """Return a slice in which nothing was sampled."""
+    return TimeSlice(Unobserved(), 0.0, begin, end)
 
 
-def watched(
+def limit_coarse_tiers(
     spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
 ) -> list[TimeSlice]:
-    """Return stretches, in the order of time, without what a tier with cells longer than `wanted` (s) does not know.
+    """Return the slices in order of time, with those of tiers coarser than `wanted` (s) cut to what they know.
 
-    `frames` returns for how many seconds from one time to another there are frames.
+    `frames` returns the seconds between two times that frames cover.
     """
     return [part for span in spans for part in _parts(span, spans, query, wanted, frames)]
 
@@ -71,7 +71,7 @@ def _parts(
         return
     seconds = list(span.tier.seconds(query, span.begin, span.end))
     first = floor(span.begin / span.step)
-    for place in {0, len(seconds) - 1} if seconds else ():  # others may know a part of the outer cells
+    for place in {0, len(seconds) - 1} if seconds else ():  # finer slices may cover part of the outer cells
         begin = (first + place) * span.step
         finer = sum(_finer(one, query, begin, begin + span.step, frames) for one in spans if one.step < span.step)
         if finer >= _AS_MUCH * seconds[place]:
@@ -80,17 +80,17 @@ def _parts(
     begin = max(span.begin, known[0] * span.step) if known else span.end
     end = min(span.end, (known[-1] + 1) * span.step) if known else span.end
     if span.begin < begin:
-        yield unwatched(span.begin, begin)
+        yield unobserved(span.begin, begin)
     if begin < end:
         yield span._replace(begin=begin, end=end)
     if end < span.end:
-        yield unwatched(end, span.end)
+        yield unobserved(end, span.end)
 
 
 def _finer(
     span: TimeSlice, query: Query, begin: float, end: float, frames: Callable[[float, float], float]
 ) -> float:  # fmt: skip
-    """Return the seconds that a stretch knows from `begin` to `end` (s since 1970)."""
+    """Return the known seconds of a slice from `begin` to `end` (s since 1970)."""
     begin, end = max(begin, span.begin), min(end, span.end)
     if not begin < end:
         return 0.0
@@ -98,5 +98,5 @@ def _finer(
 
 
 def cells_of(begin: float, end: float, step: float) -> range:
-    """Return the numbers since 1970 of the cells that lie in a stretch, or that it cuts."""
+    """Return the numbers (since 1970) of the cells that overlap the time from `begin` to `end`."""
     return range(floor(begin / step), ceil(end / step))

@@ -1,4 +1,4 @@
-"""The sum of one metric over a window, from cells of every length: the finest where they know as much as the coarse."""
+"""Sum a metric over a window from cells of all tiers: the finest cells that know as much as the coarse ones."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gpumon.storage.history.query import CoarseCells
 from gpumon.storage.history.watched import TimeSlice
 
 _SHORT = 0.1
-"""The share of a window below which its cells do not decide how long buckets are."""
+"""Fraction of a window below which cells do not determine the length of buckets."""
 _NEAR = 3.0
-"""Times the buckets that are asked for that cells may last, to decide where there are finer ones, too."""
+"""Maximum length of cells, as a multiple of the requested buckets, that determines buckets if finer cells exist."""
 
 
 def deciding(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
-    """Return the lengths of cells that buckets hold whole; `wanted` is the length of buckets that are asked for (s)."""
+    """Return the cell lengths that buckets must contain as a whole; `wanted` is the requested bucket length (s)."""
     seconds: dict[float, float] = {}
     for span in spans:
-        if span.is_watched:
+        if span.is_observed:
             seconds[span.step] = seconds.get(span.step, 0.0) + span.end - span.begin
     least = _SHORT * (spans[-1].end - spans[0].begin) if spans else 0.0
     finer, found = 0.0, set[float]()
@@ -32,7 +32,7 @@ def deciding(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
 
 
 def coarse(spans: Sequence[TimeSlice], step: float) -> list[CoarseCells]:
-    """Return the stretches with cells longer than buckets of `step` seconds, in the order of time."""
+    """Return the parts with cells longer than buckets of `step` seconds, in order of time."""
     found: list[CoarseCells] = []
     for span in spans:
         if span.step <= step:
@@ -45,33 +45,33 @@ def coarse(spans: Sequence[TimeSlice], step: float) -> list[CoarseCells]:
 
 
 _AS_MUCH = 0.999
-"""The share of a coarse cell's seconds from which on finer cells know as much: seconds are kept with seven digits."""
+"""Fraction of the seconds of a coarse cell from which finer cells count as complete; seconds have seven digits."""
 _CLOSE = 1e-6
-"""Seconds by which a time may miss the border of a cell."""
+"""Seconds by which a time may differ from the end of a cell and still equal it."""
 
 
 class WindowSum(NamedTuple):
-    """A metric over a window."""
+    """Sum of a metric over a window."""
 
     total: float = 0.0
-    """Value times seconds; of a counter, what it grew by."""
+    """Value times seconds; for a counter, its growth."""
     known: float = 0.0
-    """Seconds of the window that are known."""
+    """Known seconds of the window."""
     shared: float = 0.0
-    """Of these, seconds of cells which a border of the window cuts: they count by their share."""
+    """Part of `known` in cells that an end of the window cuts; these count by their fraction."""
     high: float = -inf
-    """The highest value; of a cell that is cut, that of the whole cell."""
+    """Highest value; for a cut cell, the one of the whole cell."""
     low: float = inf
-    """The lowest one, likewise."""
+    """Lowest value, likewise."""
 
 
 _NONE = WindowSum()
 
 
 def window_sum(lines: Sequence[Line], begin: float, end: float) -> WindowSum:
-    """Sum up from `begin` to `end` (s since 1970); `lines` are one metric's, from the finest cells to the coarsest.
+    """Return the sum of a metric from `begin` to `end` (s since 1970); `lines` go from fine to coarse cells.
 
-    Whatever a finer line lacks comes from the next one; where that is cut by a border, in proportion.
+    Times missing in a finer line come from the next one; cells cut by an end of the window count in proportion.
     """
     if not lines or not begin < end:
         return _NONE
@@ -92,7 +92,7 @@ def _parts(lines: Sequence[Line], begin: float, end: float) -> Iterator[WindowSu
 
 
 def _whole(lines: Sequence[Line], first: int, last: int) -> Iterator[WindowSum]:
-    """Cells from `first` to before `last`, each of them as a whole."""
+    """Yield the sums of whole cells from `first` to before `last`."""
     *finer, line = lines
     for begin, end in _reached(finer, line.step):
         begin, end = max(begin, first), min(end, last)
@@ -107,7 +107,7 @@ def _whole(lines: Sequence[Line], first: int, last: int) -> Iterator[WindowSum]:
 
 
 def _reached(lines: Iterable[Line], step: int) -> list[tuple[int, int]]:
-    """Return the first and the last number (not included) of the cells of `step` seconds in which these have any."""
+    """Return ranges (first, end) of the cells of `step` seconds in which these lines have data."""
     spans = {
         (cells.start * line.step // step, -(-cells.stop * line.step // step))
         for line in lines
@@ -117,7 +117,7 @@ def _reached(lines: Iterable[Line], step: int) -> list[tuple[int, int]]:
 
 
 def _cut(lines: Sequence[Line], number: int, begin: float, end: float) -> WindowSum:
-    """The part of a cell from `begin` to `end`; beyond what finer cells know of it, it is taken to be even."""
+    """Return the sum of a cell from `begin` to `end`; what finer cells do not know is spread evenly over the cell."""
     *finer, line = lines
     own = _cells(line, number, number + 1)
     here = window_sum(finer, begin, end)
@@ -132,7 +132,7 @@ def _cut(lines: Sequence[Line], number: int, begin: float, end: float) -> Window
 
 
 def _cells(line: Line, first: int, last: int) -> WindowSum:
-    """The sum of whole cells, by their numbers."""
+    """Return the sum of whole cells from `first` to before `last`."""
     part = line.part(first, last)
     weight = line.weight[part]
     known = sum(weight)

@@ -15,9 +15,9 @@ from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
-from gpumon.storage.history.devices import Wanted, chosen, devices_in, devices_of, named
-from gpumon.storage.history.grid import WindowSpan, span_of
-from gpumon.storage.history.open import kept_devices
+from gpumon.storage.history.devices import Wanted, devices_of, read_devices, resolve_devices, sort_devices
+from gpumon.storage.history.grid import WindowSpan, resolve_window
+from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES
@@ -209,7 +209,7 @@ if TYPE_CHECKING:
     from gpumon.storage.history.grid import Moment
 
     WindowArgs = tuple[str | float | None, Moment | None, Moment | None, float]
-    """Arguments of `span_of`: length, begin, end, now."""
+    """Arguments of `resolve_window`: length, begin, end, now."""
 
 
 def query_processes(
@@ -221,11 +221,11 @@ def query_processes(
     pid: int,
 ) -> ProcessWindow:
     """Return the processes of a window, for `Live.processes`. Raises UsageError."""
-    span, newest = span_of(*window_args), devices_of(frames[-1:])
-    wanted = chosen(devices, newest, lambda: kept_devices(path, frames))
+    span, newest = resolve_window(*window_args), devices_of(frames[-1:])
+    wanted = resolve_devices(devices, newest, lambda: stored_devices(path, frames))
     window = read_processes(path, frames, span, ProcessFilter(wanted, user, pid))
     uuids = [use.process.device for use in window.processes]
-    return window._replace(gpus=named(uuids, newest, lambda: {**devices_in(path), **devices_of(frames)}))
+    return window._replace(gpus=sort_devices(uuids, newest, lambda: {**read_devices(path), **devices_of(frames)}))
 
 
 def query_lines(
@@ -233,4 +233,4 @@ def query_lines(
 ) -> ProcessLines:
     """Return the time series of a process, for `Live.process_lines`. Raises UsageError."""
     key = process_key(process)
-    return process_lines(path, frames, key, Query(key.device, NAMES, *span_of(*window_args), points))
+    return process_lines(path, frames, key, Query(key.device, NAMES, *resolve_window(*window_args), points))

@@ -29,7 +29,7 @@ from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.vendors import PARTS
-from gpumon.storage.history.grid import is_gap, longest
+from gpumon.storage.history.grid import is_gap, max_interval
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.storage.usage.energy_meter import EnergyMeter
@@ -181,7 +181,7 @@ class AccountBook:
                         self._add_unanswered(uuid, answered, begin_ns, end_ns)
         else:
             self._reset_meters()
-        self._read_counters(now, tick, max(FOLLOWS, longest(interval)))
+        self._read_counters(now, tick, max(FOLLOWS, max_interval(interval)))
         self._previous, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
     def flush(self) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon.common.numbers import is_known
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import Query
-from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiered import TieredHistory
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.time_columns import halves
@@ -42,7 +42,7 @@ class Columns:
         self._kept.clear()
 
     def get(
-        self, history: LongHistory, subject: str, metrics: Sequence[str], grid: Grid, *, until: float, interval: float
+        self, history: TieredHistory, subject: str, metrics: Sequence[str], grid: Grid, *, until: float, interval: float
     ) -> Mapping[str, PlotCurve]:
         """Return the metrics of a subject on `grid`, without what begins at `until` (s since 1970) or later."""
         place, fine = (subject, tuple(metrics)), halves(grid)
@@ -75,7 +75,7 @@ class Columns:
 
 
 def _asked(
-    history: LongHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float, around: float = 0.0
+    history: TieredHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float, around: float = 0.0
 ) -> Mapping[str, PlotCurve]:
     if grid.buckets <= 0:
         return {name: PlotCurve((), (), ()) for name in metrics}
@@ -85,7 +85,7 @@ def _asked(
 
 
 def at_column(
-    history: LongHistory, subject: str, metrics: Sequence[str], column: Grid, interval: float
+    history: TieredHistory, subject: str, metrics: Sequence[str], column: Grid, interval: float
 ) -> Mapping[str, tuple[float, float, float]]:
     """Return lowest value, mean and highest value of one column, as the history answers them.
 

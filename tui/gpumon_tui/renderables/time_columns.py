@@ -6,7 +6,7 @@ from math import ceil, floor
 
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.storage.history.grid import CLOSE, WINDOWS, Grid
+from gpumon.storage.history.grid import SHORT_WINDOWS, WINDOWS, Grid
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 BEYOND = 0.1
@@ -37,7 +37,7 @@ def step_of(window: float, cells: int) -> float:
 
 def window_words(window: float) -> str:
     """Return a window as every page writes it: by its name, which its columns hold to a tenth."""
-    named = next((one.title for one in (*CLOSE, *WINDOWS) if one.seconds == window), None)
+    named = next((one.title for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds == window), None)
     return named or units.words(window)
 
 

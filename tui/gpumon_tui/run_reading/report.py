@@ -18,7 +18,7 @@ def write_report(ledger: Ledger, run_id: str, now: float, directory: str) -> str
     """Write the page of `gpumon runs report` into a directory, in a file that is new; its path."""
     record = ledger.record(run_id)
     history = open_history()
-    history.look_in(history_beside(ledger.path))
+    history.set_path(history_beside(ledger.path))
     try:
         made = page(record, ledger.traces(run_id), now, history)
     finally:

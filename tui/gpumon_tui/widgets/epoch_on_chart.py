@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
-from gpumon.storage.history.grid import CLOSE, WINDOWS
+from gpumon.storage.history.grid import SHORT_WINDOWS, WINDOWS
 from gpumon_tui.keys import RUNS
 from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.view import View
@@ -39,7 +39,7 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     if view.subject not in here:
         view.select(here[0])
     view.selected_run = run.record.run.id
-    window = next((one.seconds for one in (*CLOSE, *WINDOWS) if one.seconds >= AROUND * (end - begin)), None)
+    window = next((one.seconds for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds >= AROUND * (end - begin)), None)
     window = window or WINDOWS[-1].seconds
     last = (begin + end + window) / 2
     view.shown.hold(last if last < view.now else NAN, window)

@@ -17,7 +17,7 @@ from gpumon.model.metrics import METRICS
 from gpumon.reports import history
 from gpumon.reports.history import SubjectHistory
 from gpumon.storage.history.devices import devices_of
-from gpumon.storage.history.open import kept_devices
+from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import HOST
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
@@ -119,7 +119,7 @@ def devices_named(feed: Feed, wanted: Sequence[str]) -> list[Device]:
     found = {name: device for name in wanted for device in there.values() if name in (device.uuid, device.label)}
     missing = [name for name in wanted if name not in found]
     if missing:
-        gone = kept_devices(path, []) if path else {}
+        gone = stored_devices(path, []) if path else {}
         found.update({name: gone[name] for name in missing if gone and name in gone})
     for name in wanted:
         if name not in found:

@@ -29,7 +29,7 @@ _DENSE = 8
 COLUMNS = (
     Column("gpu", "GPU", "state", css="c-gpu", sorts_by="index", is_head=True),
     Column("day", "Last 24 hours", "day", sort=False, css="c-day", needs="day", help="A tint: held; solid: used"),
-    Column("spark", USUAL.title.capitalize(), "spark", sort=False, css="c-spark"),
+    Column("spark", DEFAULT_WINDOW.title.capitalize(), "spark", sort=False, css="c-spark"),
     Column("now", "Now", "percent", css="c-now", small_unit="big", csv="utilization_ratio"),
     Column("memory", "Memory", "memory", css="c-memory", sorts_by="used", csv="memory_used_bytes"),
     Column("power", BY_NAME["gpu.power"].title, "text", css="c-power", sorts_by="watts", is_number=True,

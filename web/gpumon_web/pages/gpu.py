@@ -15,7 +15,7 @@ from gpumon.model import units
 from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.metrics import Unit, title_within
 from gpumon.model.panels import GPU_PANELS
-from gpumon.storage.history.grid import USUAL, WINDOWS
+from gpumon.storage.history.grid import DEFAULT_WINDOW, WINDOWS
 from gpumon_web import levels
 from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
@@ -99,7 +99,7 @@ def layout() -> Component:
         "Course",
         figure("api/gpu?gpu=", "uuid", "outline", "Metrics of this GPU over time", USUAL_PANELS, "state"),
         bound("missing", "text", html.P, className="mut missing"),
-        tools=[choice("window", "Window", BUTTONS, str(USUAL.seconds))],
+        tools=[choice("window", "Window", BUTTONS, str(DEFAULT_WINDOW.seconds))],
     )
     processes = table("processes", "Processes", COLUMNS, "memory", down=True, empty_from="no_processes",
                       loading="Looking for processes …")  # fmt: skip
