@@ -121,12 +121,12 @@ def _export(places: Places, arguments: argparse.Namespace) -> int:
 
 
 def _export_window(
-    history: LongHistory, path: str, length: float, places: Places, arguments: argparse.Namespace
+    history: TieredHistory, path: str, length: float, places: Places, arguments: argparse.Namespace
 ) -> None:
     from gpumon.reports.history import lines, parquet, rows_of
 
     live, kept = follow(places), overview(path)
-    history.look_in(path)
+    history.set_path(path)
     if live.history_file() == path:
         for frame in live.since(0):  # the newest are not in the file yet
             history.add(frame)

@@ -32,7 +32,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
     parser.add_argument(
         "--until", metavar="TIME", default=None, help="end of the window, in whole hours (default: now)"
     )
-    parser.add_argument("--by", choices=WAYS, default="user", help="how to group the usage (default: user)")
+    parser.add_argument("--by", choices=GROUPINGS, default="user", help="how to group the usage (default: user)")
     parser.add_argument(
         "--groups",
         action="store_true",

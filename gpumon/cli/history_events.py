@@ -46,7 +46,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 def run(places: Places, arguments: argparse.Namespace) -> int:
     """Print the events. Raises GpumonError."""
     now = time.time()
-    span = span_of(None, arguments.since, arguments.until, now)
+    span = resolve_window(None, arguments.since, arguments.until, now)
     paths = history_paths(places)
     if not paths:
         raise GpumonError(why_no_history(places, "events"))
@@ -76,9 +76,9 @@ def _resolve_gpu(places: Places, path: str, name: str) -> str:
     from gpumon.storage.history.open import stored_devices
 
     with closing(follow(places)) as live:
-        devices = kept_devices(path, live.since(0)) or {}
+        devices = stored_devices(path, live.since(0)) or {}
     labels = {uuid: device.label for uuid, device in devices.items() if device.label}
-    uuids = list(dict.fromkeys([*devices, *devices_of_events(path)]))
+    uuids = list(dict.fromkeys([*devices, *devices_with_events(path)]))
     if not name or (name not in uuids and name not in labels.values()):
         raise unknown_gpu(name, [f"{labels[uuid]} ({uuid})" if uuid in labels else uuid for uuid in uuids])
     return next((uuid for uuid, device in devices.items() if device.is_instance and device.label == name), name)

@@ -75,6 +75,6 @@ def _left_out(path: str, span: WindowSpan) -> int:
     from gpumon.storage.events.query import EventFilter, read_events
     from gpumon.storage.events.run_watch import REPEAT_INTERVAL
 
-    events = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
+    events = read_events(path, span.begin - REPEAT_INTERVAL, span.end, EventFilter(kinds=(LEFT_OUT,)))
     counts = [event.details.get("left_out") for event in events]
     return max((count for count in counts if isinstance(count, int)), default=0)

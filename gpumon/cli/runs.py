@@ -334,7 +334,7 @@ def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
 
     ledger, record, traces = _read_run(ledgers, arguments.run, now)
     history = open_history()
-    history.look_in(history_beside(ledger.path))
+    history.set_path(history_beside(ledger.path))
     html = page(record, traces, now, history, arguments.prices)
     history.close()
     _write(arguments.output, html.encode())

@@ -154,7 +154,7 @@ def take_snapshot(live: LiveData) -> Snapshot:
     devices = len(countable_uuids([sample.device for sample in frame.samples]))
     if not state.live:
         return Snapshot(False, frame.time, state.interval, live.version(), devices=devices, reason=state.text)
-    totals, origin = totals_of(sums) if sums else None, live.origin()
+    totals, origin = totals_from_sums(sums) if sums else None, live.origin()
     if totals and abs(frame.monotonic_ns - totals.monotonic_ns) > GAP * max(frame.interval, 0.1) * SECOND:
         totals = None  # outdated: no daemon has summed up since
     return Snapshot(

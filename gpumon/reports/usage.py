@@ -101,7 +101,7 @@ def unknown_work(rest: Account) -> str:
     return f"{units.hours(rest.held)} of work, {shared}" if rest.held else f"{shared} among users"
 
 
-def device_name(device: KnownDevice) -> str:
+def device_name(device: StoredDevice) -> str:
     """Return the label of a GPU; its UUID if its number is not known."""
     return gpu_label(device.uuid, device.number) if device.number >= 0 else device.uuid
 
@@ -124,8 +124,12 @@ def unreadable(problem: str) -> str:
 
 
 def headlines(
-    group: AccountGroup, before: AccountGroup | None, devices: Sequence[KnownDevice], window: UserWindow, user: str = ""
-) -> Headlines:  # fmt: skip
+    group: AccountGroup,
+    before: AccountGroup | None,
+    devices: Sequence[StoredDevice],
+    window: UserWindow,
+    user: str = "",
+) -> Headlines:
     """Return the headlines of a window, compared with the window `before` it, for all users or for one."""
     unseen = (
         (units.hours(group.unseen), _missing_reason(devices, window))
@@ -133,7 +137,7 @@ def headlines(
         else ("none", "every GPU was watched")
     )
     if user:
-        own, past = account_of(group, user), account_of(before, user)
+        own, past = find_account(group, user), find_account(before, user)
         return Headlines(*_user_headlines(own, past, window, group.use.held), *unseen)
     return Headlines(*_all_headlines(group, before, window), *unseen)
 
@@ -175,7 +179,7 @@ def _user_headlines(account: Account, before: Account, window: UserWindow, all_h
     )
 
 
-def _missing_reason(devices: Sequence[KnownDevice], window: UserWindow) -> str:
+def _missing_reason(devices: Sequence[StoredDevice], window: UserWindow) -> str:
     """Return why time is missing, and the first kept hour if that is within the window."""
     first = min((device.first for device in devices), default=window.begin)
     why = "no daemon watched, or a GPU did not answer"

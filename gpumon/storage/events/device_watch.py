@@ -42,17 +42,17 @@ class ClockWatch:
         self._ahead_ns: int | None = None
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield that the clock was set since the tick before; ticks come in order."""
+        """Yield an event if the clock was set since the previous tick."""
         ahead_ns = tick.time_ns - tick.monotonic_ns
         before_ns, self._ahead_ns = self._ahead_ns, ahead_ns
         if before_ns is None or abs(ahead_ns - before_ns) < MIN_CLOCK_STEP * SECOND:
             return
         seconds = (ahead_ns - before_ns) / SECOND
         if seconds > 0:
-            slept = min(seconds, max(0.0, self._slept() - self._explained))
-            self._explained += slept
-            seconds -= slept
-        if abs(seconds) >= LEAST:
+            suspended = min(seconds, max(0.0, self._suspended() - self._explained))
+            self._explained += suspended
+            seconds -= suspended
+        if abs(seconds) >= MIN_CLOCK_STEP:
             yield Event(tick.time_ns, CLOCK_SET, details={"seconds": round(seconds, 1)})
 
 
@@ -129,11 +129,11 @@ class DeviceWatch:
         """Begin of reported idle time by device and user: ns, CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
-        """Yield what happened since the tick before; `judged` is of this one."""
-        before, self._tick = self._tick, tick
-        is_first = before is None
-        if before is not None and is_gap(
-            (tick.monotonic_ns - before.monotonic_ns) / SECOND, (tick.time_ns - before.time_ns) / SECOND,
+        """Yield the events since the previous tick; `judged` are the GPUs of this one."""
+        previous, self._tick = self._tick, tick
+        is_first = previous is None
+        if previous is not None and is_gap(
+            (tick.monotonic_ns - previous.monotonic_ns) / SECOND, (tick.time_ns - previous.time_ns) / SECOND,
             tick.interval_ns / SECOND,
         ):  # fmt: skip
             self._counters.clear()
@@ -163,11 +163,11 @@ class DeviceWatch:
                 yield from self._close_device(uuid, previous)
 
     def finish(self) -> Iterator[Event]:
-        """Yield the ends of what nobody will see end."""
+        """Yield an end for each ongoing event whose real end will not be seen."""
         if self._tick is not None:
             yield from self._close_all(self._tick)
 
-    def _see_driver(self, tick: Tick, *, is_first: bool) -> Iterator[Event]:
+    def _driver_events(self, tick: Tick, *, is_first: bool) -> Iterator[Event]:
         if _has_lost_driver(tick.samples):
             if self._no_driver is None:
                 self._no_driver = _Start(tick.monotonic_ns, tick.time_ns)
@@ -186,7 +186,7 @@ class DeviceWatch:
         if driver.version:
             self._driver = driver
 
-    def _see_lost(self, sample: Sample, tick: Tick, *, is_first: bool) -> Iterator[Event]:
+    def _loss_events(self, sample: Sample, tick: Tick, *, is_first: bool) -> Iterator[Event]:
         uuid = sample.device.uuid
         if sample.state in _LOST:
             if uuid not in self._lost:
@@ -216,32 +216,32 @@ class DeviceWatch:
         rates = list(map(truediv, map(sub, counters, previous), repeat(seconds)))
         return _Growth(rates, is_first) if any(map(ge, rates, _WARNS)) else None
 
-    def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Event]:
+    def _throttling_began(self, uuid: str, growth: _Growth, tick: Tick) -> Iterator[Event]:
         throttled, monotonic_ns, time_ns = self._throttled, tick.monotonic_ns, tick.time_ns
         for name, warn, share in zip(_NAMES, _WARNS, growth.rates, strict=True):
             if share >= warn:
-                known = throttled.get((uuid, name))
-                if known is None:
-                    details = {"at_least": True} if grown.is_first else {}
+                throttling = throttled.get((uuid, name))
+                if throttling is None:
+                    details = {"at_least": True} if growth.is_first else {}
                     yield Event(time_ns, "throttling_began", EventSubject(uuid, cause=name), details)
-                    known = throttled[uuid, name] = _Throttling(monotonic_ns)
-                known.last_ns, known.last_time_ns = monotonic_ns, time_ns
+                    throttling = throttled[uuid, name] = _Throttling(monotonic_ns)
+                throttling.last_ns, throttling.last_time_ns = monotonic_ns, time_ns
 
-    def _end_throttling(self, tick: Tick) -> Iterator[Event]:
+    def _throttling_ended(self, tick: Tick) -> Iterator[Event]:
         since_ns = tick.monotonic_ns - QUIET
-        over = [(subject, one) for subject, one in self._throttled.items() if one.last_ns <= since_ns]
-        for (uuid, cause), one in over:
+        ended = [(key, throttling) for key, throttling in self._throttled.items() if throttling.last_ns <= since_ns]
+        for (uuid, cause), throttling in ended:
             del self._throttled[uuid, cause]
-            lasted = (one.last_ns - one.begun_ns) / SECOND
-            yield Event(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
+            lasted, subject = (throttling.last_ns - throttling.begun_ns) / SECOND, EventSubject(uuid, cause=cause)
+            yield Event(throttling.last_time_ns, "throttling_ended", subject, lasted=lasted)
 
-    def _see_idle(self, one: HeldDevice, tick: Tick) -> Iterator[Event]:
-        uuid = one.sample.device.uuid
-        begun, users = self._idle.get(uuid, {}), one.users if one.state is _HELD else {}
+    def _idle_events(self, gpu: HeldDevice, tick: Tick) -> Iterator[Event]:
+        uuid = gpu.sample.device.uuid
+        begun, users = self._idle.get(uuid, {}), gpu.users if gpu.state is _HELD else {}
         for user in [user for user in begun if user not in users]:
             lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
             yield Event(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
-        since = one.idle_as_held
+        since = gpu.idle_as_held
         if since is not None and begun.keys() != users.keys():
             idle_ns = round(since.seconds * SECOND)
             for user in [user for user in users if user not in begun]:
@@ -258,8 +258,8 @@ class DeviceWatch:
         else:
             self._idle.pop(uuid, None)
 
-    def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Event]:
-        """Close what is open of a device that reports nothing of it any more, and did in `last`."""
+    def _close_device(self, uuid: str, last: Tick) -> Iterator[Event]:
+        """Yield an unseen end for each ongoing event of a device that last reported in `last`."""
         self._counters.pop(uuid, None)
         for device, cause in [key for key in self._throttled if key[0] == uuid]:
             del self._throttled[device, cause]
@@ -267,8 +267,8 @@ class DeviceWatch:
         for user in self._idle.pop(uuid, ()):
             yield unseen_end(last.time_ns, "idle_began", EventSubject(uuid, user))
 
-    def _unseen(self, last: Tick) -> Iterator[Event]:
-        """Close all that was last seen in `last`."""
+    def _close_all(self, last: Tick) -> Iterator[Event]:
+        """Yield an unseen end for each ongoing event of all devices."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
             yield from self._close_device(uuid, last)
 
@@ -304,36 +304,36 @@ class XidWatch:
         self._recent: dict[tuple[str, int], _XidReports] = {}
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield what happened since the tick before."""
-        for key, one in list(self._noted.items()):
-            if tick.monotonic_ns - one.first.monotonic_ns >= SAME:
-                del self._noted[key]
-                yield from _repeats(one)
+        """Yield the events since the previous tick."""
+        for key, reports in list(self._recent.items()):
+            if tick.monotonic_ns - reports.first.monotonic_ns >= REPEAT_INTERVAL:
+                del self._recent[key]
+                yield from _repeat_event(reports)
         for xid in tick.xids:
-            known = self._noted.get((xid.uuid, xid.code))
-            if known is None:
+            recent = self._recent.get((xid.uuid, xid.code))
+            if recent is None:
                 subject = _subject(xid, tick)
-                self._noted[xid.uuid, xid.code] = _Repeated(xid, subject)
-                yield _noted(xid, subject)
+                self._recent[xid.uuid, xid.code] = _XidReports(xid, subject)
+                yield _xid_event(xid, subject)
             else:
                 recent.last = xid
                 recent.repeats += 1
 
     def finish(self) -> Iterator[Event]:
-        """Yield what was not told yet."""
-        noted, self._noted = self._noted, {}
-        for one in noted.values():
-            yield from _repeats(one)
+        """Yield the events of the remaining repeats."""
+        recent, self._recent = self._recent, {}
+        for reports in recent.values():
+            yield from _repeat_event(reports)
 
 
-def _noted(xid: XidEvent, subject: EventSubject, times: int = 0) -> Event:
+def _xid_event(xid: XidEvent, subject: EventSubject, times: int = 0) -> Event:
     details = {"code": xid.code, "meaning": xid_of(xid.code).meaning, **({"times": times} if times else {})}
     return Event(xid.time_ns, XID, subject, details)
 
 
-def _repeats(one: _Repeated) -> Iterator[Event]:
-    if one.times:
-        yield _noted(one.last, one.subject, one.times)
+def _repeat_event(reports: _XidReports) -> Iterator[Event]:
+    if reports.repeats:
+        yield _xid_event(reports.last, reports.subject, reports.repeats)
 
 
 def _subject(xid: XidEvent, tick: Tick) -> EventSubject:

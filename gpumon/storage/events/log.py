@@ -32,7 +32,7 @@ class EventBatch(NamedTuple):
     """Events to write, and the events that are still open."""
 
     events: Sequence[Event]
-    going_on: Sequence[Key]
+    open_events: Sequence[Key]
     seen_ns: int
     """Time of the newest tick: ns since 1970."""
     is_settled: bool
@@ -52,8 +52,8 @@ class EventBook:
         self._xids = XidWatch()
         self._processes = ProcessWatch()
         self._clock = ClockWatch()
-        self._events: deque[Event] = deque(maxlen=_MOST)
-        self._going_on: dict[Key, None] = {}
+        self._events: deque[Event] = deque(maxlen=_MAX_PENDING)
+        self._open_events: dict[Key, None] = {}
         self._first: Tick | None = None
         self._last: Tick | None = None
 
@@ -61,7 +61,7 @@ class EventBook:
         """Add the next tick, with its judged GPUs."""
         if self._first is None:
             self._first = tick
-            self._note([Event(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
+            self._record([Event(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
         self._last = tick
         self._record(self._clock.add(tick))
         self._record(self._devices.add(tick, judged))
@@ -76,7 +76,7 @@ class EventBook:
         self._record(self._devices.finish())
         self._record(self._xids.finish())
         lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
-        self._note([Event(time_ns, "daemon_stopped", lasted=lasted)])
+        self._record([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
     def drain(self) -> EventBatch:
         """Return the events to write, and clear them here."""
@@ -103,14 +103,14 @@ class EventBook:
         """Return kind and subject of each event that has begun and not ended."""
         return tuple(self._open_events)
 
-    def _note(self, events: Iterable[Event]) -> None:
+    def _record(self, events: Iterable[Event]) -> None:
         for event in events:
             self._events.append(event)
             ended = str(event.details.get("of") or BY_NAME[event.kind].ends)
             if ended:
-                self._going_on.pop((ended, event.subject), None)
+                self._open_events.pop((ended, event.subject), None)
             if BY_NAME[event.kind].unseen:
-                self._going_on[event.kind, event.subject] = None
+                self._open_events[event.kind, event.subject] = None
 
 
 _MAX_NAME_LENGTH = 100
@@ -151,7 +151,7 @@ def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str
     """
     is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
     for event in batch.events:
-        if connection.execute(is_open, (event.kind, *_safe(event.subject))).fetchone() is None:
+        if connection.execute(is_open, (event.kind, *_clean_subject(event.subject))).fetchone() is None:
             _insert(connection, event, boot)
     _write_seen(connection, batch)
 
@@ -160,13 +160,13 @@ def _write_seen(connection: sqlite3.Connection, batch: EventBatch) -> None:
     """Write the time until which each open event was seen."""
     connection.executemany(
         f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
-        [(batch.seen_ns, kind, *_safe(subject)) for kind, subject in batch.going_on],
+        [(batch.seen_ns, kind, *_clean_subject(subject)) for kind, subject in batch.open_events],
     )  # fmt: skip
 
 
-def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: str, *, runs: bool) -> None:
-    """Close what an earlier daemon left open and does not go on: runs, or all else. Raises sqlite3.Error."""
-    known = {(kind, _safe(subject)) for kind, subject in going_on}
+def close_unseen(connection: sqlite3.Connection, open_events: Iterable[Key], boot: str, *, runs: bool) -> None:
+    """Close open events of earlier daemons that have ended: those of runs, or all others. Raises sqlite3.Error."""
+    known = {(kind, _clean_subject(subject)) for kind, subject in open_events}
     rows = connection.execute(
         "SELECT kind, device, user, run, cause, until FROM event WHERE until IS NOT NULL"
     ).fetchall()  # fmt: skip
@@ -176,14 +176,14 @@ def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: 
             _insert(connection, unseen_end(until, kind, subject), boot)
 
 
-def _goes_on(connection: sqlite3.Connection, event: Event, batch: EventBatch, boot: str) -> bool:
-    """Whether an earlier daemon saw the same until just before the first tick of this one: then it never ended.
+def _continue_earlier(connection: sqlite3.Connection, event: Event, batch: EventBatch, boot: str) -> bool:
+    """Continue an event that an earlier daemon saw until just before the first tick; return whether there is one.
 
     A state that exists in the first tick may have begun earlier. Then its begin is not written again, and the event
     that closed it is deleted.
     """
-    kind, subject, closing = event.kind, _safe(event.subject), BY_NAME[event.kind].unseen
-    gap, after = round(longest(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
+    kind, subject, closing = event.kind, _clean_subject(event.subject), BY_NAME[event.kind].unseen
+    gap, after = round(max_interval(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
     is_first_look = bool(event.details.get("at_start") or event.details.get("at_least")) and after <= gap
     if not (gap and closing and (is_first_look or after < _PAUSES.get(kind, 0))):
         return False
@@ -209,7 +209,7 @@ def _goes_on(connection: sqlite3.Connection, event: Event, batch: EventBatch, bo
 
 
 def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
-    kind, subject = event.kind, _safe(event.subject)
+    kind, subject = event.kind, _clean_subject(event.subject)
     if event.details.get(TAKEN_BACK):
         begun = f"DELETE FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
         connection.execute(begun, (str(event.details["of"]), *subject))
@@ -218,8 +218,10 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
     is_lasting = bool(BY_NAME[kind].unseen)
     if kind in _RUNS:
         kinds = ("run_began", "run_began") if is_lasting else ("run_ended", "run_died")
-        if connection.execute(_ONCE_MORE, (subject.run, subject.user, *kinds, event.time_ns, _SAME)).fetchone():
-            return  # an earlier daemon has seen it
+        if connection.execute(
+            _SAME_RUN_EVENT, (subject.run, subject.user, *kinds, event.time_ns, _SAME_EVENT_NS)
+        ).fetchone():
+            return  # an earlier daemon has written it
     lasted = event.lasted
     if ended and is_known(lasted):
         begun = connection.execute(
@@ -233,7 +235,7 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.time_ns, kind, *subject, boot, lasted if is_known(lasted) else None,
-            event.time_ns if is_lasting else None, details if len(details) <= _MOST_DETAILS else "{}",
+            event.time_ns if is_lasting else None, details if len(details) <= _MAX_DETAILS_LENGTH else "{}",
         ),
     )  # fmt: skip
     if ended:
@@ -242,9 +244,9 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
         )  # fmt: skip
 
 
-def _safe(subject: EventSubject) -> EventSubject:
-    """A subject as the file has it."""
-    return EventSubject(*(clean(part, _MOST_NAME) for part in subject))
+def _clean_subject(subject: EventSubject) -> EventSubject:
+    """Return a subject with its texts cleaned for the file."""
+    return EventSubject(*(clean(part, _MAX_NAME_LENGTH) for part in subject))
 
 
 def _json(details: Mapping[str, object]) -> str:

@@ -137,9 +137,9 @@ def _read(
         events.append(
             LoggedEvent(
                 time_ns=time,
-                kind=known.for_details(plain),
+                kind=kind.for_details(details),
                 subject=subject,
-                device=numbers.get(subject.device, subject.device),
+                device=labels.get(device, device),
                 lasted=NAN if lasted is None else lasted,
                 until_ns=until or 0,
                 details=details,

@@ -28,14 +28,14 @@ class ProcessWatch:
         self._reported_ns = 0
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield that some are left out: when they begin to be, where they become many more, and each hour."""
+        """Yield an event when processes begin to be left out, when there are many more, and every hour."""
         count = len(tick.processes)
-        if count <= MOST_AT_ONCE:
-            if count < _FEWER * MOST_AT_ONCE:
-                self._noted = 0
-        elif count > _MORE * self._noted or tick.monotonic_ns - self._noted_ns >= AGAIN * SECOND:
-            self._noted, self._noted_ns = count, tick.monotonic_ns
-            yield Event(tick.time_ns, LEFT_OUT, details={"count": count, "left_out": count - MOST_AT_ONCE})
+        if count <= MAX_PROCESSES:
+            if count < _RECOVERED * MAX_PROCESSES:
+                self._reported = 0
+        elif count > _GROWTH * self._reported or tick.monotonic_ns - self._reported_ns >= REPEAT_INTERVAL * SECOND:
+            self._reported, self._reported_ns = count, tick.monotonic_ns
+            yield Event(tick.time_ns, LEFT_OUT, details={"count": count, "left_out": count - MAX_PROCESSES})
 
 
 _MAX_ENDED = 50_000
@@ -99,7 +99,7 @@ class RunWatch:
         """Reported begins and ends of runs that have not been in a tick yet."""
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield what happened since the tick before."""
+        """Yield the events since the previous tick."""
         for boundary in tick.boundaries:
             if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
                 self._reports.setdefault(boundary.run, []).append(boundary)
@@ -111,16 +111,16 @@ class RunWatch:
                 if process is None:
                     process = self._begin(run)
                     if len(self._open[process.subject]) == 1:
-                        yield _began(process, tick)
-                self._see(process, run, tick)
+                        yield _run_began(process, tick)
+                self._update(process, run, tick)
         for boundary in tick.boundaries:
             if boundary.mark is Mark.OUT_OF_MEMORY:
                 yield from self._out_of_memory(boundary, tick)
         for key in tick.withdrawn:
             yield from self._withdraw(key, tick)
-        if running < len(self._processes):  # one has ended, or is not shown any more
+        if running < len(self._processes):  # a process has ended or disappeared
             for subject, processes in list(self._open.items()):
-                yield from self._end(subject, processes, tick)
+                yield from self._end_run(subject, processes, tick)
 
     def _begin(self, run: Run) -> _Process:
         subject = EventSubject(user=run.user, run=run.id or run.key)
@@ -149,7 +149,7 @@ class RunWatch:
         yield Event(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
     def _withdraw(self, key: str, tick: Tick) -> Iterator[Event]:
-        """Let a process go of which another run tells more, as of `gpumon run` around a training with a hook."""
+        """Remove a process that another run describes better, as `gpumon run` around a training with a callback."""
         process = self._processes.pop(key, None)
         if process is not None:
             processes = self._open[process.subject]
@@ -158,7 +158,7 @@ class RunWatch:
                 del self._open[process.subject]
                 yield retraction(tick.time_ns, "run_began", process.subject)
 
-    def _end(self, subject: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Event]:
+    def _end_run(self, subject: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Event]:
         for process in processes.values():
             if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER * SECOND:
                 process.run = process.run._replace(state=RunState.DIED)
@@ -183,12 +183,13 @@ class RunWatch:
             self._over = {run.key for run in tick.runs}
 
 
-def _began(process: _Process, tick: Tick) -> Event:
+def _run_began(process: _Process, tick: Tick) -> Event:
     run = process.run
     began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
-    ranks = [one for one in tick.runs if (one.user, one.id or one.key) == (process.subject.user, process.subject.run)]
+    subject = process.subject
+    ranks = [rank for rank in tick.runs if (rank.user, rank.id or rank.key) == (subject.user, subject.run)]
     details = {"name": run.name, "gpus": _gpus(ranks), "framework": run.framework}
-    return Event(began, "run_began", process.subject, details)
+    return Event(began, "run_began", subject, details)
 
 
 def _gpus(ranks: Iterable[Run]) -> list[str]:
