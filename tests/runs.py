@@ -37,6 +37,7 @@ class Book:
         self.db.execute("PRAGMA foreign_keys = ON")
         self.db.executescript(TABLES)
         self.db.execute(f"PRAGMA user_version = {version:d}")
+        self._phases: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> Book:
         return self
@@ -100,7 +101,9 @@ class Book:
 
     def phase(self, key: str, ordinal: int, phase: str, seconds: float, **cells: Any) -> None:
         """A row of `phase`."""
-        row = {"rank": key, "ordinal": ordinal, "phase": phase, "seconds": seconds, "times": 1, "steps": 0, "wait": 0.0}
+        place = self._phases[key, ordinal] = self._phases.get((key, ordinal), -1) + 1
+        row = {"rank": key, "ordinal": ordinal, "phase": phase, "seconds": seconds, "times": 1, "steps": 0, "wait": 0.0,
+               "place": place}  # fmt: skip
         self.add("phase", **{**row, **cells})
 
     def usage(self, key: str, ordinal: int, uuid: str, phase: str = WHOLE_EPOCH, **values: Any) -> None:

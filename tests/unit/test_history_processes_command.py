@@ -159,7 +159,10 @@ def test_a_window_without_any_does_not_say_that_there_was_none(filled: float, pr
     assert "nothing is known" in printed("--user", "nobody")
 
 
-def test_before_there_is_a_file_it_says_what_to_do(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_there_is_a_file_it_says_what_to_do(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "live").mkdir()
     assert main(["history", "processes"]) == 1
     assert "no processes kept yet: start 'gpumon daemon'" in capsys.readouterr().err
 

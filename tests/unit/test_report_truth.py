@@ -260,15 +260,14 @@ def test_a_rank_that_was_not_sampled_is_named_though_the_others_were(book: Book)
     assert epoch.sampled_share == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("placed", [True, False])
-def test_phases_keep_the_order_of_the_first_epoch(book: Book, placed: bool) -> None:
+def test_phases_keep_the_order_of_the_first_epoch(book: Book) -> None:
     book.run()
     key = book.rank("resnet50-1a2b")
     for ordinal, (train, validate) in enumerate(((5.0, 5.5), (9.0, 1.0), (1.0, 9.0))):
         book.epoch(key, ordinal)
         parts = (("train", train, None), ("validate", validate, f"[[{train}, {validate}]]"))
-        for place, (phase, seconds, spans) in enumerate(parts):
-            book.phase(key, ordinal, phase, seconds, spans=spans, place=place if placed else None)
+        for phase, seconds, spans in parts:
+            book.phase(key, ordinal, phase, seconds, spans=spans)
     found = aggregate.phase_summaries(record_of(book))
     assert [[phase.phase for phase in phases] for phases in found.values()] == [["train", "validate"]] * 3
 
