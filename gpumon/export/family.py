@@ -49,7 +49,7 @@ def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str
 
 def _drop_missing(series: Iterable[Series]) -> list[Series]:
     """Return series without NaN, which Prometheus would take for a value."""
-    # NaN is not itself; in place, since a function call would be slow for the hundreds of series in each scrape.
+    # NaN != NaN; no call of is_known, since a function call would be slow for the hundreds of series in each scrape.
     return [sample for sample in series if sample[1] == sample[1]]
 
 

@@ -122,7 +122,7 @@ def compares_with_itself(source: Source) -> bool:
 
 
 def other_ways(source: Source) -> Iterator[str]:
-    said = "NaN is not itself; in place"
+    said = "NaN != NaN; no call of is_known"
     if compares_with_itself(source) and source.path.name != "numbers.py" and said not in source.text:
         yield "use is_known, or say why a hot loop does not"
 

@@ -199,7 +199,7 @@ def test_the_loss_that_is_logged_once_at_the_end_of_each_epoch_is_that_of_the_ep
     for one in read(path)[0]:
         told.add(one.frame)
         for run in one.frame.runs:
-            logged = {epoch: told.of(run.id, epoch) for epoch in range(3)}
+            logged = {epoch: told.values(run.id, epoch) for epoch in range(3)}
     assert logged == {0: {"loss": 1.0}, 1: {"loss": 1 / 2}, 2: {"loss": 1 / 3}}
 
 

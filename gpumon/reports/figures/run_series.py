@@ -96,7 +96,7 @@ def bridged(values: Sequence[float]) -> Sequence[float]:
     found = list(values)
     last = -1
     for i, value in enumerate(values):
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         if value == value:
             if 0 <= last < i - 1 <= last + BRIDGED:
                 found[last + 1 : i] = [values[last]] * (i - 1 - last)

@@ -193,7 +193,7 @@ def _constant_part(first: tuple[bytes, ...], count: int, is_counter: bool) -> by
 
 def _any_part(columns: MetricCells, is_counter: bool) -> bytes:
     total = sum(columns.mean)
-    # NaN is not itself; in place, because it is done for each cell. Where the sum is a number, all of them are.
+    # NaN != NaN; no call of is_known, because it is done for each cell. Where the sum is a number, all of them are.
     known = [True] * len(columns.mean) if total == total else list(map(eq, columns.mean, columns.mean))
     if not any(known) and not any(map(eq, columns.last, columns.last)):
         return b""

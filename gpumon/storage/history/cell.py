@@ -68,7 +68,7 @@ def fold(cells: Sequence[HistoryCell], counters: Sequence[int]) -> HistoryCell:
     low, high = doubles(list(map(min, lows))), doubles(list(map(max, highs)))
     mean = doubles([total / seconds if seconds else nan for total, seconds in zip(totals, known, strict=True)])
     last, weight = doubles(cells[-1].last), doubles(known)
-    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+    # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     for place in [place for place, total in enumerate(totals) if total != total]:
         pairs = [pair for pair in zip(means[place], each[place], strict=True) if pair[0] == pair[0]]
         seconds = weight[place] = sum(seconds for _, seconds in pairs)

@@ -207,7 +207,7 @@ class Counting:
 
     def _close(self, cell: int, border: float, at: Sequence[float]) -> None:
         seconds = border - self._begin
-        if seconds == seconds:  # NaN is not itself; in place, because it is done for each device and cell
+        if seconds == seconds:  # NaN != NaN; no call of is_known, because it is done for each device and cell
             grown = self._since_base(at)
             seconds += self._seconds
         else:

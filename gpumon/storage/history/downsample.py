@@ -95,7 +95,7 @@ def _folded_samples(
 def _fold(lows: Sequence[float], means: Sequence[float], highs: Sequence[float]) -> tuple[float, float, float]:
     """Low, mean and high of some values, without those that are missing."""
     total, many = sum(means), len(means)
-    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+    # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     if total != total:
         known = [value for value in means if value == value]
         total, many = sum(known), len(known)

@@ -119,7 +119,7 @@ class FoldedFrames:
         """Append the cells of a metric; `rows`: the place of the first row of each, and `held` that of one before."""
         line = self._lines.get(place)
         if line is None:
-            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+            # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
             if not any(value == value for value in values[: rows[-1]]):
                 return
             line = self._lines[place] = Line(int(self.step), self._first, self._next)

@@ -61,7 +61,7 @@ class Line:
             return
         there, here = slice(place, place + count), slice(skipped, skipped + count)
         mean, seconds = cells.mean[here], cells.seconds[here]
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         self.low[there] = array("f", [value if value == value else inf for value in cells.low[here]])
         self.high[there] = array("f", [value if value == value else -inf for value in cells.high[here]])
         pairs = zip(mean, seconds, strict=True)

@@ -136,7 +136,7 @@ class SampleCells(Mapping[int, HistoryCell]):
             values = column.tolist()
             groups = [values[place - first : place - first + size] for place in places]
             totals = list(map(sum, groups))
-            # NaN is not itself; in place, because it is done for each metric.
+            # NaN != NaN; no call of is_known, because it is done for each metric.
             if (whole := sum(totals)) != whole:
                 uneven.update(
                     place

@@ -40,7 +40,7 @@ def scale() -> Line:
 
 
 def _level(share: float) -> int:
-    # NaN is not itself; in place, because a call would cost more than all else.
+    # NaN != NaN; no call of is_known, because a call would cost more than all else.
     return round(min(1.0, max(0.0, share)) * LEVELS) if share == share else -1
 
 

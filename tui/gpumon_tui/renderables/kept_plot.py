@@ -57,7 +57,7 @@ class KeptPlots:
 def _same(old: Sequence[float], new: Sequence[float]) -> int:
     """Return how many values at the begin are the same; a gap is the same as a gap."""
     for place, (before, after) in enumerate(zip(old, new, strict=True)):
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         if before != after and (before == before or after == after):
             return place
     return len(new)

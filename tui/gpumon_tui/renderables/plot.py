@@ -91,7 +91,7 @@ def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[i
     last = -1
     for place, value in enumerate(mean):
         share = axis.share(value)
-        if share != share:  # NaN is not itself; in place, because a call would cost more than the rest of the loop
+        if share != share:  # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop
             last = -1
             continue
         dot = int((1 - share) * most + 0.5)

@@ -248,7 +248,7 @@ def in_order(
     order = column.order or (lambda one, facts: 0)
     rows = sorted(of, key=tie)
     values = [order(row, facts) for row in rows]
-    # NaN is not itself; in place, because a value may be a text as well.
+    # NaN != NaN; no call of is_known, because a value may be a text as well.
     known = [place for place, value in enumerate(values) if value == value and value != ""]
     unknown = () if len(known) == len(rows) else sorted({*range(len(rows))}.difference(known))
     known.sort(key=values.__getitem__, reverse=falls)

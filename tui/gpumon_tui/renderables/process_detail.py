@@ -174,7 +174,8 @@ def _chart(one: TrailCurve, rows: int, of: OpenedProcess, is_first: bool) -> lis
     scale = one.axis.shown
     top = f"0–{one.axis.high / scale.divisor:.4g} {one.unit}"
     labels = [(one.now, _DIM if of.is_gone else _STRONG), (one.name, _DIM), (top, _FAINT)]
-    if one.curve is None or all(value != value for value in one.curve.high):  # NaN is not itself; in place, as in plot
+    # NaN != NaN; no call of is_known, as in plot
+    if one.curve is None or all(value != value for value in one.curve.high):
         drawn: list[Line] = [[] for _ in range(rows)]
         drawn[rows // 2] = [Segment(fit(of.said, of.cells).rstrip() if is_first else "", _DIM)]
     else:

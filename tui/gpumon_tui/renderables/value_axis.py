@@ -42,7 +42,7 @@ class ValueAxis(NamedTuple):
 
     def share(self, value: float) -> float:
         """Return where a value stands: 0 at the bottom, 1 at the top, and no further; NaN for one that is unknown."""
-        # NaN is not itself; in place, because a call would cost more than all else.
+        # NaN != NaN; no call of is_known, because a call would cost more than all else.
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low))) if value == value else nan
 
     def labels(self, rows: int, cells: int) -> dict[int, str]:

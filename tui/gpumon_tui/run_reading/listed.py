@@ -89,7 +89,7 @@ class ListedRuns:
 
 def _is_same(run: RunRow, before: RunRow) -> bool:
     """Whether nothing of a row is new."""
-    # NaN is not itself; in place, because there are thousands of rows with many cells.
+    # NaN != NaN; no call of is_known, because there are thousands of rows with many cells.
     return all(one == other or (one != one and other != other) for one, other in zip(run, before, strict=True))
 
 
