@@ -70,7 +70,7 @@ def test_the_last_frames_and_every_tier_answer_as_every_history_does() -> None:
 
 def test_only_the_opener_makes_the_history_of_a_view() -> None:
     for path in OUTSIDE:
-        assert not re.search(r"\b(RecentHistory|LongHistory|KeptFile|KeptTier)\(", path.read_text()), path
+        assert not re.search(r"\b(RecentHistory|TieredHistory|HistoryFile|StoredTier)\(", path.read_text()), path
 
 
 def test_windows_get_longer_and_the_usual_one_is_among_those_with_a_button() -> None:
