@@ -213,7 +213,7 @@ class RecentHistory:
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
         """Return the largest known value from `begin` to `end` (s since 1970), or NaN."""
         values = self._values(subject, metric)[bisect_left(self._times, begin) : bisect_right(self._times, end)]
-        # Not NaN; inline, because a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return max((value for value in values if value == value), default=NAN)
 
     def has(self, subject: str, metric: str) -> bool:

@@ -49,7 +49,7 @@ def add_values(cell: Cell, values: Sequence[float], seconds: float) -> None:
     cell[0] += seconds
     at = 1
     for value in values:
-        # Not NaN; inline, because this runs for each process in each snapshot.
+        # NaN != NaN; no call of is_known, because this runs for each process in each snapshot.
         if value == value:
             cell[at] += seconds
             cell[at + 1] += seconds * value

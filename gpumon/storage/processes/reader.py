@@ -254,6 +254,8 @@ def _process_from_tracked(tracked: TrackedProcess) -> StoredProcess:
 
 
 class TierSpan(NamedTuple):
+    """A time to read from a tier (s since 1970)."""
+
     shape: TierShape
     begin: float
     end: float

@@ -92,7 +92,7 @@ def _merge_columns(run: Sequence[ProcessSpan], count: int) -> list[Cell]:
         for place, cell in enumerate(cells):
             column = values[place::count]
             total = sum(map(mul, column, seconds))
-            # Not NaN; inline, because this runs for each process and measure.
+            # NaN != NaN; no call of is_known, because this runs for each process and measure.
             if total == total:
                 cell += (whole, total, min(column), max(column))
                 continue

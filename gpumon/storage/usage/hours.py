@@ -233,7 +233,7 @@ class AccountBook:
             if after is not None and after.sample.state is _OK:
                 values, stamp_ns = after.sample.values, after.sample.counters_monotonic_ns
                 joules = meter.read_adjacent(values[_ENERGY], stamp_ns, begin_ns, end_ns, values[_LIMIT])
-                if joules == joules:  # not NaN; inline, because this runs for each device and tick
+                if joules == joules:  # NaN != NaN; no call of is_known, because this runs for each device and tick
                     device.metered += seconds
                     device.joules += joules
                     return
