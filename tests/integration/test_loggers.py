@@ -18,7 +18,7 @@ from gpumon.common.paths import LEDGER
 from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.usage import SHORTEST_SAMPLE
+from gpumon.storage.ledger.usage import MIN_UTILIZATION_SECONDS
 from tests.conftest import ROOT
 from tests.nvml import Stub
 from tests.programs import PATIENCE, daemon, environment, gpumon, until
@@ -324,6 +324,6 @@ def test_a_training_without_epochs_logs_its_rows_of_steps(watched: Path, stub: S
     assert steps[-1] == 20
     assert len(rows) >= 5
     assert all(row["gpu/steps_per_second"] for row in rows)
-    short = [row for row in rows if float(row["gpu/epoch_seconds"]) < SHORTEST_SAMPLE]
+    short = [row for row in rows if float(row["gpu/epoch_seconds"]) < MIN_UTILIZATION_SECONDS]
     assert not any(row["gpu/utilization"] for row in short), "the driver has no sample of it"
     assert sum(bool(row["gpu/utilization"]) for row in rows) > len(rows) / 2

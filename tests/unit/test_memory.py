@@ -62,7 +62,7 @@ def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries()
 
 def test_the_json_tells_what_a_run_holds_apart_from_what_its_libraries_hold() -> None:
     def made(**known: float) -> dict[str, float | None]:
-        found = status_json._split(sample(memory_total=TOTAL, memory_used=50.0, **known))
+        found = status_json._memory_split(sample(memory_total=TOTAL, memory_used=50.0, **known))
         assert found is not None
         return {name: value for name, value in found.items() if name in ("context", "run", "allocated")}
 

@@ -153,7 +153,7 @@ class TestLongRunsCompared:
 
         joined = aggregate.epoch_summaries
         with monkeypatch.context() as patched:
-            patched.setattr(aggregate, "epochs", epochs)
+            patched.setattr(aggregate, "epoch_summaries", epochs)
             found = compared.compared_document([path], ids, "", BEGAN + 1e6)
         return found, read
 

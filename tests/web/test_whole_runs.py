@@ -16,7 +16,7 @@ from gpumon.model.run import About, Note, RunFacts
 from gpumon.reports import run_json
 from gpumon.storage.ledger.metadata import about_rows
 from gpumon.storage.ledger.tables import LEDGER_FILE
-from gpumon.storage.ledger.writer import Batch, write
+from gpumon.storage.ledger.writer import Batch, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.gpu_lines import who
 from gpumon_web.page import KeptValues, Now
@@ -54,7 +54,7 @@ class Recorded:
             connection = open_to_write(self.path, LEDGER_FILE, shared=False, uid=os.getuid(), log=pytest.fail)
             batch = Batch()
             batch.add(about_rows(self.id, 0, about))
-            assert not write(connection, batch)
+            assert not write_batch(connection, batch)
             connection.close()
 
     def page(self) -> KeptValues:
