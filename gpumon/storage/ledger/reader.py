@@ -373,10 +373,10 @@ class Ledger:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """Open a read transaction for all queries inside, unless one is open."""
-        if self._db.in_transaction:
-            yield
-            return
         try:
+            if self._db.in_transaction:
+                yield
+                return
             self._db.execute("BEGIN")
             try:
                 yield
