@@ -244,7 +244,7 @@ def test_the_mouse_works_on_every_page(wide: Terminal) -> None:
     shown(wide, "started", "llama-sft-")
     wide.click_on("energy", 1)  # the title of the list names it first
     matched(wide, r"energy *[▼▲]")
-    wide.click_on("began")
+    wide.click_on("started")
     wide.click_on("5 Events")
     screen = shown(wide, "run began", "daemon started")
     wide.click_on("daemon started")

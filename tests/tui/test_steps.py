@@ -150,7 +150,7 @@ def test_an_opened_run_without_epochs_has_rows_of_its_steps(tmp_path: Path) -> N
     boundaries, end = step_rows.stepped(300, 0.2, evaluate=50)
     keep(ledger, ticks(ceil(end) + 3, boundaries, step_rows.of_steps(300, 0.2)))
     lines = opened(ledger, tmp_path)
-    (head,) = (place for place, line in enumerate(lines) if line.split()[:2] == ["steps", "took"])
+    (head,) = (place for place, line in enumerate(lines) if line.split()[:2] == ["steps", "time"])
     assert [line.strip("▌ ").split()[0] for line in lines[head + 1 : head + 4]] == ["291–300", "281–290", "271–280"]
     assert any("30 rows of steps" in line for line in lines[:head])
     assert sum(line.split()[:1] == ["all"] for line in lines) == 1
@@ -163,7 +163,7 @@ def test_an_opened_command_has_a_row_of_all_of_it(tmp_path: Path) -> None:
     keep(ledger, ticks(24, [begin, end._replace(step=0, number=2)], command))
     lines = opened(ledger, tmp_path)
     assert any("no epochs" in line for line in lines)
-    (head,) = (place for place, line in enumerate(lines) if line.split()[:2] == ["epoch", "took"])
+    (head,) = (place for place, line in enumerate(lines) if line.split()[:2] == ["epoch", "time"])
     assert [line.split()[0] for line in lines[head + 1 : -1] if line.strip()] == ["all"]
 
 
@@ -174,6 +174,6 @@ def test_a_narrow_screen_keeps_the_step_of_a_plan() -> None:
 
 def test_of_a_command_the_list_of_runs_claims_how_long_it_goes_on_and_nothing_else() -> None:
     (row,) = listed(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False))
-    assert row[-3:] == ["–", "2:20", "running"]
+    assert (row[-1], "2:20" in row, "–" in row) == ("running", True, True), row
     (row,) = listed(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False, since=3600))
-    assert row[-3:] == ["–", "1:02:20", "running"]
+    assert (row[-1], "1:02:20" in row, "–" in row) == ("running", True, True), row
