@@ -41,6 +41,8 @@ _OWN = {
     ),
 }
 """Those that look otherwise than numbers of their unit do."""
+STEP_COLUMNS = ("steps", "steps_per_second")
+"""Columns shown only for a run without epochs: for others, the table has no room for them."""
 _PLAIN = tuple(column for column in MEASURED if column.key not in _OWN)
 
 

@@ -18,6 +18,7 @@ from gpumon_web.run_rows import (
     EPOCHS,
     NEEDED,
     RANKS,
+    STEP_COLUMNS,
     epoch,
     fold,
     largest,
@@ -154,7 +155,7 @@ def kept(document: Cells) -> KeptValues:
         **_titles(is_whole, any(one["is_steps"] for one in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
         "epochs": _rows(found, parts, run, document),
-        **{f"has_{key}": True for key in most},
+        **{f"has_{key}": True for key in most if key not in STEP_COLUMNS or not (found or folds)},
         "folds": Rows({**fold(one, run, most), **cost_cells(None, prices)} for one in folds),
         "folded": "; ".join(
             filter(
