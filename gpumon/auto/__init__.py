@@ -1,9 +1,9 @@
-"""`gpumon run --auto`: the callback in every training of a command, without a change to its code.
+"""`gpumon run --auto`: adds the callback to every training of a command, without a change to its code.
 
-`prepare` puts the directory `site` in front of the command's PYTHONPATH. Each Python that starts below
-runs the `sitecustomize` in it, which sets `hook` up and then runs the one that would have run without us.
-The hook waits until one of the frameworks is imported, and changes one method of it (`patches`). A Python
-that ignores its environment (`-I`, `-E`, `-S`) or is too old goes without.
+`prepare` puts the directory `site` in front of the command's PYTHONPATH. Each Python process of the command runs the
+`sitecustomize` in it, which installs `hook` and then runs the original `sitecustomize`, if any. The hook waits until
+one of the frameworks is imported, and patches it (`patches`). A Python that ignores its environment (`-I`, `-E`, `-S`)
+or is too old is not monitored.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ KNOWN = (
     "Keras, Lightning, Transformers, XGBoost, LightGBM, Ignite (from 2 epochs on), Accelerate (trackers) and "
     "scikit-learn (searches)"
 )
-"""The frameworks whose trainings are tagged (`hook.AWAITED`), for people."""
+"""Names of the supported frameworks (`hook.AWAITED`), for messages."""
 NAME = "GPUMON_RUN_NAME"
-"""Environment variable: what the trainings are called; without it each is called after its script."""
+"""Environment variable with the name of the trainings; default: the name of the script."""
 
 
 def prepare(env: Mapping[str, str], name: str | None) -> dict[str, str]:
-    """`env` for a command whose trainings are to be tagged, and called `name`."""
+    """Return `env` for a command whose trainings are monitored under the name `name`."""
     directory = f"{os.path.dirname(os.path.abspath(__file__))}/site"
-    before = env.get("PYTHONPATH")
+    path = env.get("PYTHONPATH")
     named = {NAME: name} if name else {}
-    return {**env, "PYTHONPATH": f"{directory}{os.pathsep}{before}" if before else directory, **named}
+    return {**env, "PYTHONPATH": f"{directory}{os.pathsep}{path}" if path else directory, **named}

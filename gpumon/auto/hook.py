@@ -1,7 +1,7 @@
-"""Waits for a framework to be imported, then has it changed by `patches`. Loaded by path, without the package.
+"""Waits for a framework to be imported, then patches it by `patches`. Loaded by path, without the package.
 
-Nothing of gpumon is imported before that, and nothing at all goes wrong for the program: a framework of
-another shape than expected stays as it is. Every Python loads this, so it imports what is loaded anyway.
+Nothing else of gpumon is imported before that, and the program is never disturbed: an unexpected version of a framework
+is left unchanged. Every Python of the command loads this module, so it imports only modules that are loaded anyway.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ AWAITED = {
     "transformers.trainer_callback": "transformers",
     "xgboost.callback": "xgboost",
 }
-"""Modules whose import is awaited, and the function of `patches` that changes each."""
+"""Modules to wait for, and the function of `patches` for each."""
 
 _HERE = __file__.rpartition("/")[0]
 _PACKAGE = _HERE.rpartition("/")[0]
 
 
-class Awaiting:
-    """A finder on `sys.meta_path` that finds nothing itself; it looks what the others find."""
+class PatchingFinder:
+    """A finder on `sys.meta_path` that wraps the loaders of awaited modules, which the other finders find."""
 
     def __init__(self) -> None:
         self._awaited = dict(AWAITED)
@@ -43,25 +43,25 @@ class Awaiting:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None for all modules but those awaited; of these, what the next finder says, with a patch to follow."""
+        """Return the spec of an awaited module with a patching loader; None for all other modules."""
         patch = self._awaited.pop(name, None)
         if patch is None:
             return None
-        spec = next(filter(None, (_ask(finder, name, path, target) for finder in sys.meta_path)), None)
+        spec = next(filter(None, (_find_spec(finder, name, path, target) for finder in sys.meta_path)), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = Patching(spec.loader, patch)  # type: ignore[assignment]  # it answers like a loader
+            spec.loader = PatchingLoader(spec.loader, patch)  # type: ignore[assignment]  # it acts as a loader
         return spec
 
 
-class Patching:
-    """A loader in place of another one, until the module has been loaded."""
+class PatchingLoader:
+    """Wraps a loader until the module has been loaded."""
 
     def __init__(self, loader: Any, patch: str) -> None:
         self._loader = loader
         self._patch = patch
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the other one does."""
+        """Create the module with the wrapped loader."""
         spec.loader = self._loader
         try:
             module: ModuleType | None = self._loader.create_module(spec)
@@ -70,40 +70,40 @@ class Patching:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Load it as the other one does, leave no trace of this one, and patch it."""
+        """Load the module with the wrapped loader, remove every trace of this loader, and patch the module."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         try:
             getattr(_patches(), self._patch)(module)
-        except Exception as error:  # another version than expected: it stays as it is
+        except Exception as error:  # an unexpected version is left unchanged
             del error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
 
-class Fallback:
-    """The last finder: gives the package gpumon to a Python that has none, and only that package."""
+class FallbackFinder:
+    """The last finder: finds the package gpumon, and nothing else, in a Python without gpumon."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The package beside this file."""
+        """Return the spec of the package that this file belongs to."""
         if name != "gpumon":
             return None
         return spec_from_file_location(name, f"{_PACKAGE}/__init__.py", submodule_search_locations=[_PACKAGE])
 
 
 def install() -> None:
-    """Wait for frameworks from now on."""
-    sys.meta_path.insert(0, Awaiting())
+    """Start waiting for frameworks."""
+    sys.meta_path.insert(0, PatchingFinder())
 
 
 def offer_package() -> None:
-    """Make `import gpumon` work where it did not; called when a callback is about to be made."""
-    if Fallback not in sys.meta_path:
-        sys.meta_path.append(Fallback)
+    """Make gpumon importable if it is not; called before a callback is created."""
+    if FallbackFinder not in sys.meta_path:
+        sys.meta_path.append(FallbackFinder)
 
 
 def _patches() -> ModuleType:
@@ -116,8 +116,8 @@ def _patches() -> ModuleType:
     return module
 
 
-def _ask(finder: Any, name: str, path: object, target: object) -> ModuleSpec | None:
-    if isinstance(finder, Awaiting):
+def _find_spec(finder: Any, name: str, path: object, target: object) -> ModuleSpec | None:
+    if isinstance(finder, PatchingFinder):
         return None
-    found: ModuleSpec | None = finder.find_spec(name, path, target)
-    return found
+    spec: ModuleSpec | None = finder.find_spec(name, path, target)
+    return spec

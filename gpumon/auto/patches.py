@@ -1,7 +1,7 @@
-"""One changed place in each framework: where a training begins, the callback is added if none is there yet.
+"""Patches one method of each framework: when a training begins, the callback is added unless there is one already.
 
-Loaded by path (`hook`), so that nothing of gpumon is imported before a training begins. Each function takes a
-module that was just imported, and may raise when that is not as expected: then nothing is changed.
+Loaded by path (`hook`), so that nothing of gpumon is imported before a training begins. Each function patches a module
+that was just imported, and may raise if the module is not as expected: then nothing is changed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weakref import WeakKeyDictionary
 
 
 def keras(module: ModuleType) -> None:
-    """`CallbackList` of Keras 3: of `fit`, which alone asks for a history."""
+    """Patch `CallbackList` of Keras 3, for `fit`, the only method with a history."""
     kind = module.CallbackList
-    made = kind.__init__
+    original = kind.__init__
 
-    @wraps(made)
+    @wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
+        original(self, *args, **kwargs)
         if kwargs.get("add_history"):
             _quietly(lambda: _add_to_keras(self))
 
@@ -32,144 +32,144 @@ def keras(module: ModuleType) -> None:
 
 
 def lightning(module: ModuleType) -> None:
-    """The callback connector of Lightning 2: where the callbacks of a model join those of the trainer."""
+    """Patch the callback connector of Lightning 2, where the model's callbacks are added to the trainer's."""
     kind = module._CallbackConnector
-    joined = kind._attach_model_callbacks
+    original = kind._attach_model_callbacks
 
-    @wraps(joined)
-    def join(self: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = joined(self, *args, **kwargs)
+    @wraps(original)
+    def attach(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
         _quietly(lambda: _add_to_lightning(self.trainer))
-        return answer
+        return result
 
-    kind._attach_model_callbacks = join
+    kind._attach_model_callbacks = attach
 
 
 def transformers(module: ModuleType) -> None:
-    """The callback handler of Transformers' `Trainer`."""
+    """Patch the callback handler of Transformers' `Trainer`."""
     kind = module.CallbackHandler
-    began = kind.on_train_begin
+    original = kind.on_train_begin
 
-    @wraps(began)
+    @wraps(original)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         _quietly(lambda: _add(self.callbacks, "transformers"))
-        return began(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     kind.on_train_begin = begin
 
 
 def xgboost(module: ModuleType) -> None:
-    """The container of callbacks that each training of XGBoost makes."""
+    """Patch the container of callbacks, which XGBoost creates for each training."""
     kind = module.CallbackContainer
-    made = kind.__init__
+    original = kind.__init__
 
-    @wraps(made)
+    @wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        # First: one that stops the training keeps it from those behind.
-        _quietly(lambda: _add(self.callbacks, "xgboost", place=0))
+        original(self, *args, **kwargs)
+        # Added first: when a callback stops the training, later ones are not called.
+        _quietly(lambda: _add(self.callbacks, "xgboost", index=0))
 
     kind.__init__ = init
 
 
 def lightgbm(module: ModuleType) -> None:
-    """`train` and `cv` of LightGBM, which its estimators call too."""
+    """Patch `train` and `cv` of LightGBM, which its estimators call too."""
     for name in ("train", "cv"):
         setattr(module, name, _with_callback(getattr(module, name)))
 
 
 def ignite(module: ModuleType) -> None:
-    """`run` of Ignite's engines: one of more than one epoch trains, and those that run within it evaluate.
+    """Patch `run` of Ignite's engines: an engine of several epochs trains, and engines run within it evaluate.
 
-    An engine of one epoch that runs in no other may do either: it is left out.
+    A top-level engine of one epoch may do either, so it is not monitored.
     """
     kind = module.Engine
-    ran = kind.run
-    parameters = signature(ran)
+    original = kind.run
+    parameters = signature(original)
     assert {"max_epochs", "max_iters"} <= {*parameters.parameters}
     running = local()
     monitors: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-    """Of trainers."""
+    """Monitors by trainer."""
 
-    @wraps(ran)
+    @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        around = running.__dict__.setdefault("engines", [])
+        engines = running.__dict__.setdefault("engines", [])
 
-        def follow() -> None:
-            if around:
-                monitor = monitors.get(around[0])
-                if monitor is not None and not _is_followed(self):
-                    monitor.follow_evaluator(self)
+        def attach() -> None:
+            if engines:
+                monitor = monitors.get(engines[0])
+                if monitor is not None and not _is_monitored(self):
+                    monitor.attach_evaluator(self)
                 return
-            given = parameters.bind(self, *args, **kwargs).arguments
-            planned = given.get("max_epochs") or self.state.max_epochs or 0
-            if (planned > 1 or given.get("max_iters") or self.state.max_iters) and not _is_followed(self):
+            arguments = parameters.bind(self, *args, **kwargs).arguments
+            planned = arguments.get("max_epochs") or self.state.max_epochs or 0
+            if (planned > 1 or arguments.get("max_iters") or self.state.max_iters) and not _is_monitored(self):
                 monitors[self] = _monitor("ignite").attach(self)
 
-        _quietly(follow)
-        around.append(self)
+        _quietly(attach)
+        engines.append(self)
         try:
-            return ran(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
         finally:
-            around.pop()
+            engines.pop()
 
     kind.run = run
 
 
 def accelerate(module: ModuleType) -> None:
-    """`init_trackers` of Accelerate: one tracker more."""
+    """Patch `init_trackers` of Accelerate to add a tracker."""
     kind = module.Accelerator
-    begun = kind.init_trackers
+    original = kind.init_trackers
 
-    @wraps(begun)
+    @wraps(original)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = self.log_with
+        log_with = self.log_with
 
         def add() -> None:
-            if "gpumon" not in map(str, before):
-                trackers = [*before]
+            if "gpumon" not in map(str, log_with):
+                trackers = [*log_with]
                 _add(trackers, "accelerate", kind="GpuMonitorTracker")
                 self.log_with = trackers
 
         _quietly(add)
         try:
-            return begun(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
         finally:
-            self.log_with = before
+            self.log_with = log_with
 
     kind.init_trackers = begin
 
 
 def sklearn(module: ModuleType) -> None:
-    """`fit` of scikit-learn's searches; one within another belongs to it."""
+    """Patch `fit` of scikit-learn's searches; a search within another one belongs to it."""
     kind = module.BaseSearchCV
-    fitted = kind.fit
-    within: list[Any] = []
+    original = kind.fit
+    running: list[Any] = []
     assert callable(kind.set_callbacks)
 
-    @wraps(fitted)
+    @wraps(original)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = self.__dict__.get("_skl_callbacks")
+        previous = self.__dict__.get("_skl_callbacks")
 
         def add() -> None:
-            callbacks = [*(before or ())]
+            callbacks = [*(previous or ())]
             _add(callbacks, "sklearn")
             self.set_callbacks(*callbacks)
 
-        if not within:
+        if not running:
             _quietly(add)
-        within.append(self)
+        running.append(self)
         try:
-            return fitted(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
         finally:
-            within.pop()
-            _quietly(lambda: self.set_callbacks(*(before or ())))
+            running.pop()
+            _quietly(lambda: self.set_callbacks(*(previous or ())))
 
     kind.fit = fit
 
 
 def _with_callback(train: Any) -> Any:
-    """`train` with a monitor among its callbacks."""
+    """Wrap `train` to add a monitor to its callbacks."""
     parameters = signature(train)
     assert "callbacks" in parameters.parameters
 
@@ -177,11 +177,11 @@ def _with_callback(train: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         def add() -> None:
             nonlocal args, kwargs
-            given = parameters.bind(*args, **kwargs)
-            callbacks = [*(given.arguments.get("callbacks") or ())]
+            bound = parameters.bind(*args, **kwargs)
+            callbacks = [*(bound.arguments.get("callbacks") or ())]
             _add(callbacks, "lightgbm")
-            given.arguments["callbacks"] = callbacks
-            args, kwargs = given.args, given.kwargs
+            bound.arguments["callbacks"] = callbacks
+            args, kwargs = bound.args, bound.kwargs
 
         _quietly(add)
         return train(*args, **kwargs)
@@ -189,13 +189,13 @@ def _with_callback(train: Any) -> Any:
     return call
 
 
-def _add_to_keras(held: Any) -> None:
-    if _wants_one(held.callbacks):
+def _add_to_keras(callback_list: Any) -> None:
+    if _has_no_monitor(callback_list.callbacks):
         monitor = _monitor("keras")
-        monitor.set_params(held.params)
-        if held._model is not None:
-            monitor.set_model(held._model)
-        held.callbacks.append(monitor)
+        monitor.set_params(callback_list.params)
+        if callback_list._model is not None:
+            monitor.set_model(callback_list._model)
+        callback_list.callbacks.append(monitor)
 
 
 def _add_to_lightning(trainer: Any) -> None:
@@ -203,36 +203,36 @@ def _add_to_lightning(trainer: Any) -> None:
         _add(trainer.callbacks, "lightning")
 
 
-def _add(callbacks: list[Any], framework: str, place: int | None = None, kind: str = "GpuMonitor") -> None:
-    if _wants_one(callbacks):
-        callbacks.insert(len(callbacks) if place is None else place, _monitor(framework, kind))
+def _add(callbacks: list[Any], framework: str, index: int | None = None, kind: str = "GpuMonitor") -> None:
+    if _has_no_monitor(callbacks):
+        callbacks.insert(len(callbacks) if index is None else index, _monitor(framework, kind))
 
 
-def _is_followed(engine: Any) -> bool:
-    """Whether a monitor of ours is attached to an engine of Ignite."""
-    handlers = [getattr(handler, "func", handler) for every in engine._event_handlers.values() for handler, *_ in every]
-    return not _wants_one(getattr(handler, "__self__", None) for handler in handlers)
+def _is_monitored(engine: Any) -> bool:
+    """Whether a monitor of gpumon is attached to an engine of Ignite."""
+    handlers = [getattr(handler, "func", handler) for event in engine._event_handlers.values() for handler, *_ in event]
+    return not _has_no_monitor(getattr(handler, "__self__", None) for handler in handlers)
 
 
-def _wants_one(callbacks: Iterable[Any]) -> bool:
-    """Whether none of these is a monitor of ours, or made of one."""
-    ours = (
+def _has_no_monitor(callbacks: Iterable[Any]) -> bool:
+    """Whether none of `callbacks` is an instance of a monitor of gpumon or of a subclass."""
+    monitors = (
         kind.__module__.startswith("gpumon.callbacks.") and kind.__name__ in ("GpuMonitor", "GpuMonitorTracker")
         for callback in callbacks
         for kind in type(callback).__mro__
     )
-    return not any(ours)
+    return not any(monitors)
 
 
 def _monitor(framework: str, kind: str = "GpuMonitor") -> Any:
-    offer_package()  # type: ignore[name-defined]  # noqa: F821  # given by `hook`
-    made = getattr(import_module(f"gpumon.callbacks.{framework}"), kind)
-    return made(os.environ.get("GPUMON_RUN_NAME") or None)
+    offer_package()  # type: ignore[name-defined]  # noqa: F821  # set by `hook`
+    monitor = getattr(import_module(f"gpumon.callbacks.{framework}"), kind)
+    return monitor(os.environ.get("GPUMON_RUN_NAME") or None)
 
 
-def _quietly(do: Callable[[], object]) -> None:
-    """A training is not worth a callback: what fails here leaves it without one."""
+def _quietly(action: Callable[[], object]) -> None:
+    """Call `action`; if it fails, the training continues without the callback."""
     try:
-        do()
+        action()
     except Exception as error:
         del error

@@ -7,8 +7,8 @@
     accelerator.init_trackers("my_project", config={"learning_rate": 1e-3})
     run = accelerator.get_tracker("gpumon", unwrap=True)            # to mark epochs: run.epochs(), run.steps(loader)
 
-The run begins with `init_trackers` and ends with `end_training`. Accelerate tells a tracker what is logged, and of
-neither epochs nor steps: `step` of its `log` counts whatever the training counts.
+The run begins with `init_trackers` and ends with `end_training`. Accelerate passes logged values to a tracker, but no
+epochs or steps: the `step` of its `log` counts whatever the training counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ try:
     import accelerate
 except ModuleNotFoundError as error:
     if error.name != "accelerate":
-        raise  # it is there, and lacks something itself
+        raise  # accelerate is installed, but one of its own imports is missing
     raise missing("accelerate") from None
 
 require("accelerate", accelerate.__version__)
@@ -32,22 +32,19 @@ from accelerate import tracking  # noqa: E402  # only now: an older one may lack
 
 
 class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed or not, by what is installed
-    """Shows a training in gpumon: its configuration and what it logs.
-
-    Accelerate makes trackers in the main process only: so does it with this one.
-    """
+    """Shows a training in gpumon: its configuration and logged values. Accelerate uses it in the main process only."""
 
     name = "gpumon"
     requires_logging_directory = False
 
     def __init__(self, run_name: str | None = None, **settings: Any) -> None:
-        """`run_name` (by default that of the script, or the project's) and `settings` are those of `gpumon.run`."""
+        """`run_name` (default: the name of the script or notebook) and `settings` are arguments of `gpumon.run`."""
         super().__init__()
         self._hook = Hook("accelerate", run_name, **settings)
 
     @property
     def tracker(self) -> Any:
-        """The run, as `gpumon.run` gives it; None outside of a training."""
+        """The run, as returned by `gpumon.run`; None outside of a training."""
         return self._hook.run
 
     @guarded

@@ -1,4 +1,4 @@
-"""The frameworks that have a callback, and the oldest version of each that it takes."""
+"""The frameworks with a callback, and the oldest supported version of each."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ OLDEST: Mapping[str, int] = {
     "xgboost": 2,
     "lightgbm": 4,
 }
-"""Major versions by the names of modules. Ignite of any version, and scikit-learn from 1.9 on, have one too."""
+"""Major versions by module name. There are also callbacks for Ignite (any version) and scikit-learn (from 1.9)."""
+_MAX_DIGITS = 5
+"""Longer numbers are not versions; Python refuses to convert very long ones."""
 
 
 def require(framework: str, installed: str) -> None:
-    """Raise FrameworkError where `framework` is `installed` in a version that is too old."""
+    """Raise FrameworkError if the `installed` version of `framework` is too old."""
     if is_too_old(framework, installed):
-        least = OLDEST[framework]
-        raise FrameworkError(f"gpumon's callback requires {framework} {least}.0 or newer; {installed} is installed")
+        oldest = OLDEST[framework]
+        raise FrameworkError(f"gpumon's callback requires {framework} {oldest}.0 or newer; {installed} is installed")
 
 
 def is_too_old(framework: str, installed: str) -> bool:
-    """Whether this version of `framework` is older than its callback takes; an odd version is not."""
+    """Whether this version of `framework` is too old for its callback; False if the version cannot be parsed."""
     major = installed.partition(".")[0]
-    return major.isdecimal() and len(major) < _LONGEST and int(major) < OLDEST.get(framework, 0)
+    return major.isdecimal() and len(major) <= _MAX_DIGITS and int(major) < OLDEST.get(framework, 0)
 
 
 def missing(framework: str) -> FrameworkError:
@@ -36,7 +38,3 @@ def missing(framework: str) -> FrameworkError:
     return FrameworkError(
         f"{framework} is not installed: '{pip(f'install {framework}')}' ({OLDEST[framework]}.0 or newer)"
     )
-
-
-_LONGEST = 6
-"""Digits from which on it is no version: Python refuses to read a number of thousands."""

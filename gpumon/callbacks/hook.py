@@ -1,8 +1,7 @@
 """The base of all callbacks: a run that begins and ends with the training.
 
-A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and
-may drop them silently. So a `Hook` holds nothing but settings until `begin`, and no
-method of it ever raises into the training.
+A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and may drop them
+silently. So a `Hook` has only settings until `begin`, and the callbacks catch every exception of its methods.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ from gpumon.tracking.active_run import ActiveRun, run
 from gpumon.tracking.loader import BatchSize
 from gpumon.tracking.warn import warn_once
 
-_DEEPEST = 64
-"""Frames that are looked at."""
+_MAX_FRAMES = 64
 
 
 def frames(function: str) -> Iterator[FrameType]:
-    """The frames of functions called `function` that run in this thread, the innermost first."""
+    """Yield the stack frames of this thread's functions called `function`, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_FRAMES):
         if frame is None:
             return
         if frame.f_code.co_name == function:
@@ -37,7 +35,7 @@ def frames(function: str) -> Iterator[FrameType]:
 
 
 def variables(module: str, *functions: str) -> Mapping[str, Any]:
-    """The variables of the innermost of `functions` of `module` that runs in this thread; empty without one."""
+    """Return the local variables of the first of `functions` of `module` on this thread's stack; empty if none is."""
     for function in functions:
         for frame in frames(function):
             if frame.f_globals.get("__name__") == module:
@@ -45,33 +43,32 @@ def variables(module: str, *functions: str) -> Mapping[str, Any]:
     return {}
 
 
-class Ends(Protocol):
-    """A hook, which must end with the cell unless its training is over."""
+class Endable(Protocol):
+    """A hook, for `end_with_cell`."""
 
     @property
-    def rests(self) -> bool: ...
+    def is_paused(self) -> bool: ...
     def end(self, error: BaseException | None = None, *, failed: bool = False) -> None: ...
 
 
-def end_with_cell(hook: Ends) -> None:
-    """End `hook` as failed or interrupted when the cell that runs now is over, if its training is not over by then.
+def end_with_cell(hook: Endable) -> None:
+    """End `hook` as failed or interrupted at the end of the current notebook cell if its training still runs then.
 
-    One that rests is left alone: an evaluation in a later cell belongs to its run.
-
-    Nothing happens outside of IPython, and in other threads than the one that runs cells: they outlive them.
+    A paused hook is left alone: an evaluation in a later cell belongs to its run. Does nothing outside of IPython, or
+    in a thread other than the main one, since other threads outlive a cell.
     """
     shell = _shell()
     if shell is None or threading.current_thread() is not threading.main_thread():
         return
-    held = weakref.ref(hook)
+    reference = weakref.ref(hook)
 
-    def over(result: Any = None) -> None:
-        shell.events.unregister("post_run_cell", over)
-        left = held()
-        if left is not None and not left.rests:
-            left.end(getattr(result, "error_in_exec", None), failed=True)
+    def end(result: Any = None) -> None:
+        shell.events.unregister("post_run_cell", end)
+        hook = reference()
+        if hook is not None and not hook.is_paused:
+            hook.end(getattr(result, "error_in_exec", None), failed=True)
 
-    shell.events.register("post_run_cell", over)
+    shell.events.register("post_run_cell", end)
 
 
 def _shell() -> Any:
@@ -80,20 +77,20 @@ def _shell() -> Any:
 
 
 def with_loggers(settings: Mapping[str, Any], framework: str, loggers: Sequence[object]) -> dict[str, Any]:
-    """Return `settings` in which the framework's own `loggers` stand for its name, such as `log_to="lightning"`."""
-    given = settings.get("log_to")
-    several = list(given) if isinstance(given, list | tuple) else [given]
-    if framework not in [one for one in several if isinstance(one, str)]:
+    """Return `settings` with the framework's name in `log_to`, such as "lightning", replaced by its `loggers`."""
+    log_to = settings.get("log_to")
+    targets = list(log_to) if isinstance(log_to, list | tuple) else [log_to]
+    if framework not in [target for target in targets if isinstance(target, str)]:
         return {**settings}
     if not loggers:
         warn_once("log_to framework", f"log_to={framework!r}: this training has no logger")
-    own = [logger for one in several for logger in (loggers if one == framework else [one])]
-    return {**settings, "log_to": own or None}
+    replaced = [logger for target in targets for logger in (loggers if target == framework else [target])]
+    return {**settings, "log_to": replaced or None}
 
 
 def without_log(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` without a `log_to` that cannot be pickled: a callback goes to other processes without it."""
-    import pickle  # most callbacks go nowhere
+    """Return `settings` for pickling: without `log_to` if that cannot be pickled."""
+    import pickle  # most callbacks are never pickled
 
     try:
         pickle.dumps(settings.get("log_to"))
@@ -103,32 +100,32 @@ def without_log(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 P = ParamSpec("P")
-_resting: WeakSet[Hook] = WeakSet()
-"""Hooks whose training is over, and whose run may continue."""
-MOST_EPOCHS = 1_000_000
-"""More than anybody plans."""
+_paused: WeakSet[Hook] = WeakSet()
+"""Hooks whose training is over and whose run may be resumed."""
+MAX_EPOCHS = 1_000_000
+"""More epochs are not a plan."""
 
 
 def guarded(method: Callable[P, object]) -> Callable[P, None]:
-    """`method`, whose failure is a single warning and never the training's."""
+    """Wrap `method` so that an exception becomes a single warning and never reaches the training."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(*args, **kwargs)
-        except Exception as error:  # a tag is never worth a training
-            failed(method.__qualname__, error)
+        except Exception as error:  # monitoring must never fail a training
+            warn_failed(method.__qualname__, error)
 
     return call
 
 
-def failed(what: str, error: Exception) -> None:
-    """Warn, once, of what failed in `what`. Hooks of each step call it themselves: one call less for each."""
+def warn_failed(what: str, error: Exception) -> None:
+    """Warn once that `what` failed. Methods called at each step use it directly, which saves a call."""
     warn_once(f"callback {what}", f"{what}: {type(error).__name__}: {error}")
 
 
 class Hook:
-    """Settings of a callback, and the run while there is one. Pickles and copies without the run."""
+    """Settings of a callback, and its run while there is one. Is pickled and copied without the run."""
 
     def __init__(self, framework: str, name: str | None = None, **settings: Any) -> None:
         self._framework = framework
@@ -136,22 +133,22 @@ class Hook:
         self._config = settings.pop("config", None)
         self._settings = settings
         self.run: ActiveRun | None = None
-        self.rests = False
-        """Whether the training is over, and its run may continue with an evaluation."""
+        self.is_paused = False
+        """Whether the training is over and its run may continue with an evaluation."""
 
     def begin(
         self, epochs: int | None, base: int, env: Mapping[str, str] | None = None, loggers: Sequence[object] = ()
     ) -> None:
-        """A training of `epochs` in all begins; its framework counts them from `base` (0 or 1).
+        """Begin the run of a training with `epochs` in all, which its framework counts from `base` (0 or 1).
 
-        `env`: the environment, where the framework knows more of its ranks than stands there. `loggers`: those of the
-        training, for which `log_to` has the framework's name.
+        `env`: the environment, completed with what the framework knows about its ranks. `loggers`: the training's
+        loggers, to which the framework's name in `log_to` refers.
         """
-        self.end(failed=True, late=True)  # no framework begins a second before the first has ended as it should
-        for other in list(_resting):
-            other.end()  # nothing follows it any more
-        # A framework that trains until it is stopped plans as many as fit into an integer.
-        planned = epochs if epochs and 0 < epochs <= MOST_EPOCHS else None
+        self.end(failed=True, late=True)  # a run that is still open has failed: trainings do not overlap
+        for other in list(_paused):
+            other.end()  # its run is not resumed
+        # A framework that trains until it is stopped may plan a huge number of epochs.
+        planned = epochs if epochs and 0 < epochs <= MAX_EPOCHS else None
         settings = with_loggers(self._settings, self._framework, loggers)
         self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **settings)
         self.run.describe(base=base)
@@ -163,43 +160,43 @@ class Hook:
     def end(
         self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
     ) -> None:
-        """The training is over, by `error` where it is known; without one nothing happens.
+        """End the run, if any; `error`: the exception that ended the training, if known.
 
-        `stopped`: before its end, on purpose; `late`: some time ago, as its framework reported nothing.
+        `stopped`: it was ended early on purpose; `late`: it ended some time ago, without notice from the framework.
         """
         if self.run is not None:
-            ended, self.run, self.rests = self.run, None, False
-            _resting.discard(self)
-            known = error if error is not None or not failed else sys.exc_info()[1]
-            ended.end(known, failed=failed, stopped=stopped, late=late)
+            run, self.run, self.is_paused = self.run, None, False
+            _paused.discard(self)
+            cause = error if error is not None or not failed else sys.exc_info()[1]
+            run.end(cause, failed=failed, stopped=stopped, late=late)
 
-    def rest(self) -> None:
-        """The training is over, and well; a validation or test that follows is of the same run."""
+    def pause(self) -> None:
+        """Pause the run: the training has succeeded, and a following validation or test belongs to the same run."""
         if self.run is not None:
             self.run.pause()
-            self.rests = True
-            _resting.add(self)
+            self.is_paused = True
+            _paused.add(self)
 
-    def goes_on(self) -> bool:
-        """Whether a run rests, which now continues; else one must begin."""
-        if self.run is None or not self.rests:
+    def resume(self) -> bool:
+        """Resume a paused run; return False if there is none, so that one must begin."""
+        if self.run is None or not self.is_paused:
             return False
-        self.rests = False
-        _resting.discard(self)
+        self.is_paused = False
+        _paused.discard(self)
         self.run.must_end()
         self.run.begin_phase("")
         end_with_cell(self)
         return True
 
     def plan(self, steps: object) -> None:
-        """The training plans so many steps over the whole run; what is no number of steps is left aside."""
+        """Publish the planned number of steps over the whole run; an invalid number is ignored."""
         if self.run is not None:
             self.run.plan(steps=steps)
 
-    def config(self, known: Mapping[str, object]) -> None:
-        """Keep parameters that the framework knows; None stands for one that it does not."""
+    def config(self, values: Mapping[str, object]) -> None:
+        """Keep parameters of the framework; None stands for an unknown one."""
         if self.run is not None:
-            self.run.framework_config({name: value for name, value in known.items() if value is not None})
+            self.run.framework_config({name: value for name, value in values.items() if value is not None})
 
     def begin_epoch(self, number: int) -> None:
         if self.run is not None:
@@ -210,36 +207,36 @@ class Hook:
             self.run.end_epoch()
 
     def phase(self, name: str) -> str:
-        """`name` begins; gives the phase before."""
+        """Begin the phase `name` and return the previous one."""
         return self.run.begin_phase(name) if self.run is not None else ""
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """A step takes `times` batches of `loader`."""
+        """Publish that a step takes `times` batches of `loader`."""
         if self.run is not None:
             self.run.batch_of(loader, times)
 
     def set_batch_size(self, size: BatchSize) -> None:
-        """A step has so many samples."""
+        """Publish the samples per step."""
         if self.run is not None:
             self.run.set_batch_size(size)
 
     def at_step(self, step: int, since: int = 0) -> None:
-        """The training has come to `step`; `since` when it waited for data (ns, `monotonic_ns`), unless 0."""
+        """Set the number of steps; `since`: when a wait for data began that ends now (ns, `monotonic_ns`), or 0."""
         if self.run is not None:
             self.run.at_step(step, since)
 
     def skip_to_step(self, step: int) -> None:
-        """The training has made `step` steps; when each was made is unknown."""
+        """Set the number of steps if it is unknown when each was made."""
         if self.run is not None:
             self.run.skip_to_step(step)
 
     def waited(self, nanoseconds: int) -> None:
-        """So long did the training wait for data."""
+        """Add a wait for data."""
         if self.run is not None:
             self.run.waited(nanoseconds)
 
     def waited_since(self, since: int) -> None:
-        """The training has waited for data since `since` (ns, `monotonic_ns`)."""
+        """Add a wait for data that began at `since` (ns, `monotonic_ns`); 0: there was none."""
         if self.run is not None and since:
             self.run.waited(monotonic_ns() - since)
 
@@ -253,11 +250,11 @@ class Hook:
             self.run.log(metrics)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "run": None, "rests": False, "_settings": without_log(self._settings)}
+        return {**self.__dict__, "run": None, "is_paused": False, "_settings": without_log(self._settings)}
 
     def __del__(self) -> None:
-        # A callback that is dropped with its training, which did not come to its end: some say nothing of an exception.
-        # After the end of the process there is nothing left to end, and this module may be gone.
+        # Dropped before its training ended: some frameworks do not report exceptions to callbacks. At the end of the
+        # process the run has been ended already, and this module may be gone.
         run = getattr(self, "run", None)
         if run is not None and run.on:
             self.end(failed=True, late=True)
@@ -265,32 +262,33 @@ class Hook:
 
 CHECKPOINT = "checkpoint"
 Phase = Callable[[str], str]
-"""Begins a phase; gives the one before."""
+"""A function that begins a phase and returns the previous one."""
 
 
-def marked(method: Callable[..., Any], phase_of: Callable[[Any], Phase | None], name: str) -> Callable[..., Any]:
-    """`method` of a class, in the phase `name` of what `phase_of` gives for its object; None: there is no run."""
+def in_phase(method: Callable[..., Any], get_phase: Callable[[Any], Phase | None], name: str) -> Callable[..., Any]:
+    """Wrap `method` of a class to run in the phase `name`; `get_phase(self)` returns None if there is no run."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        phase, before = None, ""
+        phase, previous = None, ""
         try:
-            phase = phase_of(self)
-            before = phase(name) if phase is not None else ""
-        except Exception as error:  # a tag is never worth a checkpoint
+            phase = get_phase(self)
+            previous = phase(name) if phase is not None else ""
+        except Exception as error:  # monitoring must never fail a checkpoint
             phase = None
-            failed(name, error)
+            warn_failed(name, error)
         try:
             return method(self, *args, **kwargs)
         finally:
             if phase is not None:
-                _back(phase, before)
+                restore_phase(phase, previous)
 
     return call
 
 
-def _back(phase: Phase, before: str) -> None:
+def restore_phase(phase: Phase, previous: str) -> None:
+    """Return to the phase `previous`; never raises."""
     try:
-        phase(before)
+        phase(previous)
     except Exception as error:
-        failed(before, error)
+        warn_failed(previous, error)

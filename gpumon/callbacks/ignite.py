@@ -1,11 +1,11 @@
-"""The tags of a training by PyTorch Ignite, from 0.5 on.
+"""A monitor for trainings with PyTorch Ignite, from 0.5 on.
 
     from gpumon.callbacks.ignite import GpuMonitor
 
     GpuMonitor().attach(trainer, validate=evaluator)
 
-Epochs count from 1, as Ignite counts them; steps are iterations of the trainer. Ignite calls handlers in the order in
-which they were attached: what is attached to the end of an epoch after this one runs between epochs.
+Epochs count from 1, as in Ignite; steps are iterations of the trainer. Ignite calls handlers in the order in which they
+were attached: later handlers of the end of an epoch run between epochs.
 """
 
 from __future__ import annotations
@@ -18,46 +18,40 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, guarded
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, guarded, restore_phase, warn_failed
 from gpumon.common.errors import FrameworkError, pip
 
-_BEFORE = "_gpumon_before"
-"""Attribute of a handler that saves: how to go back to the phase before."""
+_PREVIOUS = "_gpumon_previous_phase"
+"""Attribute of a checkpoint handler that is saving: the phase function, and the previous phase."""
 
 
-def mark_saving(phase_of: Callable[[], Phase | None]) -> None:
-    """Have whatever is saved from now on be a phase of `phase_of()`; None: no training runs.
-
-    The first call holds for the process.
-    """
+def mark_saving(get_phase: Callable[[], Phase | None]) -> None:
+    """Patch Ignite's Checkpoint once per process, so that saving is a phase; `get_phase` returns None without a run."""
     kind = getattr(sys.modules.get("ignite.handlers.checkpoint"), "Checkpoint", None)
-    if kind is None or hasattr(kind, _BEFORE):
+    if kind is None or hasattr(kind, _PREVIOUS):
         return
     call, collect = kind.__call__, kind._setup_checkpoint
-    setattr(kind, _BEFORE, None)
+    setattr(kind, _PREVIOUS, None)
 
     @wraps(collect)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Collect what is about to be saved."""
+        """Begin the phase; called only if something is saved."""
         try:
-            phase = phase_of()
-            self.__dict__[_BEFORE] = (phase, phase(CHECKPOINT)) if phase is not None else None
-        except Exception as error:  # a tag is never worth a checkpoint
-            failed(CHECKPOINT, error)
+            phase = get_phase()
+            self.__dict__[_PREVIOUS] = (phase, phase(CHECKPOINT)) if phase is not None else None
+        except Exception as error:  # monitoring must never fail a checkpoint
+            warn_failed(CHECKPOINT, error)
         return collect(self, *args, **kwargs)
 
     @wraps(call)
     def save(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Save, where it is time to."""
+        """Save, and restore the phase."""
         try:
             return call(self, *args, **kwargs)
         finally:
-            found = self.__dict__.pop(_BEFORE, None)
-            if found is not None:
-                try:
-                    found[0](found[1])
-                except Exception as error:
-                    failed(found[1], error)
+            previous = self.__dict__.pop(_PREVIOUS, None)
+            if previous is not None:
+                restore_phase(*previous)
 
     kind.__call__, kind._setup_checkpoint = save, begin
 
@@ -66,18 +60,18 @@ try:
     from ignite.engine import Engine, Events
 except ModuleNotFoundError as error:
     if error.name not in ("ignite", "ignite.engine"):
-        raise  # it is there, and lacks something itself
+        raise  # ignite is installed, but one of its own imports is missing
     raise FrameworkError(f"ignite is not installed: '{pip('install pytorch-ignite')}'") from None
 
 _training: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""By thread: whose training runs in it."""
+"""The monitor whose training runs in each thread."""
 
 
 class GpuMonitor:
     """Shows the training of an engine in gpumon: its epochs, iterations, evaluations and metrics.
 
-    An evaluation after the training, by an engine that was attached with it, belongs to the same run; one without a
-    training is a run of its own.
+    An evaluation after the training, by an engine attached together with it, belongs to the same run; an evaluation
+    without a training is a run of its own.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
@@ -85,14 +79,14 @@ class GpuMonitor:
         self._hook = Hook("ignite", name, **settings)
         self._training = False
         self._alone = True
-        self._before = ""
+        self._previous = ""
         self._since = 0
         self._unnamed = 0
 
     def attach(self, trainer: Engine, **evaluators: Engine) -> GpuMonitor:
-        """Follow `trainer` and `evaluators`, each by the name of its phase, until they end, however they end.
+        """Monitor `trainer` and `evaluators`, each under the name of its phase.
 
-        The metrics of an evaluator are shown with its name before theirs: `validate_accuracy`.
+        Metrics of an evaluator get its name as a prefix: `validate_accuracy`.
         """
         for event, handler in (
             (Events.STARTED, self._started), (Events.EPOCH_STARTED, self._epoch_started),
@@ -105,8 +99,8 @@ class GpuMonitor:
             self._attach_evaluator(evaluator, phase)
         return self
 
-    def follow_evaluator(self, evaluator: Engine) -> None:
-        """Follow an engine that evaluates and has no name: `evaluate`, `evaluate_2`, … For `gpumon run --auto`."""
+    def attach_evaluator(self, evaluator: Engine) -> None:
+        """Monitor an unnamed evaluator, as `evaluate`, `evaluate_2`, … For `gpumon run --auto`."""
         self._unnamed += 1
         self._attach_evaluator(evaluator, "evaluate" if self._unnamed == 1 else f"evaluate_{self._unnamed}")
 
@@ -124,11 +118,11 @@ class GpuMonitor:
     def _started(self, engine: Engine) -> None:
         self._training, self._since = True, 0
         _training[get_ident()] = self
-        mark_saving(_saving)
+        mark_saving(_current_phase)
         self._hook.begin(engine.state.max_epochs, 1)
         self._hook.plan(engine.state.max_iters)
         self._hook.batch_of(engine.state.dataloader)
-        if engine.state.iteration:  # it goes on from a checkpoint: the steps before are not of its first epoch
+        if engine.state.iteration:  # resumed from a checkpoint: the earlier steps do not belong to its first epoch
             self._hook.at_step(engine.state.iteration)
 
     @guarded
@@ -143,13 +137,13 @@ class GpuMonitor:
             self._hook.waited_since(self._since)
             self._since = 0
         except Exception as error:
-            failed("GpuMonitor._fetched", error)
+            warn_failed("GpuMonitor._fetched", error)
 
     def _iteration_completed(self, engine: Engine) -> None:
         try:
             self._hook.at_step(engine.state.iteration)
         except Exception as error:
-            failed("GpuMonitor._iteration_completed", error)
+            warn_failed("GpuMonitor._iteration_completed", error)
 
     @guarded
     def _epoch_completed(self, engine: Engine) -> None:
@@ -159,7 +153,7 @@ class GpuMonitor:
     @guarded
     def _completed(self, engine: Engine) -> None:
         self._training = False
-        self._hook.rest()
+        self._hook.pause()
 
     @guarded
     def _terminated(self, engine: Engine) -> None:
@@ -169,47 +163,47 @@ class GpuMonitor:
     @guarded
     def _evaluation_started(self, engine: Engine, phase: str) -> None:
         if not self._training:
-            self._alone = not self._hook.goes_on()
+            self._alone = not self._hook.resume()
             if self._alone:
                 self._hook.begin(None, 1)
-        self._before = self._hook.phase(phase)
+        self._previous = self._hook.phase(phase)
 
     @guarded
     def _evaluation_completed(self, engine: Engine, phase: str) -> None:
         self._hook.log({f"{phase}_{name}": value for name, value in _numbers(engine.state.metrics).items()})
         if self._training:
-            self._hook.phase(self._before)
+            self._hook.phase(self._previous)
         elif self._alone:
             self._hook.end()
         else:
-            self._hook.rest()
+            self._hook.pause()
 
     def _raised(self, engine: Engine, error: BaseException) -> None:
-        """End the run where nobody else handles the exception, and raise it, as Ignite would if nobody listened."""
+        """End the run and raise the exception again, as Ignite does without a handler, if there is no other handler."""
         if len(engine._event_handlers[Events.EXCEPTION_RAISED]) == 1:
-            self._broken(error)
+            self._fail(error)
             raise error
 
     @guarded
-    def _broken(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._training = False
         self._hook.end(error)
 
-    def phase_of_saving(self) -> Phase | None:
-        """Way to mark what is saved; None where no training runs."""
+    def phase(self) -> Phase | None:
+        """Return the function that begins a phase; None if no training runs."""
         return self._hook.phase if self._training else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_training": False}
 
 
-def _saving() -> Phase | None:
+def _current_phase() -> Phase | None:
     monitor = _training.get(get_ident())
-    return monitor.phase_of_saving() if monitor is not None else None
+    return monitor.phase() if monitor is not None else None
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `metrics` those that may be single numbers."""
+    """Return the metrics that may be single numbers."""
     return {
         name: value
         for name, value in metrics.items()

@@ -1,4 +1,4 @@
-"""The tags of a training by `model.fit` of Keras 3, on the torch, TensorFlow or JAX backend.
+"""A callback for `model.fit` of Keras 3, on the torch, TensorFlow or JAX backend.
 
     from gpumon.callbacks.keras import GpuMonitor
 
@@ -7,10 +7,10 @@
 Epochs count from 1, as Keras prints them; steps are batches.
 
 On the torch and JAX backends the wait for data is measured at each fetch, in training and in validation. TensorFlow
-fetches inside of its graph, where nobody can tell it from the step.
+fetches inside its graph, where the wait cannot be separated from the step.
 
-Keras leaves the end of a batch to a thread of its own, so that nothing waits for the GPU (asynchronous
-dispatch), unless a callback in the list wants that hook and does not say that it is safe. This one says so.
+Keras calls `on_train_batch_end` in a thread of its own, so that nothing waits for the GPU (asynchronous dispatch),
+unless a callback with this method does not declare that it is safe. This one declares it (`async_safe`).
 """
 
 from __future__ import annotations
@@ -24,46 +24,47 @@ from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, frames, guarded, marked
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, warn_failed
 from gpumon.tracking.loader import BatchSize, batch_size_of_pass
 from gpumon.tracking.values import PendingNumber, number_of, whole
 
-_WATCHED = "_gpumon_watched"
+_LISTENERS = "_gpumon_listeners"
+"""Attribute of an iterator with the functions that receive the duration of each fetch."""
 
 
 def epoch_iterator(method: str) -> Any:
-    """The iterator over the batches of the innermost `method` (fit, evaluate, predict) that runs; None without one."""
+    """Return the batch iterator of the innermost running `method` (fit, evaluate, predict); None if none runs."""
     for frame in frames(method):
-        found = frame.f_locals.get("epoch_iterator")
-        if callable(getattr(found, "_get_iterator", None)):
-            return found
+        iterator = frame.f_locals.get("epoch_iterator")
+        if callable(getattr(iterator, "_get_iterator", None)):
+            return iterator
     return None
 
 
 def is_fitting(model: Any) -> bool:
-    """Whether a `fit` of `model` is running in this thread, around the innermost one."""
+    """Whether a `fit` of `model` runs in this thread around the innermost `fit`."""
     fits = [frame.f_locals for frame in frames("fit") if "epoch_iterator" in frame.f_locals]
-    return any(found.get("self") is model for found in fits[1:])
+    return any(variables.get("self") is model for variables in fits[1:])
 
 
-def watch(iterator: Any, waited: Callable[[int], None], first: Callable[[Any], None] | None = None) -> None:
-    """Have `waited` told how long each fetch of `iterator` takes, in ns, and `first` its first batch; once for each."""
-    told: dict[Callable[[int], None], None] | None = getattr(iterator, _WATCHED, None)
-    if told is not None:
-        told[waited] = None
+def time_fetches(iterator: Any, waited: Callable[[int], None], first: Callable[[Any], None] | None = None) -> None:
+    """Call `waited` with the duration of each fetch of `iterator` in ns, and `first` once with the first batch."""
+    listeners: dict[Callable[[int], None], None] | None = getattr(iterator, _LISTENERS, None)
+    if listeners is not None:
+        listeners[waited] = None
         return
-    own, told = iterator._get_iterator, {waited: None}
-    setattr(iterator, _WATCHED, told)
+    get_iterator, listeners = iterator._get_iterator, {waited: None}
+    setattr(iterator, _LISTENERS, listeners)
 
-    def tell(nanoseconds: int) -> None:
-        for each in told:
-            each(nanoseconds)
+    def notify(nanoseconds: int) -> None:
+        for listener in listeners:
+            listener(nanoseconds)
 
-    iterator._get_iterator = lambda: Timed(own(), tell, first)
+    iterator._get_iterator = lambda: TimedBatches(get_iterator(), notify, first)
 
 
-class Timed:
-    """Batches, each of whose fetches is timed. Whatever the fetch raises passes through."""
+class TimedBatches:
+    """Iterates over batches and times each fetch. Exceptions of a fetch pass through."""
 
     def __init__(self, batches: Any, waited: Callable[[int], None], first: Callable[[Any], None] | None) -> None:
         self._batches = batches
@@ -71,7 +72,7 @@ class Timed:
         self._first = first
         self._iterator: Iterator[Any] | None = None
 
-    def __iter__(self) -> Timed:
+    def __iter__(self) -> TimedBatches:
         began = monotonic_ns()  # the workers of a loader start here
         self._iterator = iter(self._batches)
         self._waited(monotonic_ns() - began)
@@ -94,47 +95,49 @@ try:
     import keras
 except ModuleNotFoundError as error:
     if error.name != "keras":
-        raise  # it is there, and lacks something itself, such as its backend
+        raise  # keras is installed, but one of its own imports is missing, such as its backend
     raise missing("keras") from None
 
 require("keras", keras.__version__)
 
 _THREADS = 64
-"""More batches than Keras ends at once, and so out of their order."""
+"""Batches whose ends may arrive out of order: more than Keras has threads."""
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
 """The monitor whose training began last in each thread."""
 _started: WeakSet[GpuMonitor] = WeakSet()
-"""Monitors whose training has begun and not ended; Keras does not notify callbacks of a failure."""
+"""Monitors with a running training; Keras does not notify callbacks of a failure."""
 
 
 class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or not, by what is installed
     """Shows a training in gpumon: its epochs, steps, validation and logged metrics.
 
-    Passed to `evaluate` or `predict` alone, it shows that as a run of its own. An exception that leaves `fit` ends the
-    run; of one that leaves these two Keras calls nothing: the run then ends with the next training in this thread that
-    is not part of it, with the cell of a notebook, or with the process.
+    Passed only to `evaluate` or `predict`, it shows that call as a run of its own. An exception in `fit` ends the run.
+    Keras reports no exception in the other two: the run then ends with the next training in this thread that is not
+    part of it, with the notebook cell, or with the process.
     """
 
     async_safe = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`."""
         super().__init__()
         self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
         self._new = True
         self._training = False
         self._alone = True
         self._thread = 0
-        self._before = ""
+        self._previous = ""
         self._done = 0
+        """Steps before this epoch."""
         self._batch = -1
         self._each = 1
+        """Steps per execution."""
         self._ends: deque[int] = deque(maxlen=_THREADS)
         self._outer: GpuMonitor | None = None
         self._rate: float | PendingNumber | None = None
 
     def set_params(self, params: Any) -> None:
-        """A list of callbacks was made: what is called next is no part of what was called before."""
+        """Called for each new list of callbacks: the next call is not part of the previous one."""
         super().set_params(params)
         self._new = True
 
@@ -146,24 +149,24 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         _started.add(self)
         self._hook.begin((self.params or {}).get("epochs"), 1)
         self._each = getattr(self._model, "steps_per_execution", 1)
-        self._watch("fit")
-        self._hook.config(_known(self._model))
-        self._rate = _rate_of(getattr(self._model, "optimizer", None))
-        self._tell_rate()
+        self._measure_wait("fit")
+        self._hook.config(_parameters(self._model))
+        self._rate = _learning_rate(getattr(self._model, "optimizer", None))
+        self._publish_rate()
 
     @guarded
     def on_train_end(self, logs: Any = None) -> None:
-        self._hook.rest()
+        self._hook.pause()
         self._leave_fit()
 
     @guarded
-    def fit_raised(self, error: BaseException) -> None:
-        """The training was left by an exception, maybe that of another callback."""
+    def end_with_error(self, error: BaseException) -> None:
+        """End the run after an exception in `fit`, possibly of another callback."""
         self._hook.end(error)
         self._leave_fit()
 
-    def is_in(self, model: Any) -> bool:
-        """Whether its training is one of `model`, in this thread."""
+    def trains(self, model: Any) -> bool:
+        """Whether this monitor's training is one of `model` in this thread."""
         return self._training and self._thread == get_ident() and self._model is model
 
     def _leave_fit(self) -> None:
@@ -180,31 +183,31 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
 
     @guarded
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        # Keras has waited for the ends of all batches.
+        # Keras has waited until all batches have ended.
         self._done += self._capped(max(self._ends, default=-1) + 1)
         self._hook.at_step(self._done)
         self._hook.log(logs or {})
         self._hook.end_epoch()
-        self._tell_rate()
+        self._publish_rate()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # No `self.model` here: JAX would copy its state back into the model.
+        # Not `self.model`: with JAX, that would copy the state back into the model.
         try:
             self._batch = batch
             self._hook.at_step(self._done + batch)
         except Exception as error:
-            failed("GpuMonitor.on_train_batch_begin", error)
+            warn_failed("GpuMonitor.on_train_batch_begin", error)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # Mostly in another thread, later, and not in order. Not guarded: nothing here can fail.
+        # Usually called later, in another thread and out of order. Not guarded, since nothing here can fail.
         self._ends.append(batch)
 
     @guarded
     def on_test_begin(self, logs: Any = None) -> None:
         if self._training and not self._new:
-            self._hook.at_step(self._done + self._begun())
+            self._hook.at_step(self._done + self._epoch_steps())
         self._enter("validate", "evaluate")
-        self._watch("evaluate")
+        self._measure_wait("evaluate")
 
     @guarded
     def on_test_end(self, logs: Any = None) -> None:
@@ -213,22 +216,22 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     @guarded
     def on_predict_begin(self, logs: Any = None) -> None:
         self._enter("predict", "predict")
-        self._watch("predict")
+        self._measure_wait("predict")
 
     @guarded
     def on_predict_end(self, logs: Any = None) -> None:
         self._leave(None)
 
     def _still_fitting(self, earlier: GpuMonitor | None) -> GpuMonitor | None:
-        """The monitor of the training in which this one begins: those begun since then failed silently."""
-        while earlier is not None and earlier.params is not self.params:  # else both are of one list
+        """Return the monitor of the training that this one is nested in; later ones have failed silently and end."""
+        while earlier is not None and earlier.params is not self.params:  # same params: same list of callbacks
             if is_fitting(earlier._model):
                 return earlier
             earlier._hook.end(failed=True, late=True)
             earlier._outer, earlier = None, earlier._outer
         return None
 
-    def _watch(self, method: str) -> None:
+    def _measure_wait(self, method: str) -> None:
         """Measure the wait for each batch of `method`, which has just begun."""
         iterator = epoch_iterator(method)
         if iterator is None:
@@ -243,56 +246,57 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
             )
             self._hook.config({"batch_size": size})
         if keras.backend.backend() != "tensorflow":
-            watch(iterator, self._hook.waited, guarded(self._look_at) if method == "fit" and size is None else None)
+            first = guarded(self._read_batch_size) if method == "fit" and size is None else None
+            time_fetches(iterator, self._hook.waited, first)
 
-    def _look_at(self, data: Any) -> None:
-        """The first batch of a training."""
-        shapes = [shape for one in keras.tree.flatten(data) if (shape := getattr(one, "shape", ()))]
+    def _read_batch_size(self, batch: Any) -> None:
+        """Publish the batch size, from the first batch of a training."""
+        shapes = [shape for array in keras.tree.flatten(batch) if (shape := getattr(array, "shape", ()))]
         if shapes:
             self._hook.set_batch_size(BatchSize(int(shapes[0][0])))
 
     def _enter(self, inside: str, alone: str) -> None:
         if self._new:
             self._new = self._training = False
-            self._alone = not self._hook.goes_on()  # an evaluation after a training belongs to it
+            self._alone = not self._hook.resume()  # an evaluation after a training belongs to it
             if self._alone:
                 self._hook.begin(None, 1)
-        self._before = self._hook.phase(inside if self._training else alone)
+        self._previous = self._hook.phase(inside if self._training else alone)
 
     def _leave(self, logs: Mapping[str, Any] | None) -> None:
-        self._hook.phase(self._before)
+        self._hook.phase(self._previous)
         if not self._training:
             self._hook.log(logs or {})
             if self._alone:
                 self._hook.end()
             else:
-                self._hook.rest()
+                self._hook.pause()
             self._new = True
 
-    def phase_of_saving(self) -> Phase | None:
-        """Way to mark what is saved; None outside of a training."""
+    def phase(self) -> Phase | None:
+        """Return the function that begins a phase; None outside of a training."""
         return self._hook.phase if self._training else None
 
-    def _tell_rate(self) -> None:
-        """Keep the learning rate with the run once it is known: a GPU that has it is not waited for."""
+    def _publish_rate(self) -> None:
+        """Publish the learning rate once it is known; never waits for a GPU that has it."""
         rate = self._rate
         if rate is not None and (isinstance(rate, float) or rate.ready()):
             self._rate = None
             self._hook.config({"learning_rate": float(f"{rate if isinstance(rate, float) else rate.value():.6g}")})
 
-    def _begun(self) -> int:
-        """Steps of this epoch once its last batch has begun; the ends of some may still be on their way."""
+    def _epoch_steps(self) -> int:
+        """Return the steps of this epoch after its last batch has begun; not all batches may have ended."""
         if keras.backend.backend() == "torch" or self._steps():
             return self._capped(self._batch + self._each)
-        # Where the length is unknown, Keras begins a last batch only to find that there is none.
+        # If the length is unknown, Keras begins one more batch and finds that there is none.
         return max(self._batch, max(self._ends.copy(), default=-1) + 1)
 
     def _capped(self, steps: int) -> int:
-        """`steps` without those that the last execution of several had no data for."""
+        """Return `steps` without the steps for which the last execution of several steps had no data."""
         return min(steps, self._steps() or steps)
 
     def _steps(self) -> int | None:
-        """Of an epoch; None where the training did not know when it began."""
+        """Return the steps of an epoch; None if unknown at the begin of the training."""
         steps: int | None = (self.params or {}).get("steps")
         return steps
 
@@ -300,8 +304,8 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return {**self.__dict__, "_outer": None, "_rate": None}
 
 
-def _known(model: Any) -> dict[str, object]:
-    """Parameters of a training, none of which is read from a GPU."""
+def _parameters(model: Any) -> dict[str, object]:
+    """Return parameters of a training that need not be read from a GPU."""
     optimizer, loss = getattr(model, "optimizer", None), getattr(model, "loss", None)
     return {
         "optimizer": type(optimizer).__name__ if optimizer is not None else None,
@@ -310,19 +314,19 @@ def _known(model: Any) -> dict[str, object]:
     }
 
 
-def _rate_of(optimizer: Any) -> float | PendingNumber | None:
-    """The learning rate with which a training begins; None: it follows a schedule, or a GPU has it for itself."""
+def _learning_rate(optimizer: Any) -> float | PendingNumber | None:
+    """Return the initial learning rate; None if it follows a schedule or cannot be read without waiting for a GPU."""
     rate = getattr(optimizer, "_learning_rate", None)
     value = getattr(rate, "value", None)
-    here = "cpu" in str(getattr(value, "device", "")).lower()
-    if here:
+    is_on_cpu = "cpu" in str(getattr(value, "device", "")).lower()
+    if is_on_cpu:
         return float(keras.ops.convert_to_numpy(rate))
     torch = keras.backend.backend() == "torch" and hasattr(value, "is_cuda")
     return number_of("learning_rate", value) if torch else None
 
 
 def _reporting(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """`fit` of a model, whose monitors are told of an exception that leaves it."""
+    """Wrap `fit` of a model, so that its monitors end their run if it raises."""
 
     @wraps(fit)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -330,17 +334,17 @@ def _reporting(fit: Callable[..., Any]) -> Callable[..., Any]:
             return fit(self, *args, **kwargs)
         except BaseException as error:
             for monitor in [*_started]:
-                if monitor.is_in(self):
-                    monitor.fit_raised(error)
+                if monitor.trains(self):
+                    monitor.end_with_error(error)
             raise
 
     return call
 
 
-def _saving(callback: Any) -> Phase | None:
-    """Way to mark what a callback saves in this thread; None where no training of ours runs."""
+def _current_phase(callback: Any) -> Phase | None:
+    """Return the function that begins a phase of this thread's training; None if no monitored training runs."""
     monitor = _fitting.get(get_ident())
-    return monitor.phase_of_saving() if monitor is not None else None
+    return monitor.phase() if monitor is not None else None
 
 
 for _kind, _method in (
@@ -348,7 +352,7 @@ for _kind, _method in (
 ):  # fmt: skip
     _holder = getattr(keras.callbacks, _kind, None)
     if hasattr(_holder, _method):
-        setattr(_holder, _method, marked(getattr(_holder, _method), _saving, CHECKPOINT))
+        setattr(_holder, _method, in_phase(getattr(_holder, _method), _current_phase, CHECKPOINT))
 for _trainer in keras.Model.__mro__:
     if "fit" in vars(_trainer):
         _trainer.fit = _reporting(_trainer.fit)

@@ -1,14 +1,15 @@
-"""The tags of a training by LightGBM, from 4.0 on: `train`, `cv` and its estimators for scikit-learn.
+"""A callback for LightGBM, from 4.0 on: `train`, `cv` and its estimators for scikit-learn.
 
     from gpumon.callbacks.lightgbm import GpuMonitor
 
     lightgbm.train(..., callbacks=[GpuMonitor()])
     lightgbm.LGBMClassifier().fit(..., callbacks=[GpuMonitor()])
 
-Boosting rounds are steps; there are no epochs. A round contains the evaluation after it: no hook stands between them.
+Boosting rounds are steps; there are no epochs. A round includes its evaluation: no callback is called between them.
 
-LightGBM calls a callback either before each round or after it, and none when it stops. So this one is called before
-them, and at the first puts itself around those that are called after, one of which may stop the training.
+LightGBM calls a callback either before or after each round, and none when the training stops. So this callback is
+called before each round, and in the first round it wraps the callbacks called after rounds, which may stop the
+training.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import Hook, failed, guarded, variables
+from gpumon.callbacks.hook import Hook, guarded, variables, warn_failed
 
 try:
     import lightgbm
 except ModuleNotFoundError as error:
     if error.name != "lightgbm":
-        raise  # it is there, and lacks something itself
+        raise  # lightgbm is installed, but one of its own imports is missing
     raise missing("lightgbm") from None
 
 require("lightgbm", lightgbm.__version__)
 
 _PRECEDING, _FOLLOWING = "callbacks_before_iter", "callbacks_after_iter"
-"""The variables of `train` and `cv` that hold what is called before and after a round."""
+"""The local variables of `train` and `cv` with the callbacks before and after a round."""
 
 
 class GpuMonitor:
     """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    LightGBM calls nothing when a round fails: the run then ends when the callback is dropped, with its next
+    LightGBM calls no callback when a round fails: the run then ends when this object is dropped, with its next
     training, or with the process.
     """
 
@@ -46,24 +47,24 @@ class GpuMonitor:
         self._hook = Hook("lightgbm", name, **settings)
 
     def __call__(self, env: Any) -> None:
-        """A round begins."""
+        """Called before a round."""
         if env.iteration == env.begin_iteration:
             self._begin(env)
 
     @guarded
     def _begin(self, env: Any) -> None:
-        given = variables("lightgbm.engine", "train", "cv")
-        preceding, following = given[_PRECEDING], given[_FOLLOWING]
+        local_variables = variables("lightgbm.engine", "train", "cv")
+        preceding, following = local_variables[_PRECEDING], local_variables[_FOLLOWING]
         self._hook.begin(None, 0)
         self._hook.plan(env.end_iteration - env.begin_iteration)
         self._hook.config(env.params)
-        # Each in its place: the list is being gone through.
-        preceding[:] = [one if one is self else _Callbacks(self._hook, [one]) for one in preceding]
+        # Replaced one by one, since LightGBM is iterating over the list.
+        preceding[:] = [callback if callback is self else _Callbacks(self._hook, [callback]) for callback in preceding]
         following[:] = [_Following(self._hook, list(following))]
 
 
 class _Callbacks:
-    """Callbacks of others, as one. Whatever they raise passes through, and ends the run."""
+    """Calls other callbacks. An exception of one passes through and ends the run."""
 
     def __init__(self, hook: Hook, callbacks: Sequence[Callable[[Any], object]]) -> None:
         self._hook = hook
@@ -86,16 +87,16 @@ class _Callbacks:
 
 
 class _Following(_Callbacks):
-    """The callbacks after a round."""
+    """Calls the callbacks after a round."""
 
     def __call__(self, env: Any) -> None:
-        """A round and its evaluation are over."""
+        """Called after a round and its evaluation."""
         try:
             self._hook.at_step(env.iteration + 1 - env.begin_iteration)
             if env.evaluation_result_list:
-                self._hook.log({f"{one[0]}-{one[1]}": one[2] for one in env.evaluation_result_list})
+                self._hook.log({f"{result[0]}-{result[1]}": result[2] for result in env.evaluation_result_list})
         except Exception as error:
-            failed("GpuMonitor", error)
+            warn_failed("GpuMonitor", error)
         super().__call__(env)
         if env.iteration + 1 == env.end_iteration:
             self._end()

@@ -1,11 +1,11 @@
-"""The tags of a Lightning training, of `lightning.pytorch` or `pytorch_lightning` from 2.0 on.
+"""A callback for Lightning: `lightning.pytorch` or `pytorch_lightning`, from 2.0 on.
 
     from gpumon.callbacks.lightning import GpuMonitor
 
     trainer = Trainer(callbacks=[GpuMonitor()])
 
-Epochs count as Lightning counts them, from 0; steps are `trainer.global_step`, which are steps of
-optimizers: several batches each where gradients are accumulated, one for each optimizer where there are several.
+Epochs count from 0, as in Lightning; steps are `trainer.global_step`, which counts optimizer steps: one for several
+batches if gradients are accumulated, one for each optimizer if there are several.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from time import monotonic_ns
 from typing import Any
 
 from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import CHECKPOINT, Hook, failed, guarded, marked
+from gpumon.callbacks.hook import CHECKPOINT, Hook, guarded, in_phase, warn_failed
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _CALLBACKS = tuple(f"{package}.callbacks.callback" for package in PACKAGES)
 """Modules that define the class Callback."""
 
 
-class _Tags:
-    """The hooks, whichever package calls them."""
+class _Hooks:
+    """The hooks of the callback, for either package."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are those of `gpumon.run`.
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`.
 
-        Raises FrameworkError where Lightning is missing or older than supported.
+        Raises FrameworkError if Lightning is missing or too old.
         """
         adopt_callbacks()
         super().__init__()
         self._hook = Hook("lightning", name, **settings)
-        self._before = ""
+        self._previous = ""
         self._step = 0
         self._in_epoch = False
         self._since = 0
-        self._seen: dict[str, Any] = {}
+        self._logged: dict[str, Any] = {}
         self._trains = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        adopt_callbacks()  # a spawned rank may come here before it has imported Lightning
+        adopt_callbacks()  # a spawned rank may not have imported Lightning yet
         self.__dict__.update(state)
 
     @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        # In each rank, once torch.distributed is up: before, nobody could say which rank this is.
+        # Called in each rank once torch.distributed is initialized; before that, the rank is unknown.
         self._in_epoch, self._since = False, 0
-        if stage == "fit" or not self._hook.goes_on():  # a validation or test after a training belongs to it
-            self._step, self._seen, self._trains = 0, {}, stage == "fit"
+        if stage == "fit" or not self._hook.resume():  # a validation or test after a training belongs to it
+            self._step, self._logged, self._trains = 0, {}, stage == "fit"
             planned = trainer.max_epochs if stage == "fit" else None
             self._hook.begin(planned, 0, _environment(trainer), trainer.loggers)
         _mark_saving(trainer, self)
@@ -66,24 +66,24 @@ class _Tags:
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._leave(trainer)
         if self._trains:
-            self._hook.rest()
+            self._hook.pause()
         else:
             self._hook.end()
 
     @guarded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        # Neither on_train_end nor teardown follows.
+        # Neither on_train_end nor teardown is called afterwards.
         self._leave(trainer)
         self._hook.end(exception)
 
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        _watch_fetching(trainer, self)
-        if len(trainer.optimizers) == 1:  # several count several steps for the same batch
+        _measure_fetches(trainer, self)
+        if len(trainer.optimizers) == 1:  # several optimizers count several steps for the same batch
             self._hook.batch_of(trainer.train_dataloader, trainer.accumulate_grad_batches)
-        self._come_to(trainer.global_step)  # after a resume: the steps before are not of its first epoch
+        self._set_step(trainer.global_step)  # after a resume: earlier steps do not belong to the first epoch
         self._hook.plan(trainer.max_steps)
-        self._hook.config(_known(trainer))
+        self._hook.config(_parameters(trainer))
 
     @guarded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -91,10 +91,10 @@ class _Tags:
 
     @guarded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._log(trainer)  # of the epoch that ended: only now has Lightning computed all of them
+        self._log(trainer)  # metrics of the previous epoch: only now has Lightning computed all of them
         self._begin_epoch(trainer)
-        # The workers of the loader start before the first batch is fetched; between several ranks there is
-        # also the wait for the slowest of them, which is no wait for data.
+        # The workers of the loader start before the first batch is fetched. With several ranks, this would include the
+        # wait for the slowest rank, which is not a wait for data.
         self._since = monotonic_ns() if trainer.world_size == 1 else 0
 
     @guarded
@@ -108,80 +108,80 @@ class _Tags:
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         try:
-            self._come_to(trainer.global_step)
+            self._set_step(trainer.global_step)
         except Exception as error:
-            failed("GpuMonitor.on_train_batch_end", error)
+            warn_failed("GpuMonitor.on_train_batch_end", error)
 
     @guarded
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._before = self._hook.phase("sanity" if trainer.sanity_checking else "validate")
+        self._previous = self._hook.phase("sanity" if trainer.sanity_checking else "validate")
 
     @guarded
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.sanity_checking:
             self._log(trainer)
-        self._hook.phase(self._before)
+        self._hook.phase(self._previous)
 
     @guarded
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        self._before = self._hook.phase("test")
+        self._previous = self._hook.phase("test")
 
     @guarded
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         self._log(trainer)
-        self._hook.phase(self._before)
+        self._hook.phase(self._previous)
 
     @guarded
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
-        self._before = self._hook.phase("predict")
+        self._previous = self._hook.phase("predict")
 
     @guarded
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
-        self._hook.phase(self._before)
+        self._hook.phase(self._previous)
 
     @guarded
     def _begin_epoch(self, trainer: Any) -> None:
         self._in_epoch = True
         self._hook.begin_epoch(trainer.current_epoch)
 
-    def _come_to(self, step: int) -> None:
+    def _set_step(self, step: int) -> None:
         if step != self._step:
             self._step = step
             self._hook.at_step(step)
 
     def _log(self, trainer: Any) -> None:
         metrics = dict(trainer.callback_metrics)
-        # What has not been computed again since is of an epoch before: the same object still.
-        fresh = {name: value for name, value in chosen(metrics).items() if self._seen.get(name) is not value}
-        self._seen = metrics
-        self._hook.log(fresh)
+        # A value that is still the same object was not computed again: it belongs to an earlier epoch.
+        new = {name: value for name, value in select_metrics(metrics).items() if self._logged.get(name) is not value}
+        self._logged = metrics
+        self._hook.log(new)
 
     def _leave(self, trainer: Any) -> None:
         self._in_epoch = False
-        _watch_fetching(trainer, None)
+        _measure_fetches(trainer, None)
         _mark_saving(trainer, None)
 
-    def _before_fetch(self, own: Callable[[], None]) -> Callable[[], None]:
+    def _before_fetch(self, method: Callable[[], None]) -> Callable[[], None]:
         def call() -> None:
-            own()
+            method()
             self._since = self._since or monotonic_ns()
 
         return call
 
-    def _after_fetch(self, own: Callable[[], None]) -> Callable[[], None]:
+    def _after_fetch(self, method: Callable[[], None]) -> Callable[[], None]:
         def call() -> None:
             self._hook.waited_since(self._since)
             self._since = 0
-            own()
+            method()
 
         return call
 
 
-class GpuMonitor(_Tags):
+class GpuMonitor(_Hooks):
     """Shows a Lightning training in gpumon: its epochs, steps, phases, logged metrics and how it ended.
 
-    Publishes from every rank. Its state needs no place in a checkpoint. The Callback class of each Lightning
-    that is or will be loaded joins its bases, so that either Trainer takes it, and whoever asks for its class.
+    Publishes from every rank and has no state in checkpoints. The Callback class of each Lightning that is or will be
+    imported is added to its base classes, so that it passes either package's type checks.
     """
 
 
@@ -190,35 +190,36 @@ def _adopt(callback: type) -> None:
         GpuMonitor.__bases__ = (*GpuMonitor.__bases__, callback)
 
 
-class _Adopting:
-    """Finder of modules that finds none by itself: it has GpuMonitor adopt the Callback of a Lightning that is loaded.
+class _AdoptingFinder:
+    """A module finder that makes GpuMonitor a subclass of the Callback of a Lightning imported later.
 
-    Imports by their order of names put gpumon before lightning.
+    With sorted imports, gpumon is imported before lightning.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec that the other finders give of a module with a Callback."""
+        """Return the spec by the other finders for a module with a Callback, with an adapted loader; else None."""
         if name not in _CALLBACKS:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next((found for finder in others if (found := finder.find_spec(name, path, target)) is not None), None)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            with suppress(Exception):  # a loader that takes no attribute: an instance adopts it
-                spec.loader.exec_module = partial(_loaded, spec.loader.exec_module)  # type: ignore[method-assign,union-attr]
+            with suppress(Exception):  # a loader without settable attributes: the constructor adopts the class
+                spec.loader.exec_module = partial(_exec_and_adopt, spec.loader.exec_module)  # type: ignore[method-assign,union-attr]
         return spec
 
 
-def _loaded(load: Callable[[Any], None], module: Any) -> None:
-    load(module)
-    with suppress(Exception):  # a Lightning of another shape: an instance says what is missing
+def _exec_and_adopt(exec_module: Callable[[Any], None], module: Any) -> None:
+    exec_module(module)
+    with suppress(Exception):  # an unexpected Lightning: the constructor reports the problem
         _adopt(module.Callback)
 
 
 def adopt_callbacks() -> None:
-    """Make GpuMonitor a Callback of each Lightning that this process has loaded, of an installed one where none is.
+    """Make GpuMonitor a Callback of each imported Lightning package; imports one if none is.
 
-    They are different classes in the two packages, and importing the one that is not used takes seconds.
-    Raises FrameworkError where there is none, or only one older than supported.
+    The two packages have different classes, and importing an unused package takes seconds. Raises FrameworkError if
+    Lightning is missing or too old.
     """
     for module in [sys.modules[name] for name in PACKAGES if name in sys.modules] or [_import_installed()]:
         require(module.__name__.partition(".")[0], getattr(module, "__version__", ""))
@@ -232,10 +233,10 @@ def _import_installed() -> Any:
     raise missing("lightning")
 
 
-def chosen(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `trainer.callback_metrics` that is shown.
+def select_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics of `trainer.callback_metrics` to show.
 
-    A metric logged both by step and by epoch stands there three times, as itself and with a suffix.
+    A metric logged both by step and by epoch appears three times: without a suffix, with `_step` and with `_epoch`.
     """
     return {
         name: value
@@ -249,21 +250,21 @@ def _stem(name: str) -> str:
 
 
 def _environment(trainer: Any) -> Mapping[str, str] | None:
-    """The environment of a rank with what only the trainer knows of it."""
+    """Return the environment, completed with the trainer's local rank and size; None for a single process."""
     if trainer.world_size == 1:
         return None
-    here = trainer.world_size // max(1, trainer.num_nodes)
-    return {**os.environ, "LOCAL_RANK": str(trainer.local_rank), "LOCAL_WORLD_SIZE": str(here)}
+    local_size = trainer.world_size // max(1, trainer.num_nodes)
+    return {**os.environ, "LOCAL_RANK": str(trainer.local_rank), "LOCAL_WORLD_SIZE": str(local_size)}
 
 
-def _known(trainer: Any) -> dict[str, object]:
-    """Parameters of a training; of several optimizers the first."""
+def _parameters(trainer: Any) -> dict[str, object]:
+    """Return parameters of a training, with the first of several optimizers."""
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
     group = (getattr(optimizer, "param_groups", None) or [{}])[0]
     rate = group.get("initial_lr", group.get("lr"))
     return {
         "optimizer": type(optimizer).__name__ if optimizer is not None else None,
-        "learning_rate": rate if isinstance(rate, float | int) else None,  # else a tensor, maybe of a GPU
+        "learning_rate": rate if isinstance(rate, float | int) else None,  # a tensor may be on a GPU
         "batch_size": getattr(trainer.train_dataloader, "batch_size", None),
         "precision": trainer.precision,
         "accumulate_grad_batches": trainer.accumulate_grad_batches,
@@ -271,31 +272,31 @@ def _known(trainer: Any) -> dict[str, object]:
     }
 
 
-def _mark_saving(trainer: Any, tags: _Tags | None) -> None:
-    """Have what the trainer saves be a phase of its own; None ends that."""
+def _mark_saving(trainer: Any, hooks: _Hooks | None) -> None:
+    """Make saving a checkpoint a phase; None undoes this."""
     trainer.__dict__.pop("save_checkpoint", None)
-    if tags is not None:
-        save = marked(type(trainer).save_checkpoint, lambda _: tags._hook.phase, CHECKPOINT)
+    if hooks is not None:
+        save = in_phase(type(trainer).save_checkpoint, lambda _: hooks._hook.phase, CHECKPOINT)
         trainer.save_checkpoint = partial(save, trainer)
 
 
-def _watch_fetching(trainer: Any, tags: _Tags | None) -> None:
-    """Have `tags` see where each fetch of a training batch begins and ends; None stops that.
+def _measure_fetches(trainer: Any, hooks: _Hooks | None) -> None:
+    """Measure each fetch of a training batch for `hooks`; None undoes this.
 
-    From hook to hook one would also measure transfers, loggers, and a wait for the GPU where a progress bar
-    shows the loss. The loop calls these two methods for its profiler; without them nothing is measured.
+    The time between callback hooks would include transfers, loggers, and a wait for the GPU if a progress bar shows the
+    loss. The wrapped two methods of the loop serve its profiler; if it has none of them, nothing is measured.
     """
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
-    before, after = (tags._before_fetch, tags._after_fetch) if tags is not None else (None, None)
-    for name, watch in (("_on_before_fetch", before), ("_on_after_fetch", after)):
+    before, after = (hooks._before_fetch, hooks._after_fetch) if hooks is not None else (None, None)
+    for name, wrap in (("_on_before_fetch", before), ("_on_after_fetch", after)):
         if loop is None or not hasattr(type(loop), name):
             return
-        if watch is None:
+        if wrap is None:
             loop.__dict__.pop(name, None)
         else:
-            setattr(loop, name, watch(getattr(loop, name)))
+            setattr(loop, name, wrap(getattr(loop, name)))
 
 
 for _module in [sys.modules[name] for name in _CALLBACKS if name in sys.modules]:
     _adopt(_module.Callback)
-sys.meta_path.insert(0, _Adopting())
+sys.meta_path.insert(0, _AdoptingFinder())

@@ -1,12 +1,12 @@
-"""The tags of a fit by scikit-learn, from 1.9 on: of a search, a pipeline, or another estimator that takes callbacks.
+"""A callback for scikit-learn, from 1.9 on: searches, pipelines and other estimators that support callbacks.
 
     from gpumon.callbacks.sklearn import GpuMonitor
 
     GridSearchCV(...).set_callbacks(GpuMonitor()).fit(X, y)
 
 Steps are the finished tasks that scikit-learn reports: the fits of a search, the iterations of an estimator. There are
-no epochs. What an older scikit-learn or another estimator fits is a run by `with gpumon.run(...)` around it, and a loop
-over `partial_fit` has epochs by `run.epochs()` (docs/runs.md).
+no epochs. For an older scikit-learn or another estimator, write `with gpumon.run(...)` around the fit; a loop over
+`partial_fit` can have epochs with `run.epochs()` (docs/runs.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ try:
     import sklearn
 except ModuleNotFoundError as error:
     if error.name != "sklearn":
-        raise  # it is there, and lacks something itself
+        raise  # scikit-learn is installed, but one of its own imports is missing
     raise FrameworkError(f"scikit-learn is not installed: '{pip('install scikit-learn')}' (1.9 or newer)") from None
 try:
     import sklearn.callback
@@ -39,27 +39,27 @@ _REFIT = "refit-with-best-params"
 class GpuMonitor:
     """Shows a fit in gpumon: its finished tasks as steps, the parts of a search as phases, and its best score.
 
-    Other processes (`n_jobs`) report nothing: the fits of a search in them are counted at its end.
+    Fits in other processes (`n_jobs`) are counted only at the end of the search.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
         """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
         self._hook = Hook("sklearn", name, **settings)
         self._done = 0
-        self._whole = False
+        self._is_complete = False
         self._open: list[tuple[str, int]] = []
-        """Of each task that is going on and has others in it: the phase and the steps before it."""
+        """Previous phase and number of steps at the begin of each open task that has subtasks."""
 
     @guarded
     def setup(self, estimator: Any, context: Any) -> None:
-        """A fit begins."""
-        self._done, self._whole, self._open = 0, False, []
+        """Called when a fit begins."""
+        self._done, self._is_complete, self._open = 0, False, []
         self._hook.begin(None, 0)
         self._hook.config({"class": type(estimator).__name__, **estimator.get_params(deep=False)})
 
     @guarded
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """A task of the fit begins."""
+        """Called when a task of the fit begins."""
         if self._hook.run is None or context.parent is None:
             return  # in another process, or the fit itself
         if context.task_name == _REFIT:
@@ -71,11 +71,11 @@ class GpuMonitor:
 
     @guarded
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """A task of the fit is over. Returns None: the fit continues."""
+        """Called when a task of the fit has ended. Returns None, so that the fit continues."""
         if self._hook.run is None:
             return
         if context.parent is None:
-            self._whole = True
+            self._is_complete = True
             score = getattr(estimator, "best_score_", None)
             self._hook.log({} if score is None else {"best_score": score})
         elif context.max_subtasks == 0:
@@ -84,14 +84,14 @@ class GpuMonitor:
             if context.task_name == _REFIT:
                 self._hook.phase("")
         elif self._open:
-            phase, before = self._open.pop()
-            done = before + sum(task.max_subtasks == 0 for task in context)
-            if done > self._done:  # in other processes
+            phase, done_before = self._open.pop()
+            done = done_before + sum(task.max_subtasks == 0 for task in context)
+            if done > self._done:  # tasks ran in other processes
                 self._done = done
                 self._hook.skip_to_step(done)
             self._hook.phase(phase)
 
     @guarded
     def teardown(self, estimator: Any, context: Any) -> None:
-        """The fit is over, or has failed."""
-        self._hook.end(failed=not self._whole)
+        """Called when the fit has ended or failed."""
+        self._hook.end(failed=not self._is_complete)

@@ -1,11 +1,11 @@
-"""The tags of a training by `transformers.Trainer`, from Transformers 5 on.
+"""A callback for `transformers.Trainer`, from Transformers 5 on.
 
     from gpumon.callbacks.transformers import GpuMonitor
 
     trainer = Trainer(..., callbacks=[GpuMonitor()])
 
-Epochs count from 1, as in the Trainer's own table; steps are `state.global_step`, each an optimizer
-step over all batches whose gradients are accumulated.
+Epochs count from 1, as in the Trainer's table; steps are `state.global_step`, each an optimizer step over all batches
+whose gradients are accumulated.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from time import monotonic_ns
 from typing import Any
 
 from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, frames, guarded, marked
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, warn_failed
 from gpumon.tracking.loader import BatchSize
 
 try:
     import transformers
 except ModuleNotFoundError as error:
     if error.name != "transformers":
-        raise  # it is there, and lacks something itself
+        raise  # transformers is installed, but one of its own imports is missing
     raise missing("transformers") from None
 
 require("transformers", transformers.__version__)
 
 _PATCHED = "_gpumon_patched"
 _PRUNING = "_report_to_hp_search"
-"""The method of the Trainer that prunes a trial of a search: to callbacks it looks like the end of a training."""
+"""The method of the Trainer that prunes a trial of a search; callbacks see only the end of a training."""
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 
@@ -39,14 +39,15 @@ _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed or not, by what is installed
     """Shows a training of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
 
-    The Trainer calls it in every rank. It calls nothing when a training fails; an exception that leaves `train` ends
-    the run. Where the Trainer was imported after this was made, it ends with the process or the next training.
+    The Trainer calls it in every rank. It calls no callback when a training fails, so `train` is wrapped: an exception
+    ends the run. If the Trainer was imported after this was created, the run ends with the process or the next
+    training.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`."""
         self._hook = Hook("transformers", name, **settings)
-        self._before: str | None = None
+        self._previous: str | None = None
         self._phase = ""
         self._epoch = 0
         self._in_epoch = False
@@ -61,31 +62,31 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._epoch, self._in_epoch, self._before, self._phase, self._since = 0, False, None, "", 0
+        self._epoch, self._in_epoch, self._previous, self._phase, self._since = 0, False, None, "", 0
         self._training, self._alone, self._logged = True, False, state.global_step
         self._hook.begin(state.num_train_epochs, 1)
         self._hook.plan(state.max_steps)
         if args.world_size > 1:
             self._hook.wait_unknown()
-        # `state` has the size in use: `auto_find_batch_size` begins the training again with a smaller one.
+        # `state` has the size in use: `auto_find_batch_size` restarts the training with a smaller one.
         batch = state.train_batch_size or args.train_batch_size
         self._hook.set_batch_size(BatchSize(batch * args.gradient_accumulation_steps))
         self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if state.global_step:
             self._hook.at_step(state.global_step)
-        self._hook.config(_known(args, batch // max(1, args.n_gpu)))
+        self._hook.config(_parameters(args, batch // max(1, args.n_gpu)))
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._training, self._before, self._phase = False, None, ""
+        self._training, self._previous, self._phase = False, None, ""
         if any(frames(_PRUNING)):
             self._hook.end(stopped=True)  # `TrialPruned` follows
         else:
-            self._hook.rest()
+            self._hook.pause()
 
     @guarded
-    def train_raised(self, error: BaseException) -> None:
-        """The training was left by an exception."""
+    def end_with_error(self, error: BaseException) -> None:
+        """End the run after an exception in `train`."""
         if self._training:
             self._training = self._in_epoch = False
             self._hook.end(error)
@@ -93,54 +94,54 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     @guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_phase()
-        # A float that may be off in its last digit, and stays behind when an epoch is broken off.
+        # `state.epoch` is a float with rounding errors, and too low after an epoch was left early.
         self._epoch = max(int((state.epoch or 0) + 1e-6) + 1, self._epoch + 1)
         self._hook.begin_epoch(self._epoch)
         self._in_epoch = True
-        self._wait_begins(args)
+        self._start_wait(args)
 
     @guarded
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._in_epoch, self._since = False, 0
         self._hook.end_epoch()
-        self._announced(state, control)
+        self._begin_next_phase(state, control)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         try:
             self._hook.waited_since(self._since)
             self._since = 0
-            if self._before is not None:  # it was announced and never came
+            if self._previous is not None:  # the announced phase did not happen
                 self._end_phase()
         except Exception as error:
-            failed("GpuMonitor.on_step_begin", error)
+            warn_failed("GpuMonitor.on_step_begin", error)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         try:
             self._hook.at_step(state.global_step)
-            self._wait_begins(args)
-            self._announced(state, control)
+            self._start_wait(args)
+            self._begin_next_phase(state, control)
         except Exception as error:
-            failed("GpuMonitor.on_step_end", error)
+            warn_failed("GpuMonitor.on_step_end", error)
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         logs = logs or {}
         if "train_runtime" in logs:
-            return  # the sums over the whole training belong to no epoch
+            return  # totals of the whole training, which belong to no epoch
         self._hook.log({name: value for name, value in logs.items() if _is_shown(name)})
-        if self._before is None:
-            # To log, the Trainer has waited for the GPU: what has passed since the step is no wait for data.
+        if self._previous is None:
+            # To log, the Trainer has waited for the GPU: the time since the step was not a wait for data.
             self._logged = state.global_step
-            self._wait_begins(args)
-            self._announced(state, control)
+            self._start_wait(args)
+            self._begin_next_phase(state, control)
 
     @guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # The first sign of one that nobody announced, or of a second one where a checkpoint was announced.
+        # The first sign of an unannounced evaluation, or of a second one if a checkpoint was announced.
         if self._phase == "evaluate":
             return
-        self._alone = not self._training and not self._hook.goes_on()
-        if self._alone:  # no training came before
+        self._alone = not self._training and not self._hook.resume()
+        if self._alone:  # there was no training before
             self._hook.begin(None, 1)
         self._begin_phase("evaluate")
 
@@ -148,8 +149,8 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_phase()
         if self._training:
-            self._wait_begins(args)
-            self._announced(state, control)
+            self._start_wait(args)
+            self._begin_next_phase(state, control)
 
     @guarded
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
@@ -159,19 +160,22 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     @guarded
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_phase()
-        self._wait_begins(args)
+        self._start_wait(args)
 
-    def phase_of_saving(self) -> Phase | None:
-        """Way to mark a checkpoint that nothing announced; None where it was, or no training runs."""
+    def checkpoint_phase(self) -> Phase | None:
+        """Return the function that begins a phase; None if a checkpoint was announced or no training runs."""
         return self._hook.phase if self._training and self._phase != CHECKPOINT else None
 
-    def _wait_begins(self, args: Any) -> None:
-        # Several ranks count the tokens of a step together before it begins: they also wait for each other.
+    def _start_wait(self, args: Any) -> None:
+        # With several ranks, this would include the wait for each other: they count the tokens of a step together.
         self._since = monotonic_ns() if args.world_size == 1 and self._in_epoch else 0
 
-    def _announced(self, state: Any, control: Any) -> None:
-        """Begin what follows now. There is no hook for its beginning: after a step or epoch the Trainer logs, evaluates
-        and saves, each if it has announced it. It logs a step only once."""
+    def _begin_next_phase(self, state: Any, control: Any) -> None:
+        """Begin the evaluation or checkpoint that the Trainer has announced, if it comes next.
+
+        There is no hook for its begin: after a step or epoch the Trainer logs, evaluates and saves, in this order, each
+        if `control` announces it. It logs a step only once.
+        """
         if control.should_log and state.global_step > self._logged:
             return
         if control.should_evaluate and self._phase != "evaluate":
@@ -181,36 +185,36 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     def _begin_phase(self, name: str) -> None:
         self._since, self._phase = 0, name
-        before = self._hook.phase(name)
-        if self._before is None:
-            self._before = before
+        previous = self._hook.phase(name)
+        if self._previous is None:
+            self._previous = previous
 
     def _end_phase(self) -> None:
         self._since, self._phase = 0, ""
-        if self._before is not None:
-            before, self._before = self._before, None
+        if self._previous is not None:
+            previous, self._previous = self._previous, None
             if self._training or self._alone:
-                self._hook.phase(before)
+                self._hook.phase(previous)
             else:
-                self._hook.rest()
+                self._hook.pause()
         if self._alone:
             self._alone = False
             self._hook.end()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_training": False, "_alone": False, "_before": None, "_phase": ""}
+        return {**self.__dict__, "_training": False, "_alone": False, "_previous": None, "_phase": ""}
 
 
 def _monitors(trainer: Any) -> list[GpuMonitor]:
-    return [one for one in trainer.callback_handler.callbacks if isinstance(one, GpuMonitor)]
+    return [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, GpuMonitor)]
 
 
-def _saving(trainer: Any) -> Phase | None:
-    return next((monitor.phase_of_saving() for monitor in _monitors(trainer)), None)
+def _checkpoint_phase(trainer: Any) -> Phase | None:
+    return next((monitor.checkpoint_phase() for monitor in _monitors(trainer)), None)
 
 
 def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
-    """`train` of a Trainer, whose monitors are told of an exception that leaves it."""
+    """Wrap `train` of a Trainer, so that its monitors end their run if it raises."""
 
     @wraps(train)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -218,31 +222,31 @@ def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
             return train(self, *args, **kwargs)
         except BaseException as error:
             for monitor in _monitors(self):
-                monitor.train_raised(error)
+                monitor.end_with_error(error)
             raise
 
     return call
 
 
 def _patch_trainer() -> None:
-    """Have each Trainer report exceptions, and what it saves be a phase, as nothing announces the best model.
+    """Patch the Trainer, once it is imported, to report exceptions and to mark saving as a phase.
 
-    Once in a process, as soon as Trainer is imported.
+    Saving the best model is not announced to callbacks.
     """
     kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if kind is None or hasattr(kind, _PATCHED):
         return
     setattr(kind, _PATCHED, True)
-    for name, patched in (
+    for name, wrap in (
         ("train", _reporting),
-        ("_save_checkpoint", lambda save: marked(save, _saving, CHECKPOINT)),
+        ("_save_checkpoint", lambda save: in_phase(save, _checkpoint_phase, CHECKPOINT)),
     ):
         if hasattr(kind, name):
-            setattr(kind, name, patched(getattr(kind, name)))
+            setattr(kind, name, wrap(getattr(kind, name)))
 
 
-def _known(args: Any, batch: int) -> dict[str, object]:
-    """Parameters of a training with `batch` samples per device and pass."""
+def _parameters(args: Any, batch: int) -> dict[str, object]:
+    """Return parameters of a training; `batch`: samples per device and pass."""
     precision = next((name for name in ("bf16", "fp16", "tf32") if getattr(args, name, None)), None)
     names = ("learning_rate", "gradient_accumulation_steps", "weight_decay", "warmup_steps", "max_grad_norm", "seed")
     return {

@@ -1,11 +1,11 @@
-"""The tags of a training by XGBoost, from 2.0 on: `train`, `cv` and its estimators for scikit-learn.
+"""A callback for XGBoost, from 2.0 on: `train`, `cv` and its estimators for scikit-learn.
 
     from gpumon.callbacks.xgboost import GpuMonitor
 
     xgboost.train(..., callbacks=[GpuMonitor()])
     xgboost.XGBClassifier(..., callbacks=[GpuMonitor()])
 
-Boosting rounds are steps; there are no epochs. A round contains the evaluation after it: no hook stands between them.
+Boosting rounds are steps; there are no epochs. A round includes its evaluation: no callback is called between them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from functools import wraps
 from typing import Any
 
 from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import Hook, failed, guarded, variables
+from gpumon.callbacks.hook import Hook, guarded, variables, warn_failed
 
 try:
     import xgboost
 except ModuleNotFoundError as error:
     if error.name != "xgboost":
-        raise  # it is there, and lacks something itself
+        raise  # xgboost is installed, but one of its own imports is missing
     raise missing("xgboost") from None
 
 require("xgboost", xgboost.__version__)
@@ -30,71 +30,72 @@ require("xgboost", xgboost.__version__)
 class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed or not, by what is installed
     """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    An exception of another callback ends the run. Of others XGBoost calls nothing: the run then ends when the callback
-    is dropped, with its next training, or with the process.
+    An exception of another callback ends the run. XGBoost does not report other exceptions to callbacks: the run then
+    ends when this object is dropped, with its next training, or with the process.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
         """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
         super().__init__()
         self._hook = Hook("xgboost", name, **settings)
-        self._begun = 0
-        self._made = 0
+        self._started = 0
+        """Number of started rounds."""
+        self._finished = 0
         self._evaluated: Mapping[str, Mapping[str, Sequence[Any]]] = {}
 
     def before_training(self, model: Any) -> Any:
-        """The training begins; XGBoost continues with the model that is returned."""
+        """Called when the training begins; XGBoost continues with the returned model."""
         self._begin()
         return model
 
     def after_training(self, model: Any) -> Any:
-        """The training is over; XGBoost returns the model that is returned here."""
+        """Called when the training has ended; XGBoost returns the returned model."""
         self._end()
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """A round begins; False: the training continues."""
-        self._begun, self._evaluated = epoch + 1, evals_log
+        """Called before a round; returns False to continue the training."""
+        self._started, self._evaluated = epoch + 1, evals_log
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """A round and its evaluation are over; False: the training continues."""
+        """Called after a round and its evaluation; returns False to continue the training."""
         try:
-            self._came_to(epoch + 1)
+            self._finish_round(epoch + 1)
         except Exception as error:
-            failed("GpuMonitor.after_iteration", error)
+            warn_failed("GpuMonitor.after_iteration", error)
         return False
 
     @guarded
     def _begin(self) -> None:
-        self._begun, self._made, self._evaluated = 0, 0, {}
+        self._started, self._finished, self._evaluated = 0, 0, {}
         self._hook.begin(None, 0)
-        given = variables("xgboost.training", "train", "cv")
-        self._hook.plan(given.get("num_boost_round"))
-        if isinstance(given.get("params"), Mapping):
-            self._hook.config(given["params"])
+        local_variables = variables("xgboost.training", "train", "cv")
+        self._hook.plan(local_variables.get("num_boost_round"))
+        if isinstance(local_variables.get("params"), Mapping):
+            self._hook.config(local_variables["params"])
 
     @guarded
-    def raised(self, error: BaseException) -> None:
-        """A callback has raised, which ends the training."""
+    def end_with_error(self, error: BaseException) -> None:
+        """End the run after an exception of a callback."""
         self._hook.end(error)
 
     @guarded
     def _end(self) -> None:
-        if self._begun > self._made:  # a callback before this one stopped the training, and the others were not called
-            self._came_to(self._begun)
+        if self._started > self._finished:  # an earlier callback stopped the training, and later ones were not called
+            self._finish_round(self._started)
         self._evaluated = {}
         self._hook.end()
 
-    def _came_to(self, rounds: int) -> None:
-        self._made = rounds
+    def _finish_round(self, rounds: int) -> None:
+        self._finished = rounds
         self._hook.at_step(rounds)
         if self._evaluated:
             self._hook.log(_newest(self._evaluated))
 
 
 def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, object]:
-    """The last value of each metric, by the name that XGBoost prints; of a cross-validation its mean."""
+    """Return the last value of each metric by its printed name; for a cross-validation, the mean."""
     return {
         f"{data}-{metric}": values[-1][0] if isinstance(values[-1], tuple) else values[-1]
         for data, metrics in evaluated.items()
@@ -104,7 +105,7 @@ def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, o
 
 
 def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`method` of a container of callbacks, whose monitors are told of an exception that one of them raises."""
+    """Wrap `method` of a container of callbacks, so that its monitors end their run if a callback raises."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +114,7 @@ def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             for callback in self.callbacks:
                 if isinstance(callback, GpuMonitor):
-                    callback.raised(error)
+                    callback.end_with_error(error)
             raise
 
     return call

@@ -82,14 +82,14 @@ def test_a_training_that_ended_is_what_it_was_at_the_end_of_its_cell(shell: Shel
 def test_an_evaluation_in_a_later_cell_is_of_the_run_of_the_training(shell: Shell, hook: Hook, tmp_path: Path) -> None:
     hook.begin(3, 1)
     run = hook.run
-    hook.rest()
+    hook.pause()
     shell.end_cell()
-    assert hook.goes_on()
+    assert hook.resume()
     assert hook.run is run
-    hook.rest()
+    hook.pause()
     shell.end_cell()
     assert (states(tmp_path), shell.held) == ([RunState.RUNNING], [])
-    hook.goes_on()
+    hook.resume()
     shell.end_cell(KeyboardInterrupt())
     assert (states(tmp_path), shell.held, hook.run) == ([RunState.INTERRUPTED], [], None)
 

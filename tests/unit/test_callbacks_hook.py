@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.callbacks.hook import Hook, marked
+from gpumon.callbacks.hook import Hook, in_phase
 from gpumon.model.frame import RunState
 from tests.trainings import told
 
@@ -24,20 +24,20 @@ def live(live_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_that_rests_ends_as_finished_with_the_next_training_of_another(live: Path) -> None:
     first, second = Hook("test", "first"), Hook("test", "second")
     first.begin(1, 0)
-    first.rest()
+    first.pause()
     second.begin(1, 0)
     states = {one.run.name: one.run.state for one in told(live)}
     assert states == {"first": RunState.FINISHED, "second": RunState.RUNNING}
-    assert not first.goes_on(), "it has ended"
+    assert not first.resume(), "it has ended"
     second.end()
 
 
 def test_one_that_goes_on_does_not_end_with_the_next_and_fails_if_nobody_ends_it(live: Path) -> None:
     first, second = Hook("test", "first"), Hook("test", "second")
     first.begin(1, 0)
-    first.rest()
-    assert first.goes_on()
-    assert not first.goes_on(), "it does already"
+    first.pause()
+    assert first.resume()
+    assert not first.resume(), "it does already"
     second.begin(1, 0)
     assert {one.run.state for one in told(live)} == {RunState.RUNNING}
     del first
@@ -71,7 +71,7 @@ for name in ("rests", "trains"):
     hook.begin(1, 0)
     hook.begin_epoch(0)
     if name == "rests":
-        hook.rest()
+        hook.pause()
     json.held.append(hook)
 run = gpumon.run("loop")
 for one in (run.epochs(3), run.epoch(1).gen, run.phase("validate").gen, run.steps([1, 2])):
@@ -123,12 +123,12 @@ def test_a_method_is_a_phase_whatever_it_raises_and_saves_whatever_the_phase_rai
     def broken(_: Any) -> Any:
         raise RuntimeError("a tag is never worth a checkpoint")
 
-    save = marked(Saver.save, lambda _: enter, "checkpoint")
+    save = in_phase(Saver.save, lambda _: enter, "checkpoint")
     assert save(Saver(), "there") == "there"
     with pytest.raises(OSError, match="no path"):
         save(Saver(), "")
     assert phases == ["checkpoint", "train", "checkpoint", "train"]
-    assert marked(Saver.save, lambda _: None, "checkpoint")(Saver(), "there") == "there"
-    assert marked(Saver.save, broken, "another")(Saver(), "there") == "there"
-    assert marked(Saver.save, lambda _: broken, "a third")(Saver(), "there") == "there"
+    assert in_phase(Saver.save, lambda _: None, "checkpoint")(Saver(), "there") == "there"
+    assert in_phase(Saver.save, broken, "another")(Saver(), "there") == "there"
+    assert in_phase(Saver.save, lambda _: broken, "a third")(Saver(), "there") == "there"
     assert [record.getMessage().split(":")[1].strip() for record in caplog.records] == ["another", "a third"]
