@@ -253,11 +253,13 @@ class Hook:
         return {**self.__dict__, "run": None, "is_paused": False, "_settings": without_log(self._settings)}
 
     def __del__(self) -> None:
-        # Dropped before its training ended: some frameworks do not report exceptions to callbacks. At the end of the
-        # process the run has been ended already, and this module may be gone.
+        # Dropped before its training ended: some frameworks do not report exceptions to callbacks. The exception being
+        # handled now is another one: its own would keep the callback alive by its traceback. At the end of the process
+        # the run has been ended already, and this module may be gone.
         run = getattr(self, "run", None)
         if run is not None and run.on:
-            self.end(failed=True, late=True)
+            self.run = None
+            run.end(None, failed=True, late=True)
 
 
 CHECKPOINT = "checkpoint"

@@ -58,6 +58,18 @@ def test_a_training_that_was_dropped_has_failed_where_the_garbage_collector_come
     assert [one.run.state for one in told(live)] == [RunState.FAILED]
 
 
+def test_a_dropped_training_does_not_end_by_the_exception_of_another(live: Path) -> None:
+    hook = Hook("test", "dropped")
+    hook.cycle = hook  # type: ignore[attr-defined]
+    hook.begin(3, 0)
+    del hook
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        gc.collect()
+    assert [one.run.state for one in told(live)] == [RunState.FAILED]
+
+
 def test_nothing_is_said_at_the_end_of_a_process_that_keeps_what_it_began(live: Path) -> None:
     # Modules that something holds are emptied one by one, the last imported first: what json has outlives gpumon's.
     script = """
