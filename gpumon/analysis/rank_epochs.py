@@ -159,7 +159,7 @@ class RankEpochs:
         self.epochs: list[RankEpoch] = []
         """Oldest first."""
         self.begins: dict[int, float] = {}
-        """Begin of each epoch by number; of a repeated epoch, its last begin."""
+        """Start of each epoch by number; of a repeated epoch, its last begin."""
         self.spans: list[Span] = []
         """Finished phases, oldest first."""
         self.faults: list[Boundary] = []

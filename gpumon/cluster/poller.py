@@ -233,7 +233,7 @@ class ClusterPoller:
         self._subjects: dict[str, _Subject] = {}
         self._viewed = clock()
         self._answered = -inf
-        """Begin of the last round with any answer, by the monotonic clock."""
+        """Start of the last round with any answer, by the monotonic clock."""
         self._woken = -inf
         """When the first viewer came after a pause."""
         self._wake, self._stop = Event(), Event()

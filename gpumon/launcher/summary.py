@@ -172,7 +172,7 @@ class CommandCost:
                 use.unseen = unseen
 
     def _read_energy(self, frame: Frame, until: int) -> None:
-        """Add the growth of the energy counters from the begin of the command to `until`."""
+        """Add the growth of the energy counters from the start of the command to `until`."""
         for sample in frame.samples:
             uuid = sample.device.uuid
             if sample.state is not Availability.OK:

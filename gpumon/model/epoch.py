@@ -51,7 +51,7 @@ class EpochFold:
         self.current = -1 if opened is None else opened
         """Number of the open or last epoch; -1 before the first, and if it is lost."""
         self.begin: Boundary | None = None
-        """Begin of `current`; None if unknown."""
+        """Start of `current`; None if unknown."""
         self.phase = ""
         """The current phase, within an epoch or outside."""
 

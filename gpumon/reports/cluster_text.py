@@ -131,7 +131,7 @@ def _whole_numbers(name: str, begin: int, end: int) -> tuple[int, int]:
 
 
 def _alike(one: str, other: str) -> int:
-    """Letters at the begin of two names that are the same."""
+    """Letters at the start of two names that are the same."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

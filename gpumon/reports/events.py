@@ -254,7 +254,7 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
 
 
 def unwatched_words(one: LastedEvent) -> tuple[str, float]:
-    """Return `nobody watched for 12 s` and NaN; for a restart `…, from` and the begin of the pause (s since 1970).
+    """Return `nobody watched for 12 s` and NaN; for a restart `…, from` and the start of the pause (s since 1970).
 
     Without a pause, the text is empty.
     """

@@ -19,7 +19,7 @@ from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.storage.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 
 CELL_FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
-"""Begin of the interval, since 1970 and in UTC; its length; UUID of the GPU, empty for the machine; metric and unit
+"""Start of the interval, since 1970 and in UTC; its length; UUID of the GPU, empty for the machine; metric and unit
 (for counters per second); lowest, mean and highest value."""
 _TEXTS = ("begun_utc", "device", "metric", "unit")
 Row = tuple[float, str, float, str, str, str, float, float, float]

@@ -22,7 +22,7 @@ from zlib import crc32
 from gpumon.ring.layout import Layout, round_up
 
 HEAD = struct.Struct("<IIQqqqII")
-"""CRC32 of the rest, total length, number, monotonic ns, time ns, begin of the sums in ns since 1970, dropped rows,
+"""CRC32 of the rest, total length, number, monotonic ns, time ns, start of the sums in ns since 1970, dropped rows,
 length of the names"""
 _CRC_FROM = 4
 _MOST_TABLES, _MOST_COLUMNS, _MOST_KEYS = 8, 64, 4

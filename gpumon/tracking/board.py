@@ -265,11 +265,11 @@ class Board:
         """Events that may be published now."""
         self._room_at = 0
         self._begin: _Position | None = None
-        """Begin of the newest epoch while the end of a published epoch is held back; else None."""
+        """Start of the newest epoch while the end of a published epoch is held back; else None."""
         self._end = _Position(-1, 0, 0, 0, 0)
         """End of the newest ended epoch while it is held back."""
         self._has_folded = False
-        """Whether the begin of the epoch at `_begin` was not published."""
+        """Whether the start of the epoch at `_begin` was not published."""
         self._folded = 0
         """Epochs without a row of their own."""
         self._published = -1
@@ -416,7 +416,7 @@ class Board:
         )
 
     def unfold(self) -> None:
-        """Publish the begin of the open epoch if it is held back and there is room for it."""
+        """Publish the start of the open epoch if it is held back and there is room for it."""
         with self._lock:
             if self.is_folding and self._has_room():
                 self._unfold()

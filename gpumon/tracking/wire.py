@@ -18,11 +18,11 @@ own mapping; readers use `pread` and trust only bytes that a CRC covers. Measure
 | 98304, 110592 | 12288 | metadata A (even versions), B: JSON, see `gpumon.model.run.About` |
 
 Header: magic `GPUMTAG\\x01`, version, size, pid and parent pid (as the training sees them), start
-time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
+time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, start of the run on
 the monotonic and on the wall clock, crc32.
 
 State: u32 crc32 of the rest, u32 length of the rest after it, then `<QQQqQQiHH` = number, monotonic, wall clock, step,
-time waited for data since the run began, begin of the epoch (monotonic, 0 for none), epoch, phase, flags; `<8d`
+time waited for data since the run began, start of the epoch (monotonic, 0 for none), epoch, phase, flags; `<8d`
 metrics, the newest of each; `<II`: a bit for each metric that is set, from the lowest on, and 0.
 
 Framework memory: u32 crc32 of the rest, u32 length of the rest after it, `<QQ` = number, monotonic; then for each

@@ -126,7 +126,7 @@ class DeviceWatch:
         self._throttled: dict[tuple[str, str], _Throttling] = {}
         """By device and metric."""
         self._idle: dict[str, dict[str, int]] = {}
-        """Begin of reported idle time by device and user: ns, CLOCK_MONOTONIC."""
+        """Start of reported idle time by device and user: ns, CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
         """Yield the events since the previous tick; `judged` are the GPUs of this one."""

@@ -119,7 +119,7 @@ _SAME_EVENT_NS = 2 * SECOND
 """ns within which two begins, or two ends, of one run are the same event."""
 _SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
 _PAUSES = {"throttling_began": QUIET}
-"""ns after the first tick in which the begin of this kind can continue an event of an earlier daemon."""
+"""ns after the first tick in which the start of this kind can continue an event of an earlier daemon."""
 _RUNS = ("run_began", "run_ended", "run_died")
 _SAME_RUN_EVENT = (
     "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"

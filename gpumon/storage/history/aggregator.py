@@ -261,7 +261,7 @@ class _Subject:
         self.interval = 0.0
         """Planned seconds for which a sample is valid."""
         self._since = self._time = nan
-        """Begin of the time without a gap, and time of the last sample: s since 1970."""
+        """Start of the time without a gap, and time of the last sample: s since 1970."""
         self._before = 0.0
         """Seconds of the open cell with valid values before a gap in it."""
         self._is_gpu = is_gpu

@@ -32,7 +32,7 @@ class TierSize(NamedTuple):
 
     shape: TierShape
     begin: float
-    """Begin of the oldest cell (s since 1970)."""
+    """Start of the oldest cell (s since 1970)."""
     end: float
     """End of the newest cell."""
     bytes: int
@@ -44,7 +44,7 @@ class TableSize(NamedTuple):
 
     name: str
     begin: float
-    """Begin of the oldest row (s since 1970)."""
+    """Start of the oldest row (s since 1970)."""
     end: float
     """End of the newest row."""
     rows: int

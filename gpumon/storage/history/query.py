@@ -69,7 +69,7 @@ class History(Protocol):
 
     @property
     def begin(self) -> float:
-        """Begin of the history (s since 1970), or NaN if it is empty."""
+        """Start of the history (s since 1970), or NaN if it is empty."""
 
     @property
     def end(self) -> float:

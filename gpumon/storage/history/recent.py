@@ -155,7 +155,7 @@ class RecentHistory:
 
     @property
     def begin(self) -> float:
-        """Begin of the history (s since 1970), or NaN if it is empty."""
+        """Start of the history (s since 1970), or NaN if it is empty."""
         return self._times[0] if self._times else NAN
 
     @property

@@ -60,7 +60,7 @@ def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSu
     """Return the seconds of a run of several ranks in which none is in an epoch; `whole`: seconds of the run.
 
     A joined epoch lasts from the first begin to the last end. If ranks are apart, the end of an epoch overlaps the
-    begin of the next one. Such time counts in two epochs, so it is added once here.
+    start of the next one. Such time counts in two epochs, so it is added once here.
     """
     if isinstance(epochs, EpochSums):
         twice, within = epochs.overlap, epochs.seconds
@@ -296,7 +296,7 @@ def _epoch(
 
 
 def _steady(rows: Sequence[EpochRow]) -> float:
-    """Return the seconds from the first begin of an epoch to its last end.
+    """Return the seconds from the first start of an epoch to its last end.
 
     The wall clock shows how far ranks were apart; if it was set meanwhile, the longest length by the steady clock is
     used.

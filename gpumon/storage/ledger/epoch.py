@@ -86,7 +86,7 @@ class PhaseTotals:
         self.wait = wait
         """Seconds waited for data; NaN if that was never measured."""
         self.spans = spans
-        """The first `MAX_SPANS` as seconds after the begin of the epoch, and length in seconds."""
+        """The first `MAX_SPANS` as seconds after the start of the epoch, and length in seconds."""
 
     def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
         """Return the totals with one more stretch, which began `after` seconds into the epoch."""

@@ -267,7 +267,7 @@ class RankRecorder:
 
     @property
     def begin(self) -> int:
-        """Begin of the rank; ns, CLOCK_MONOTONIC."""
+        """Start of the rank; ns, CLOCK_MONOTONIC."""
         timeline, tick = self.timeline, self.tick
         if timeline.begun_ns and timeline.lost == 0:
             return timeline.begun_ns

@@ -318,7 +318,7 @@ class PhaseRow(NamedTuple):
     steps: int
     wait: float
     spans: Sequence[tuple[float, float]] = ()
-    """Seconds after the begin of the epoch, and length in seconds, of its first times; empty for training."""
+    """Seconds after the start of the epoch, and length in seconds, of its first times; empty for training."""
     place: float = NAN
     """Position among the phases of its epoch in order of first entry, from 0."""
     peak: LivePeak = LivePeak()
@@ -440,7 +440,7 @@ class StepCounts:
         """Return the steps in all epochs and between them.
 
         If boundaries were lost, epochs may be missing. The count of the training itself is used then, unless its
-        framework does not count from the begin of the run when it resumes another one.
+        framework does not count from the start of the run when it resumes another one.
         """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
         if known and not self._complete and has_steps_outside(self._record):
@@ -466,7 +466,7 @@ class StepCounts:
 
 
 def is_only_begun(row: EpochRow) -> bool:
-    """Return whether only the begin of an epoch is known, as after a kill: its length and steps are unknown, not 0."""
+    """Return whether only the start of an epoch is known, as after a kill: its length and steps are unknown, not 0."""
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.ended != row.ended and not row.seconds > 0
 

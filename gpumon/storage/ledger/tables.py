@@ -115,7 +115,7 @@ not read.
 `phase.place`: its place among the phases of its epoch, from 0, by when it was first entered. `phase.spans`: when it was
 entered and for how long, a JSON list of [seconds after the epoch's begin, seconds]; the first 16 times of a phase that
 is no training, NULL of training. `outside`: what a rank did outside its epochs, by phase, with `other` for what is in
-none; '' is all of it together; `spans` are counted from the begin of the rank. `step_row`: rows of steps of a rank that
+none; '' is all of it together; `spans` are counted from the start of the rank. `step_row`: rows of steps of a rank that
 has no epochs, 20 to 50 of a long training; `first_step`: steps made before it.
 
 `usage.ordinal`: of the epoch; -1: the whole run, -2: outside its epochs, -1000 - n: row n of steps.

@@ -43,7 +43,7 @@ class EpochTimeline:
     def __init__(self) -> None:
         self._fold = EpochFold()
         self.begun_ns = 0
-        """Begin of the run; ns, CLOCK_MONOTONIC; 0 while unknown."""
+        """Start of the run; ns, CLOCK_MONOTONIC; 0 while unknown."""
         self.ended_ns = 0
         """End of the run, as it reports; 0 while it runs."""
         self.last_end_ns = 0

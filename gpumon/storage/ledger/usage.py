@@ -211,7 +211,7 @@ class UsageSums:
         self.covered = [0.0] * len(COUNTERS)
         """Seconds that lay between two readings of the counter."""
         self.begun: tuple[int, float] | None = None
-        """Time (ns, CLOCK_MONOTONIC) and energy counter at the begin of the first stretch."""
+        """Time (ns, CLOCK_MONOTONIC) and energy counter at the start of the first stretch."""
         self.ended: tuple[int, float] | None = None
         """Time and energy counter at the end of the last stretch."""
         self.estimated = SplitIntervals()

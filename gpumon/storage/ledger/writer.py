@@ -230,7 +230,7 @@ _WORST = f"CASE max({_SEVERITY}) {_STATES} END"
 
 
 _ALIVE_FOR = 2 * SECOND
-"""ns; a run that was seen running so long after the begin of another one did not end before it."""
+"""ns; a run that was seen running so long after the start of another one did not end before it."""
 _RESUME = (
     # The newest earlier run of this name that had reached this epoch, or did not finish. NULL while the end of that run
     # may not be written yet.
@@ -246,7 +246,7 @@ _RESUME = (
 def _update_run(connection: sqlite3.Connection, run: str) -> None:
     """Update a run from its ranks: it runs while one of them does, and then has the worst of their states.
 
-    It lasts from the begin of the first rank to the end of the last one.
+    It lasts from the start of the first rank to the end of the last one.
     """
     connection.execute(
         "UPDATE run SET (started, ended, state, seconds) = (SELECT min(started), "

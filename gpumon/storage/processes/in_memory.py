@@ -53,7 +53,7 @@ class RecentSnapshots:
 
     @property
     def begin(self) -> float:
-        """Begin of the oldest snapshot, s since 1970; NaN if there is none."""
+        """Start of the oldest snapshot, s since 1970; NaN if there is none."""
         return self._snapshots[0].begin if self._snapshots else NAN
 
     def add(self, frame: Frame) -> None:

@@ -66,7 +66,7 @@ class FileRange(NamedTuple):
     """Times (s since 1970) that the file covers; NaN if it has no processes."""
 
     fine: float = nan
-    """Begin of the finer tier."""
+    """Start of the finer tier."""
     coarse: float = nan
     """End of the coarser tier."""
     until: float = nan

@@ -38,7 +38,7 @@ class StoredDevice(NamedTuple):
     """Its last GPU number; -1 if unknown."""
     name: str = ""
     first: float = inf
-    """Begin of its first hour in the file, s since 1970."""
+    """Start of its first hour in the file, s since 1970."""
 
 
 class StoredAccounts(NamedTuple):

@@ -65,7 +65,7 @@ def _month(begin: float, zone: Zone = None) -> tuple[float, float]:
 
 
 def _midnight(time: float, zone: Zone) -> datetime:
-    """Return the begin of the day of `time`; a timedelta added to it counts calendar days."""
+    """Return the start of the day of `time`; a timedelta added to it counts calendar days."""
     return datetime.fromtimestamp(time, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
@@ -213,7 +213,7 @@ class UserWindow:
         return _window_at(self.period, self.end + 1 if direction > 0 else self.begin - 1, self.zone)
 
     def days(self) -> list[float]:
-        """Return the begin of each day; a day may have 23 or 25 hours."""
+        """Return the start of each day; a day may have 23 or 25 hours."""
         days = [self.begin]
         while (end := PERIODS["day"](days[-1], self.zone)[1]) < self.end:
             days.append(end)
