@@ -178,17 +178,19 @@ def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser) -> None
     tables = (("users", names[0]), ("users", names[1]), ("runs", names[0]), ("idle_holders", names[1]))
     with opened(browser, answers, 1440) as page:
         for width, (table, name) in product((1440, 1024, 768, 400), tables):
-            shown = at(page, width).locator(f"[data-rows={table}] .person").filter(has_text=name).first
-            expect(shown).to_have_attribute("title", name)
-            assert shown.evaluate("one => getComputedStyle(one.firstChild, '::after').content").startswith(
-                f'"{name[-9:]}'
-            ), width
-            # The letters at the end have their room, and the cell and the card end behind them.
-            assert shown.evaluate(
-                "one => { const right = one.getBoundingClientRect().right; const cell = one.closest('th, td');"
-                "return one.firstChild.scrollWidth <= one.firstChild.clientWidth && one.scrollWidth <= one.clientWidth"
-                " && right <= cell.getBoundingClientRect().right + 0.5; }"
-            ), (width, table)
+            rows = at(page, width).locator(f"[data-rows={table}]")
+            expect(rows.locator(".person").filter(has_text=name).first).to_have_attribute("title", name)
+            # Read at once: a resize may replace the rows at any time.
+            content, is_whole = rows.evaluate(
+                "(rows, name) => { const cell = [...rows.querySelectorAll('.person')].find((person) => person.textContent"
+                ".includes(name)); const text = cell.firstChild; const right = cell.getBoundingClientRect().right;"
+                "return [getComputedStyle(text, '::after').content, text.scrollWidth <= text.clientWidth"
+                " && cell.scrollWidth <= cell.clientWidth"
+                " && right <= cell.closest('th, td').getBoundingClientRect().right + 0.5]; }",
+                name,
+            )
+            assert content.startswith(f'"{name[-9:]}'), width
+            assert is_whole, (width, table)
 
 
 def _by_user(rows: list[EngineSeries], names: list[str]) -> list[EngineSeries]:
