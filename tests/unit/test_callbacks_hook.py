@@ -64,7 +64,7 @@ def test_a_dropped_training_does_not_end_by_the_exception_of_another(live: Path)
     hook.begin(3, 0)
     del hook
     try:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # noqa: TRY301 - it has to be handled while objects are collected
     except KeyboardInterrupt:
         gc.collect()
     assert [one.run.state for one in told(live)] == [RunState.FAILED]

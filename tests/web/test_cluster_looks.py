@@ -182,7 +182,7 @@ def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser) -> None
             expect(rows.locator(".person").filter(has_text=name).first).to_have_attribute("title", name)
             # Read at once: a resize may replace the rows at any time.
             content, is_whole = rows.evaluate(
-                "(rows, name) => { const cell = [...rows.querySelectorAll('.person')].find((person) => person.textContent"
+                "(rows, name) => { const cell = [...rows.querySelectorAll('.person')].find((cell) => cell.textContent"
                 ".includes(name)); const text = cell.firstChild; const right = cell.getBoundingClientRect().right;"
                 "return [getComputedStyle(text, '::after').content, text.scrollWidth <= text.clientWidth"
                 " && cell.scrollWidth <= cell.clientWidth"
