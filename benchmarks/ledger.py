@@ -21,8 +21,8 @@ from benchmarks.usage import Figures, run_once
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
 from gpumon.model.columns import USAGE
-from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.tables import LEDGER_FILE
+from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.listed_runs import listed
 

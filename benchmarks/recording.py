@@ -22,7 +22,7 @@ from benchmarks.stage import GPUS, Effort, Stage
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
-from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.sampler import make_sampler
 from gpumon.live import Live
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS

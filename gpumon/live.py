@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
     from gpumon.ring.directory import Known
     from gpumon.ring.sums import Sums
+    from gpumon.storage.history.buckets import Moment
     from gpumon.storage.history.devices import Wanted
-    from gpumon.storage.history.grid import Moment
-    from gpumon.storage.history.totals import WindowTotals
-    from gpumon.storage.processes.lines import ProcessLines
+    from gpumon.storage.history.window_totals import WindowTotals
     from gpumon.storage.processes.query import ProcessWindow
     from gpumon.storage.processes.reader import StoredProcess
+    from gpumon.storage.processes.usage_series import ProcessLines
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon is running"
@@ -162,8 +162,8 @@ class Live:
         The window is given as for `window`. `devices` are indexes or UUIDs; by default all. Each total says how many
         seconds are missing. Raises UsageError.
         """
+        from gpumon.storage.history.buckets import resolve_window
         from gpumon.storage.history.devices import devices_of, resolve_devices
-        from gpumon.storage.history.grid import resolve_window
         from gpumon.storage.history.open import open_totals, stored_devices
 
         frames = self.since(0)

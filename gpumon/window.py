@@ -13,8 +13,8 @@ from gpumon.common.numbers import is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, METRICS, Kind, Scope
+from gpumon.storage.history.buckets import Grid, WindowSpan, resolve_window
 from gpumon.storage.history.devices import Wanted, devices_of, read_devices, resolve_devices, sort_devices
-from gpumon.storage.history.grid import Grid, WindowSpan, resolve_window
 from gpumon.storage.history.open import open_history, stored_devices, stored_subjects
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
@@ -32,7 +32,7 @@ _TIME_METRIC = "host.load"
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from gpumon.storage.history.grid import Moment
+    from gpumon.storage.history.buckets import Moment
 
     Column = npt.NDArray[np.float64]
 

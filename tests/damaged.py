@@ -47,16 +47,16 @@ from gpumon.ring.layout import CRC_FROM, SLOT
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.replay import ReplaySource
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.past_frames import stored_frames
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import HistoryRecorder
-from gpumon.storage.history.tiered import StoredTier
+from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.reader import Ledgers
-from gpumon.tracking import wire
-from gpumon.tracking.reader import TagReader
+from gpumon.tracking import wire_format
+from gpumon.tracking.tag_reader import TagReader
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
@@ -288,7 +288,7 @@ def read_board(path: Path, held: object, is_right: bool) -> None:
         for _ in range(2):
             poll = reader.poll()
             for one in poll.runs:
-                assert one.world_size < wire.SIZE * 2**32
+                assert one.world_size < wire_format.SIZE * 2**32
     finally:
         reader.close()
         board.unlink()

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
-from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.sampler import make_sampler
 from gpumon.live import Live
 from gpumon.model.frame import Frame
 from gpumon.recording.content import Context, Recorded

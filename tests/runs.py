@@ -16,8 +16,8 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
-from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.tables import TABLES, VERSION
+from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import TABLES, VERSION
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""

@@ -72,7 +72,7 @@ class _Hooks:
 
     @guarded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        # Neither on_train_end nor teardown is called afterwards.
+        # Neither on_train_end nor teardown is called afterward.
         self._leave(trainer)
         self._hook.end(exception)
 

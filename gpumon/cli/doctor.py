@@ -16,7 +16,7 @@ from gpumon import __version__
 from gpumon.cli.doctor_checks import GPUS, check_gpus, daemon_checks, file_checks, package_checks, running_daemon
 from gpumon.cli.options import add_places, chosen_source, reads_hardware, resolve_options
 from gpumon.cli.streams import terminal_width, wrap_words
-from gpumon.common.checkup import Check, CheckSection, Condition
+from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.common.paths import places as default_places
 from gpumon.common.program import callable_commands

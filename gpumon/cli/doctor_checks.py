@@ -21,7 +21,7 @@ from gpumon.cli.daemon_stop import unit_of
 from gpumon.cli.options import DEFAULT_SOURCE
 from gpumon.cli.sampling import sample_once
 from gpumon.cli.streams import say
-from gpumon.common.checkup import Check, Condition
+from gpumon.common.check_result import Check, Condition
 from gpumon.common.errors import GpumonError, pip, quoted
 from gpumon.common.paths import (
     LEDGER,

@@ -28,7 +28,7 @@ from gpumon.model.vendors import is_part
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.overview import Overview, overview
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import DAY, SHAPES
 
 _SUBCOMMANDS: dict[str, ModuleType] = {

@@ -14,7 +14,7 @@ from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
 from gpumon.reports import usage
-from gpumon.storage.history.grid import resolve_window
+from gpumon.storage.history.buckets import resolve_window
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import by_group, read_accounts
 from gpumon.storage.usage.summary import GROUPINGS, summary

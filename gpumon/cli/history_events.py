@@ -18,7 +18,7 @@ from gpumon.live import follow
 from gpumon.model.events import EVENT_KINDS
 from gpumon.reports import events
 from gpumon.storage.events.query import EventFilter, devices_with_events, read_events
-from gpumon.storage.history.grid import resolve_window
+from gpumon.storage.history.buckets import resolve_window
 
 _TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"
 _KINDS = [kind.name for kind in EVENT_KINDS]

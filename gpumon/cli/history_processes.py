@@ -15,7 +15,7 @@ from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.common.text import clean
 from gpumon.live import follow
-from gpumon.storage.history.grid import WindowSpan
+from gpumon.storage.history.buckets import WindowSpan
 
 _TEXT = "list the processes that used the GPUs: user, time, memory, share of the SMs"
 

@@ -25,7 +25,7 @@ from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
 from gpumon.common.paths import places as default_places
 from gpumon.common.text import clean
-from gpumon.launcher.command import Child, ExitStatus, exit_like, start_error
+from gpumon.launcher.child_process import Child, ExitStatus, exit_like, start_error
 from gpumon.launcher.process_tree import adopt_orphans
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _start_watcher(
     """Return a running watcher and `problem`; None and the reason if it cannot be started."""
     try:
         # Imported here, so that the command starts without delay.
-        from gpumon.launcher.command import command_name, command_script
+        from gpumon.launcher.child_process import command_name, command_script
         from gpumon.launcher.watcher import Watcher, WatchOptions
 
         arguments.name = arguments.name or command_name(words)

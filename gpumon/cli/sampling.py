@@ -18,7 +18,7 @@ from gpumon.cli.options import chosen_source, is_recording, make_playback, reads
 from gpumon.cli.streams import say
 from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.common.paths import LEDGER, Places, ledger_paths, unreadable_rings, without_daemon
-from gpumon.diagnosis.live import LOOK_BACK
+from gpumon.diagnosis.live_findings import LOOK_BACK
 from gpumon.live import CATCHING_UP, WAITING, Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
@@ -68,7 +68,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
-    from gpumon.daemon.sampling import make_sampler
+    from gpumon.daemon.sampler import make_sampler
     from gpumon.daemon.service import PrivateSampler
 
     clock = SystemClock()
@@ -186,7 +186,7 @@ def _sample_into_ring(places: Places, arguments: Namespace, on_call: Callable[[]
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
-    from gpumon.daemon.sampling import make_sampler
+    from gpumon.daemon.sampler import make_sampler
 
     clock = SystemClock()
     source = chosen_source(arguments)

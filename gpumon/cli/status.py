@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, dir_option, ring_paths, unreadable_rings, without_daemon
-from gpumon.diagnosis.live import earlier_frames, epochs_from_boundaries
+from gpumon.diagnosis.live_findings import earlier_frames, epochs_from_boundaries
 from gpumon.live import Live, follow
 from gpumon.model.frame import empty_frame
 from gpumon.model.origin import Capability, Driver, Origin

@@ -1,27 +1,34 @@
 """The sampler: joins the readings of a source with the host and the runs into ticks, at absolute deadlines.
 
 A round that is late by whole periods skips and counts them instead of catching up in a burst. Each tick carries the
-time at which it was actually sampled.
+time at which it was actually sampled. `make_sampler` builds the sampler for `--source`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpumon.common.clock import SECOND, Clock, Sign
+from gpumon.common.clock import LONGEST, SECOND, SHORTEST, Clock, Sign
+from gpumon.common.errors import UsageError
 from gpumon.common.numbers import NAN, is_known
+from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import GPU_INDEX, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.process import Process
-from gpumon.sources.base import Pace, Reading, Source
+from gpumon.sources.base import Pace, Reading, Request, Source
 from gpumon.sources.combined import describe_devices
+from gpumon.sources.gpu_jobs import DeviceJobs, with_jobs
 from gpumon.sources.host import HostSource
-from gpumon.sources.jobs import DeviceJobs, with_jobs
 from gpumon.sources.processes import Sandbox
+from gpumon.sources.registry import open_source
 from gpumon.tracking.matching import UnprovenClaims, assign_runs, match_devices, with_run_memory
-from gpumon.tracking.reader import Poll, TagReader
+from gpumon.tracking.tag_reader import Poll, TagReader
+
+if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
+
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
@@ -247,3 +254,38 @@ class Sampler:
                 tagged.append(process)
         self._tagged_processes = (processes, (pids, device_jobs), tagged)
         return tagged
+
+
+_SMOOTH_INTERVAL = 0.1
+"""Seconds between looks at a recording or simulation, so that a fast one moves smoothly."""
+
+
+def make_sampler(
+    spec: str,
+    places: Places,
+    clock: Clock,
+    interval: float,
+    speed: float = 1.0,
+    *,
+    past: bool = True,
+    playback: Playback | None = None,
+    gpm: bool = True,
+    idle_interval: float = 0.0,
+    job_dir: str = "",
+) -> Sampler:
+    """Return the sampler for `--source`; with host and boards if the source is this machine's hardware.
+
+    `past`: report also, once, runs that ended long ago, for a ledger. `playback`: position and speed of a recording.
+    `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files that map GPUs to jobs, as for
+    dcgm-exporter. Raises UsageError for an interval out of range, and SourceError.
+    """
+    if not SHORTEST <= interval <= LONGEST:
+        raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
+    host = HostSource(clock)
+    request = Request("", clock, host.processes.describe, interval, speed, playback=playback, gpm=gpm)
+    source = open_source(spec, request)
+    if Capability.LIVE not in source.capabilities:
+        period = source.tick_period
+        return Sampler(source, clock, min(interval, max(_SMOOTH_INTERVAL, period)) if period else interval)
+    tags = TagReader(places, clock=clock, past=past)
+    return Sampler(source, clock, interval, host, tags, idle_interval, DeviceJobs(clock, job_dir))

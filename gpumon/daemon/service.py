@@ -24,8 +24,7 @@ from gpumon.common.paths import PLAYED, RING, Places, history_path, ledger_path,
 from gpumon.daemon.followers import lazy_ledger
 from gpumon.daemon.recorder import Recorder, UsageCounters, log_line
 from gpumon.daemon.recovery import frames_since, newest_frames
-from gpumon.daemon.sampler import Sampler
-from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.sampler import Sampler, make_sampler
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
 from gpumon.ring.writer import NO_ROOM, NoRoom

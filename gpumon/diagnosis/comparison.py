@@ -12,7 +12,7 @@ from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.storage.ledger.records import DeviceRow, Record, UsageRow
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 
 _LONG = 30.0

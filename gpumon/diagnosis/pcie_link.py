@@ -15,7 +15,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import LinkUnderLoad
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import PCIE_LINK, Availability
-from gpumon.storage.history.grid import max_interval
+from gpumon.storage.history.buckets import max_interval
 
 if TYPE_CHECKING:
     from gpumon.storage.history.recent import RecentHistory

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.launcher.command import ExitStatus
+from gpumon.launcher.child_process import ExitStatus
 from gpumon.launcher.watcher import CommandReport
 from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS, EnergyReadings
-from gpumon.model.epoch import EpochEnd, EpochFold
+from gpumon.model.epoch_fold import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Frame, Run, RunState, Sample
 from gpumon.model.metrics import IDLE, Availability, Unit
 from gpumon.model.units import AT_LEAST

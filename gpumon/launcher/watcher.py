@@ -14,17 +14,17 @@ from gpumon.common.errors import AlreadyRunning, BoardError, GpumonError
 from gpumon.common.paths import Places, ledger_paths, open_regular, tag_dirs
 from gpumon.common.procfs import boot_id, has_own_pids
 from gpumon.daemon.recorder import Recorder
-from gpumon.launcher.command import ExitStatus
+from gpumon.launcher.child_process import ExitStatus
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
 from gpumon.live import Live
 from gpumon.model import units
 from gpumon.model.device import by_number
 from gpumon.model.frame import Frame, Run
-from gpumon.tracking.reader import Poll, TagReader
-from gpumon.tracking.wire import FRONT, BoardHeader, unpack_header
+from gpumon.tracking.tag_reader import Poll, TagReader
+from gpumon.tracking.wire_format import FRONT, BoardHeader, unpack_header
 
 if TYPE_CHECKING:
-    from gpumon.launcher.command import CommandRun
+    from gpumon.launcher.child_process import CommandRun
     from gpumon.launcher.summary import CommandCost, CommandTrainings, DeviceCost, Training
 
 
@@ -313,7 +313,7 @@ class Watcher:
             return
         from gpumon.common.clock import SystemClock
         from gpumon.daemon.service import open_daemon
-        from gpumon.launcher.command import CommandRun
+        from gpumon.launcher.child_process import CommandRun
         from gpumon.launcher.summary import CommandCost
         from gpumon.live import follow
 

@@ -15,7 +15,7 @@ from gpumon.common.paths import Places
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import values_of
 from gpumon.loggers.logger import EpochPosition, Logger
-from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.tracking.warn import warn_once
 
 MAX_FAILURES = 3

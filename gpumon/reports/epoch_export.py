@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gpumon.diagnosis.past import epoch_findings
+from gpumon.diagnosis.past_findings import epoch_findings
 from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
 from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, utc
 from gpumon.reports.run_export import LOGGED, reached
 from gpumon.reports.run_json import known
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total, step_summaries
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 

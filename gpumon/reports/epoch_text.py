@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.past import is_partly_sampled
+from gpumon.diagnosis.past_findings import is_partly_sampled
 from gpumon.model.columns import BY_KEY, Column
 from gpumon.model.units import ABOUT, AT_LEAST, AT_MOST, MISSING, percent
 from gpumon.storage.ledger.summary import EpochSummary

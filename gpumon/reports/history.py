@@ -14,9 +14,9 @@ from gpumon.model.metrics import BY_NAME, Availability, Kind, Scope, Unit
 from gpumon.model.units import MISSING, duration, energies, moment, number
 from gpumon.reports.csv import csv_line, parquet_bytes, utc
 from gpumon.reports.text_table import TextColumn, distinct, draw
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
-from gpumon.storage.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
+from gpumon.storage.history.window_totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 
 CELL_FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
 """Start of the interval, since 1970 and in UTC; its length; UUID of the GPU, empty for the machine; metric and unit

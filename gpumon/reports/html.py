@@ -30,7 +30,7 @@ from gpumon.reports.run_tables import config_table, state
 from gpumon.reports.text_table import TextColumn
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record, RunTrace
-from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 PHASES_UP_TO = 500

@@ -33,7 +33,7 @@ from gpumon.storage.ledger.records import (
     StepRow,
     UsageRow,
 )
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 
 
 class ExportFormat(NamedTuple):

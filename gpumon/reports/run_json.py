@@ -14,7 +14,7 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known, logged
 from gpumon.cost import NO_CHARGE, Charge, price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
-from gpumon.diagnosis.past import findings, verdict
+from gpumon.diagnosis.past_findings import findings, verdict
 from gpumon.model.columns import EPOCHS, USAGE, Column, View, shown
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost import price_run
-from gpumon.diagnosis.past import findings
+from gpumon.diagnosis.past_findings import findings
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import Mark, RunState

@@ -20,7 +20,7 @@ from gpumon.reports.text_table import TextColumn, distinct, draw, text_column
 from gpumon.storage.ledger.aggregate import between_epochs, is_worth_a_row, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import totals
 from gpumon.storage.ledger.records import NoteRow, RankRow, Record, RunMetadata, RunRow, RunSummary, UsageRow
-from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10

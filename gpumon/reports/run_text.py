@@ -15,7 +15,7 @@ from gpumon.reports.run_tables import about_lines, epoch_table, outside_rows, ra
 from gpumon.reports.text_table import draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record
-from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
 
 

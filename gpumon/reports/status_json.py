@@ -17,7 +17,7 @@ from gpumon.analysis.processes import missing_value_reasons
 from gpumon.analysis.progress import Progress
 from gpumon.common.numbers import NAN, logged
 from gpumon.diagnosis.finding import finding_json
-from gpumon.diagnosis.live import JudgedFrame
+from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.device import job_parts
 from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability

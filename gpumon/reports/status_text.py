@@ -10,7 +10,7 @@ from gpumon.analysis.ranks import Ranks, run_memory
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut, text_width
 from gpumon.diagnosis.finding import group_findings
-from gpumon.diagnosis.live import JudgedFrame
+from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, HOST_INDEX, Availability

@@ -13,7 +13,7 @@ from gpumon.model.metrics import Unit
 from gpumon.model.vendors import gpu_label
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, utc
-from gpumon.reports.not_kept import NOT_YET
+from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.text_table import TextColumn, draw, text_column
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import StoredDevice

@@ -12,7 +12,7 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import Boundary, Run, Sample, XidEvent
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.sources.containers import CgroupInfo
+from gpumon.sources.cgroup import CgroupInfo
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback

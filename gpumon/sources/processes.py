@@ -18,7 +18,7 @@ from gpumon.common.numbers import NAN
 from gpumon.common.procfs import Stat, cpu_time, has_own_pids, parse_stat
 from gpumon.common.text import clean
 from gpumon.sources.base import ProcessInfo
-from gpumon.sources.containers import LONGEST, CgroupInfo, PodNames, parse_cgroup
+from gpumon.sources.cgroup import LONGEST, CgroupInfo, PodNames, parse_cgroup
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -14,7 +14,7 @@ from gpumon.common.errors import GpumonError, SourceError, UsageError
 from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability
 
 if TYPE_CHECKING:
-    from gpumon.common.checkup import Check
+    from gpumon.common.check_result import Check
     from gpumon.sources.base import Request, Source
 
 AUTO = "auto"

@@ -38,9 +38,9 @@ from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, detect_framework, find_devices, has_driver_numbers, visible_uuids
 from gpumon.tracking.description import Description
 from gpumon.tracking.lifetime import keep
+from gpumon.tracking.logged_values import number_of, whole
 from gpumon.tracking.metadata import RunMetadata, metadata_of
 from gpumon.tracking.run_tags import AT_ONCE, LeftLoader, RunTags, UnclosedEpoch
-from gpumon.tracking.values import number_of, whole
 from gpumon.tracking.warn import shown, warn_once
 
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from gpumon.common.errors import BoardError
 from gpumon.common.procfs import boot_id, start_time
 from gpumon.common.text import clean
 from gpumon.model.run import NO_METADATA, PAUSED, ROOM, About, encode_about
-from gpumon.tracking import lifetime, wire
+from gpumon.tracking import lifetime, wire_format
 from gpumon.tracking.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
-from gpumon.tracking.values import RowEnd, metric_rank
+from gpumon.tracking.logged_values import RowEnd, metric_rank
 from gpumon.tracking.warn import warn_once
 
 Inode = tuple[int, int]
@@ -87,7 +87,7 @@ def make_board(
     """
     import fcntl  # Windows has none
 
-    from gpumon.tracking.sweep import sweep
+    from gpumon.tracking.stale_boards import sweep
 
     uid, pid = os.geteuid(), os.getpid()
     name = replaced[0] if replaced else f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
@@ -98,7 +98,7 @@ def make_board(
     fd = os.open(unfinished, flags, 0o600)
     try:
         # Allocate everything now: on a full disk, a store into a missing page would kill the process (SIGBUS).
-        os.posix_fallocate(fd, 0, wire.SIZE)
+        os.posix_fallocate(fd, 0, wire_format.SIZE)
         status = os.fstat(fd)
         inode = (status.st_dev, status.st_ino)
         mapped, mapped_fd = _map(fd, inode)
@@ -106,7 +106,7 @@ def make_board(
         if replaced:
             mapped[:] = replaced[1][:]
         else:
-            mapped[: wire.HEADER.size] = wire.pack_header(_own_header(pid, monotonic(), now()))
+            mapped[: wire_format.HEADER.size] = wire_format.pack_header(_own_header(pid, monotonic(), now()))
             write_description(mapped, 1, description)
         os.fchmod(fd, 0o644)
         os.rename(unfinished, path)
@@ -135,36 +135,36 @@ def _relock(file: BoardFile) -> BoardFile:
 def _map(fd: int, inode: Inode) -> tuple[mmap.mmap, int]:
     """Map the board and determine the descriptor that the mapping duplicates for itself, which is the lowest free."""
     if sys.version_info >= (3, 13):
-        return mmap.mmap(fd, wire.SIZE, trackfd=False), -1
+        return mmap.mmap(fd, wire_format.SIZE, trackfd=False), -1
     lowest = os.dup(fd)
     os.close(lowest)
-    mapped = mmap.mmap(fd, wire.SIZE)
+    mapped = mmap.mmap(fd, wire_format.SIZE)
     return mapped, lowest if is_open(lowest, inode) else _UNKNOWN
 
 
 def write_description(mapped: mmap.mmap, version: int, description: Description) -> None:
     """Write `description` into the slot of its version. Raises BoardError if it is too long."""
     text = encode(description)
-    offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
+    offset, header = wire_format.TEXTS[version & 1], wire_format.DESCRIPTIONS[version & 1]
     mapped[offset : offset + len(text)] = text
-    mapped[header : header + wire.TEXT_HEADER.size] = wire.pack_text_header(version, text)
+    mapped[header : header + wire_format.TEXT_HEADER.size] = wire_format.pack_text_header(version, text)
 
 
 def write_about(mapped: mmap.mmap, version: int, about: About) -> About:
     """Write the metadata of the run into the slot of its version and return the part that fitted."""
     text, kept = encode_about(about)
-    offset, header = wire.ABOUT_TEXTS[version & 1], wire.ABOUTS[version & 1]
+    offset, header = wire_format.ABOUT_TEXTS[version & 1], wire_format.ABOUTS[version & 1]
     mapped[offset : offset + len(text)] = text
-    mapped[header : header + wire.TEXT_HEADER.size] = wire.pack_text_header(version, text)
+    mapped[header : header + wire_format.TEXT_HEADER.size] = wire_format.pack_text_header(version, text)
     return kept
 
 
-def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
+def _own_header(pid: int, monotonic_ns: int, now: int) -> wire_format.BoardHeader:
     started, boot = start_time(), boot_id()
     if not started or not any(boot):
         raise OSError("/proc does not report the start time of this process, or the boot id")
-    return wire.BoardHeader(
-        size=wire.SIZE,
+    return wire_format.BoardHeader(
+        size=wire_format.SIZE,
         pid=pid,
         parent=os.getppid(),
         started=started,
@@ -176,7 +176,7 @@ def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
     )
 
 
-_SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
+_SLOTS = tuple(slice(offset, offset + wire_format.STATE_SIZE) for offset in wire_format.STATES)
 NO_EPOCH = -1
 """Epoch number of values logged after the training."""
 SETTLED_AFTER = 600_000_000_000
@@ -193,7 +193,7 @@ EVENTS_A_SECOND = 240
 _CHECK_EVERY, _RETRY_AFTER = 1_000_000_000, 10_000_000_000
 """ns between two checks of a board's file, and after a failed repair."""
 _never_closed: list[mmap.mmap] = []
-_EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
+_EVENT_HEAD = slice(wire_format.EVENT_HEAD, wire_format.EVENT_HEAD + 8)
 
 
 class _Position(NamedTuple):
@@ -236,7 +236,7 @@ class Board:
         """Steps since the run began; written with the next state or event, like `wait_ns`."""
         self.wait_ns = 0
         """ns waited for data since the run began; 0 if never measured."""
-        self.peak = wire.NOT_KNOWN
+        self.peak = wire_format.NOT_KNOWN
         """The framework's peak of allocated bytes, for the next event only."""
         self.must_end = False
         """Whether the run failed if it is still open when it is dropped or when the process ends."""
@@ -258,8 +258,8 @@ class Board:
         self._epoch_begin = 0
         self._phase = 0
         self._flags = 0
-        self._metrics = list(wire.NOTHING_LOGGED)
-        self._logged = list(wire.NOTHING_LOGGED)
+        self._metrics = list(wire_format.NOTHING_LOGGED)
+        self._logged = list(wire_format.NOTHING_LOGGED)
         self._in_epoch = False
         self._room = float(EVENTS_AT_ONCE)
         """Events that may be published now."""
@@ -281,7 +281,7 @@ class Board:
         self._paused = (0, 0)
         """When the run was last paused, ns: monotonic and wall clock."""
         self._memory = 0
-        self._tail = wire.pack_tail(self._metrics)
+        self._tail = wire_format.pack_tail(self._metrics)
         self.chosen: tuple[str, ...] = ()
         """Names of the metrics to show, or patterns (`rewards/*`); empty: the most informative ones."""
         self._waiting: dict[str, float] = {}
@@ -305,7 +305,7 @@ class Board:
             warn_once("board", f"this training will not show in gpumon: {error}")
         else:
             lifetime.register(self)
-            self._event(wire.RUN_BEGIN)
+            self._event(wire_format.RUN_BEGIN)
             self.publish()
 
     def repair_file(self) -> None:
@@ -344,11 +344,11 @@ class Board:
         self._number = number = self._number + 1
         try:
             self._last_sign = times = monotonic_ns or self._monotonic(), self._now()
-            head = wire.pack_head(
+            head = wire_format.pack_head(
                 number, *times, _int64(self.steps),
-                min(self.wait_ns, wire.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
+                min(self.wait_ns, wire_format.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
-            mapped[_SLOTS[number & 1]] = wire.pack_state(head, self._tail)
+            mapped[_SLOTS[number & 1]] = wire_format.pack_state(head, self._tail)
         except Exception as error:  # publishing must never fail a training
             self._fail(error)
 
@@ -374,9 +374,9 @@ class Board:
                 self._begin = self._position(now)
                 return
             self._epochs_begun += 1
-            self._logged = list(wire.NOTHING_LOGGED)
+            self._logged = list(wire_format.NOTHING_LOGGED)
             self._published = self._epoch
-            self._event(wire.EPOCH_BEGIN, now)
+            self._event(wire_format.EPOCH_BEGIN, now)
             self.publish()
 
     def end_epoch(self, *, left: bool = False) -> None:
@@ -395,7 +395,7 @@ class Board:
                 return
             self._unfold()
             self._in_epoch = False
-            self._event(wire.EPOCH_ABORTED if left else wire.EPOCH_END, epoch=self._published)
+            self._event(wire_format.EPOCH_ABORTED if left else wire_format.EPOCH_END, epoch=self._published)
             self.publish()
 
     @property
@@ -430,14 +430,14 @@ class Board:
         if self._has_folded:
             self._has_folded = False
             self._phase = 0
-            self._event(wire.EPOCH_END, times=begin.times, row_end=begin.row_end, epoch=self._published)
+            self._event(wire_format.EPOCH_END, times=begin.times, row_end=begin.row_end, epoch=self._published)
             self._phase, self._published = 1, begin.epoch
-            self._event(wire.EPOCH_BEGIN, times=begin.times, row_end=begin.row_end, epoch=begin.epoch)
+            self._event(wire_format.EPOCH_BEGIN, times=begin.times, row_end=begin.row_end, epoch=begin.epoch)
             if self._folded:
                 self.describe(facts=self.description.facts._replace(folded=self._folded))
         if not self._in_epoch:
             self._phase = 0
-            self._event(wire.EPOCH_END, times=end.times, row_end=end.row_end, epoch=self._published)
+            self._event(wire_format.EPOCH_END, times=end.times, row_end=end.row_end, epoch=self._published)
         self._phase = phase
 
     def phase(self, name: str) -> str:
@@ -450,7 +450,7 @@ class Board:
                 return previous
             self._unfold()
             self._phase = self._phase_index(clean(name, WORD_LENGTH))
-            self._event(wire.CHECKPOINT if name == "checkpoint" else wire.PHASE)
+            self._event(wire_format.CHECKPOINT if name == "checkpoint" else wire_format.PHASE)
             self.publish()
         return previous
 
@@ -459,10 +459,10 @@ class Board:
         with self._lock:
             offset = self._now() - self._monotonic()
             for end in ends:
-                logged = None if end is ends[-1] else wire.NOTHING_LOGGED
+                logged = None if end is ends[-1] else wire_format.NOTHING_LOGGED
                 times = end.monotonic_ns, end.monotonic_ns + offset
-                self._event(wire.STEPS, times=times, row_end=end, logged=logged)
-            self._logged = list(wire.NOTHING_LOGGED)
+                self._event(wire_format.STEPS, times=times, row_end=end, logged=logged)
+            self._logged = list(wire_format.NOTHING_LOGGED)
 
     def pause(self) -> None:
         """Publish that the run ends here unless a phase or an epoch follows."""
@@ -488,22 +488,22 @@ class Board:
         """The open epoch, else the last one; -1 before the first."""
         return self._epoch
 
-    def memory(self, devices: Sequence[wire.Memory]) -> None:
+    def memory(self, devices: Sequence[wire_format.Memory]) -> None:
         """Publish the framework's memory on each device."""
         mapped = self._map
         if mapped is None:
             return
         self._memory = number = self._memory + 1
         try:
-            record = wire.pack_memory(number, self._monotonic(), devices)
-            offset = wire.MEMORY[number & 1]
+            record = wire_format.pack_memory(number, self._monotonic(), devices)
+            offset = wire_format.MEMORY[number & 1]
             mapped[offset : offset + len(record)] = record
         except Exception as error:  # publishing must never fail a training
             self._fail(error)
 
     def out_of_memory(self, asked: int, free: int, uuid: str = "") -> None:
         """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes."""
-        self._event(wire.OUT_OF_MEMORY, aux=wire.device_mark(uuid), asked=asked, free=free)
+        self._event(wire_format.OUT_OF_MEMORY, aux=wire_format.device_mark(uuid), asked=asked, free=free)
 
     def log(self, metrics: Mapping[str, float], epoch: int | None = None, step: int = 0) -> None:
         """Publish logged values by name. Eight names have room: the most informative ones (`metric_rank`).
@@ -522,18 +522,18 @@ class Board:
             names = self.description.metrics
             is_of_row = 0 < step < 1 << 32  # an event has 32 bits for it
             is_late = is_of_row or (epoch is not None and epoch != self._epoch)
-            logged = list(wire.NOTHING_LOGGED) if is_late else self._logged
+            logged = list(wire_format.NOTHING_LOGGED) if is_late else self._logged
             for name, value in metrics.items():
                 if name in names:
                     self._metrics[names.index(name)] = logged[names.index(name)] = value
             try:
-                self._tail = wire.pack_tail(self._metrics)
+                self._tail = wire_format.pack_tail(self._metrics)
             except Exception as error:  # not a number
                 self._fail(error)
             if is_late:
-                self._event(wire.LOG, epoch=epoch, logged=logged, aux=step if is_of_row else 0)
+                self._event(wire_format.LOG, epoch=epoch, logged=logged, aux=step if is_of_row else 0)
             elif not self._in_epoch and self._epoch_begin and not self.is_folding:
-                self._event(wire.LOG)
+                self._event(wire_format.LOG)
             if not self.is_folding or self._has_room():
                 self.publish()
 
@@ -542,7 +542,7 @@ class Board:
         names, omitted = list(self.description.metrics), []
         is_settled = self._epochs_begun > 1 or self.trained or self._monotonic() >= self._settles_at
         new = sorted((name for name in metrics if name not in names), key=metric_rank)
-        is_crowded = len(names) + len(new) > wire.MAX_METRICS
+        is_crowded = len(names) + len(new) > wire_format.MAX_METRICS
         for name in new:
             if self.chosen and not any(fnmatchcase(name, pattern) for pattern in self.chosen):
                 continue
@@ -552,7 +552,7 @@ class Board:
                 reserved = _reserved_for_late(metric_rank(name), names) if is_crowded else 0
             else:
                 reserved = _reserved_for_better(metric_rank(name), names)
-            free = wire.MAX_METRICS - len(names)
+            free = wire_format.MAX_METRICS - len(names)
             if free > reserved:
                 names.append(name)
                 self._waiting.pop(name, None)
@@ -564,7 +564,7 @@ class Board:
             listed = ", ".join(omitted[:4]) + (f" and {len(omitted) - 4} more" if len(omitted) > 4 else "")
             warn_once(
                 "metrics",
-                f"a run shows at most {wire.MAX_METRICS} metrics, metrics=[…] chooses which; omitted: {listed}",
+                f"a run shows at most {wire_format.MAX_METRICS} metrics, metrics=[…] chooses which; omitted: {listed}",
             )
         if len(names) > len(self.description.metrics):
             self.describe(metrics=tuple(names))
@@ -623,16 +623,16 @@ class Board:
             if not withdrawn:
                 self._settle(is_over=True)
             self._unfold()
-            self._flags, aux = wire.FLAG_ENDED, 0
+            self._flags, aux = wire_format.FLAG_ENDED, 0
             for is_set, flag, bit in (
-                (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
-                (interrupted, wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
-                (withdrawn, wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
-                (stopped and not failed, wire.FLAG_STOPPED, wire.RUN_STOPPED),
+                (failed or interrupted, wire_format.FLAG_FAILED, wire_format.RUN_FAILED),
+                (interrupted, wire_format.FLAG_INTERRUPTED, wire_format.RUN_INTERRUPTED),
+                (withdrawn, wire_format.FLAG_WITHDRAWN, wire_format.RUN_WITHDRAWN),
+                (stopped and not failed, wire_format.FLAG_STOPPED, wire_format.RUN_STOPPED),
             ):
                 self._flags, aux = self._flags | flag * is_set, aux | bit * is_set
             self._phase = 0
-            self._event(wire.RUN_END, aux=aux, times=self._paused if paused else None)
+            self._event(wire_format.RUN_END, aux=aux, times=self._paused if paused else None)
             self.publish()
             self._turn_off()
 
@@ -641,10 +641,10 @@ class Board:
         mark: int,
         monotonic_ns: int = 0,
         aux: int = 0,
-        asked: int = wire.NOT_KNOWN,
-        free: int = wire.NOT_KNOWN,
+        asked: int = wire_format.NOT_KNOWN,
+        free: int = wire_format.NOT_KNOWN,
         epoch: int | None = None,
-        logged: wire.Metrics | None = None,
+        logged: wire_format.Metrics | None = None,
         times: tuple[int, int] | None = None,
         row_end: RowEnd | None = None,
     ) -> None:
@@ -654,18 +654,18 @@ class Board:
         with self._lock:
             number = self._events + 1
             self._room -= 1
-            peak, self.peak = self.peak, wire.NOT_KNOWN
+            peak, self.peak = self.peak, wire_format.NOT_KNOWN
             if times is None and self._ended_at[0]:
                 times = self._ended_at
             try:
-                event = wire.Event(
+                event = wire_format.Event(
                     mark=mark,
                     phase=self._phase,
                     number=number,
                     monotonic_ns=times[0] if times else monotonic_ns or self._monotonic(),
                     time_ns=times[1] if times else self._now(),
                     step=_int64(row_end.step if row_end else self.steps),
-                    wait_ns=min(row_end.wait_ns if row_end else self.wait_ns, wire.NOT_KNOWN),
+                    wait_ns=min(row_end.wait_ns if row_end else self.wait_ns, wire_format.NOT_KNOWN),
                     epoch=self._epoch if epoch is None else _int32(epoch),
                     aux=aux,
                     asked=asked,
@@ -673,10 +673,10 @@ class Board:
                     logged=tuple(self._logged if logged is None else logged),
                     peak=peak,
                 )
-                record, supplement = wire.pack_event(event), wire.pack_supplement(event)
-                offset = wire.supplement_offset(number)
+                record, supplement = wire_format.pack_event(event), wire_format.pack_supplement(event)
+                offset = wire_format.supplement_offset(number)
                 mapped[offset : offset + len(supplement)] = supplement
-                offset = wire.event_offset(number)
+                offset = wire_format.event_offset(number)
                 mapped[offset : offset + len(record)] = record
                 mapped[_EVENT_HEAD] = number.to_bytes(8, "little")
             except Exception as error:

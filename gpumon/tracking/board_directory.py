@@ -20,8 +20,8 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import read_regular
 from gpumon.common.procfs import read_stat, start_time
-from gpumon.tracking.sweep import lock_holder
-from gpumon.tracking.wire import NAME, BoardHeader
+from gpumon.tracking.stale_boards import lock_holder
+from gpumon.tracking.wire_format import NAME, BoardHeader
 
 EVENTS = 512
 """Events read of one user per second: a hundred ranks with epochs of 1 s need two fifths of it."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpumon.common.errors import BoardError
 from gpumon.common.text import clean
 from gpumon.model.run import LARGEST, RunFacts, read_facts
-from gpumon.tracking.wire import MAX_METRICS, TEXT_ROOM
+from gpumon.tracking.wire_format import MAX_METRICS, TEXT_ROOM
 
 NAME_LENGTH = 96
 ID_LENGTH = 96

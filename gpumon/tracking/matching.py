@@ -17,14 +17,14 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import Device
-from gpumon.model.epoch import EpochFold
+from gpumon.model.epoch_fold import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX, PROCESSES
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA, find_vendor
 from gpumon.tracking.context import visible_uuids
 from gpumon.tracking.description import ID_LENGTH
-from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
+from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 
 
 @dataclass(frozen=True, slots=True)

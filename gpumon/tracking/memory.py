@@ -20,7 +20,7 @@ from gpumon.tracking.board import Board
 from gpumon.tracking.context import torch_uuid, visible_uuids
 from gpumon.tracking.out_of_memory import count_of
 from gpumon.tracking.warn import warn_once
-from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
+from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 
 EVERY = 500_000_000
 """ns between two reads."""

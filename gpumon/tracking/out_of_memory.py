@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import torch_uuid
 from gpumon.tracking.warn import warn_once
-from gpumon.tracking.wire import NOT_KNOWN
+from gpumon.tracking.wire_format import NOT_KNOWN
 
 _REPORTED = "_gpumon_reported"
 """Attribute set on an error that was reported."""

@@ -14,13 +14,13 @@ from gpumon.model.run import LARGEST
 from gpumon.tracking import out_of_memory
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import detect_framework
+from gpumon.tracking.dataloader import BatchSize, CpuTime, read_batch_size
 from gpumon.tracking.lifetime import ending_of
-from gpumon.tracking.loader import BatchSize, CpuTime, read_batch_size
+from gpumon.tracking.logged_values import PendingNumbers, RowEnd, StepMarker, whole
 from gpumon.tracking.memory import NEVER, MemoryReader
 from gpumon.tracking.metadata import RunMetadata
-from gpumon.tracking.values import PendingNumbers, RowEnd, StepMarker, whole
 from gpumon.tracking.warn import shown, warn_once
-from gpumon.tracking.wire import NOT_KNOWN
+from gpumon.tracking.wire_format import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
 """ns within which an exception that left an epoch reaches the end of the run."""

@@ -35,7 +35,7 @@ from gpumon.reports.csv import BYTE_ORDER_MARK
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon_tui.renderables import (
     account_columns,
     epoch_lines,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.grid import DEFAULT_WINDOW, WINDOWS
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import History
 from gpumon.storage.history.recent import RecentHistory
-from gpumon.storage.history.tiered import StoredTier
+from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import SHAPES
 
 ROOT = Path(__file__).parents[2]

@@ -136,7 +136,7 @@ OPENED = {
     "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",
     "gpumon/export/textfile.py": "only locked, not read",
-    "gpumon/tracking/board_watch.py": "opened below a descriptor, and checked with its owner",
+    "gpumon/tracking/board_reader.py": "opened below a descriptor, and checked with its owner",
 }
 """Modules that open files to read by themselves, and what these are."""
 

@@ -14,7 +14,7 @@ from gpumon.model.origin import Driver, Origin
 from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_from_row, facts_to_row, read_facts
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import Directory, unpack
-from gpumon.storage.ledger.tables import TABLES
+from gpumon.storage.ledger.schema import TABLES
 from gpumon.tracking.description import Description, decode, encode
 from tests.builders import frame_of, tick
 

@@ -22,7 +22,7 @@ from gpumon.cost import Charge, price_hours, price_run
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredDevice
 from tests.engines.lab import RULES

@@ -81,7 +81,7 @@ import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 import torch, gpumon
 from gpumon.tracking import wire
-from gpumon.tracking.wire import unpack_memory
+from gpumon.tracking.wire_format import unpack_memory
 with gpumon.run("cpu") as run:
     with run.epoch(0):
         run.step()

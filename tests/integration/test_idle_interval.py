@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpumon.analysis.thresholds import SILENT
 from gpumon.common.paths import Places
-from gpumon.diagnosis.live import JudgedFrame
+from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.live import follow
 from gpumon.model.metrics import Availability
 from tests.nvml import Process, Stub, sleepers

@@ -20,7 +20,7 @@ import pytest
 from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import LEDGER
-from gpumon.diagnosis.past import FINE, verdict
+from gpumon.diagnosis.past_findings import FINE, verdict
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from tests.integration.test_ledger import ended

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.storage.ledger.tables import LEDGER_FILE
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.sqlite.write import open_to_write
 from tests.conftest import ROOT
 from tests.runs import Book, training

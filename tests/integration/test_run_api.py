@@ -31,8 +31,8 @@ from gpumon.model.frame import Mark, RunState
 from gpumon.tracking import lifetime, warn
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.context import default_name
-from gpumon.tracking.reader import Poll, TagReader
-from gpumon.tracking.wire import EVENT_COUNT
+from gpumon.tracking.tag_reader import Poll, TagReader
+from gpumon.tracking.wire_format import EVENT_COUNT
 
 
 @pytest.fixture(autouse=True)
@@ -1052,10 +1052,11 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
         "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
         "gpumon.model", "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors", "gpumon.tracking",
         "gpumon.tracking.active_run", "gpumon.tracking.board", "gpumon.tracking.context",
-        "gpumon.tracking.description", "gpumon.tracking.git", "gpumon.tracking.lifetime", "gpumon.tracking.loader",
-        "gpumon.tracking.memory", "gpumon.tracking.metadata", "gpumon.tracking.out_of_memory",
-        "gpumon.tracking.parameters", "gpumon.tracking.run_tags", "gpumon.tracking.sweep", "gpumon.tracking.values",
-        "gpumon.tracking.warn", "gpumon.tracking.wire",
+        "gpumon.tracking.dataloader", "gpumon.tracking.description", "gpumon.tracking.git",
+        "gpumon.tracking.lifetime", "gpumon.tracking.logged_values", "gpumon.tracking.memory",
+        "gpumon.tracking.metadata", "gpumon.tracking.out_of_memory", "gpumon.tracking.parameters",
+        "gpumon.tracking.run_tags", "gpumon.tracking.stale_boards", "gpumon.tracking.warn",
+        "gpumon.tracking.wire_format",
     }  # fmt: skip
 
 

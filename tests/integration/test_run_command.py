@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.launcher.command import ExitStatus, command_name
+from gpumon.launcher.child_process import ExitStatus, command_name
 from gpumon.launcher.process_tree import Parentage, ProcessTree
 from gpumon.launcher.summary import Training, text
 from gpumon.launcher.watcher import CommandReport

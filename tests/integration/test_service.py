@@ -15,7 +15,7 @@ SERVICE = """
 import signal, threading
 from gpumon.common.clock import SystemClock
 from gpumon.daemon.recorder import Recorder
-from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.sampler import make_sampler
 from gpumon.common.paths import places
 from gpumon.daemon.service import Service
 

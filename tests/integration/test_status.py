@@ -50,7 +50,7 @@ with gpumon.run("llama", epochs=3, devices=[device], run_id="job") as run:
 """
 OUT_OF_MEMORY = """
 import sys, gpumon
-from gpumon.tracking.wire import Memory, device_mark
+from gpumon.tracking.wire_format import Memory, device_mark
 GIB = 1 << 30
 with gpumon.run("too-big", epochs=3, devices=sys.argv[1:]) as run:
     run.describe(base=1)

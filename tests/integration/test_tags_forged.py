@@ -22,11 +22,11 @@ from gpumon.common.paths import Places, make_tag_dir
 from gpumon.model.device import Device
 from gpumon.model.frame import Mark, Run
 from gpumon.model.process import Process
-from gpumon.tracking import wire
+from gpumon.tracking import wire_format
 from gpumon.tracking.board_directory import BURST, BYTES, EVENTS, BudgetOwners, is_of_its_user
 from gpumon.tracking.matching import match_devices
-from gpumon.tracking.reader import BOARDS_PER_USER, TagReader
-from gpumon.tracking.wire import text_versions, unpack_state
+from gpumon.tracking.tag_reader import BOARDS_PER_USER, TagReader
+from gpumon.tracking.wire_format import text_versions, unpack_state
 from tests.fakes import FakeClock
 from tests.fuzzing import examples
 from tests.programs import PATIENCE
@@ -193,7 +193,7 @@ def test_a_user_who_fills_a_directory_has_few_of_his_files_looked_at_in_a_poll(
         looked.append(entry.name)
         return is_of_its_user(entry, uid)
 
-    monkeypatch.setattr("gpumon.tracking.reader.is_of_its_user", is_his)
+    monkeypatch.setattr("gpumon.tracking.tag_reader.is_of_its_user", is_his)
     assert [run.name for run in reader.poll().runs] == ["net"]
     assert len(looked) <= 50
 
@@ -217,8 +217,8 @@ def resealed(
     *,
     state: dict[str, int] | None = None,
     text: bytes | None = None,
-    memory: list[wire.Memory] | None = None,
-    event: wire.Event | None = None,
+    memory: list[wire_format.Memory] | None = None,
+    event: wire_format.Event | None = None,
 ) -> bytes:
     """`raw` with lies in it, and every CRC right."""
     out = bytearray(raw)
@@ -226,25 +226,25 @@ def resealed(
         found = unpack_state(raw)
         assert found is not None
         found = found._replace(number=found.number + 1, **state)  # type: ignore[arg-type]
-        head = wire.pack_head(*found[:9])
-        record = wire.pack_state(head, wire.pack_tail(list(found.metrics)))
-        offset = wire.STATES[found.number & 1]
+        head = wire_format.pack_head(*found[:9])
+        record = wire_format.pack_state(head, wire_format.pack_tail(list(found.metrics)))
+        offset = wire_format.STATES[found.number & 1]
         out[offset : offset + len(record)] = record
     if text is not None:
         version = text_versions(raw)[0][0] + 1
-        offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
+        offset, header = wire_format.TEXTS[version & 1], wire_format.DESCRIPTIONS[version & 1]
         out[offset : offset + len(text)] = text
-        out[header : header + 16] = wire.pack_text_header(version, text)
+        out[header : header + 16] = wire_format.pack_text_header(version, text)
     if memory is not None:
-        record = wire.pack_memory(2**64 - 1, 2**64 - 1, memory)
-        out[wire.MEMORY[1] : wire.MEMORY[1] + len(record)] = record
+        record = wire_format.pack_memory(2**64 - 1, 2**64 - 1, memory)
+        out[wire_format.MEMORY[1] : wire_format.MEMORY[1] + len(record)] = record
     if event is not None:
-        offset = wire.event_offset(event.number)
-        record = wire.pack_event(event)
+        offset = wire_format.event_offset(event.number)
+        record = wire_format.pack_event(event)
         out[offset : offset + len(record)] = record
-        offset = wire.supplement_offset(event.number)
-        out[offset : offset + wire.SUPPLEMENT_SIZE] = wire.pack_supplement(event)
-        out[wire.EVENT_HEAD : wire.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
+        offset = wire_format.supplement_offset(event.number)
+        out[offset : offset + wire_format.SUPPLEMENT_SIZE] = wire_format.pack_supplement(event)
+        out[wire_format.EVENT_HEAD : wire_format.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
     return bytes(out)
 
 
@@ -277,18 +277,18 @@ def test_extreme_numbers_with_a_right_crc_stay_in_range(
 
 
 def test_memory_beyond_any_device_is_a_number_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
-    most = wire.Memory(2**32 - 1, 2**32 - 1, *[2**64 - 2] * 9)
-    plant(tags, resealed(valid, memory=[most] * wire.MAX_MEMORY))
+    most = wire_format.Memory(2**32 - 1, 2**32 - 1, *[2**64 - 2] * 9)
+    plant(tags, resealed(valid, memory=[most] * wire_format.MAX_MEMORY))
     (run,) = reader.poll().runs
     sane(run)
-    assert set(run.memory) == {float((2**64 - 2) * wire.MAX_MEMORY)}
+    assert set(run.memory) == {float((2**64 - 2) * wire_format.MAX_MEMORY)}
 
 
 def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
     last = reader_events(valid)
-    event = wire.Event(
-        wire.OUT_OF_MEMORY, 65535, last + 1, 2**64 - 1, 2**64 - 1, -(2**63), 2**64 - 1, -(2**31), 2**32 - 1,
-        2**64 - 2, wire.NOT_KNOWN, (float("inf"), float("-inf"), *[float("nan")] * 6),
+    event = wire_format.Event(
+        wire_format.OUT_OF_MEMORY, 65535, last + 1, 2**64 - 1, 2**64 - 1, -(2**63), 2**64 - 1, -(2**31), 2**32 - 1,
+        2**64 - 2, wire_format.NOT_KNOWN, (float("inf"), float("-inf"), *[float("nan")] * 6),
     )  # fmt: skip
     plant(tags, resealed(valid, event=event))
     found = reader.poll().boundaries[-1]
@@ -301,7 +301,7 @@ def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: Tag
 
 def reader_events(raw: bytes) -> int:
     """The number of the newest event in a board."""
-    return int.from_bytes(raw[wire.EVENT_HEAD : wire.EVENT_HEAD + 8], "little")
+    return int.from_bytes(raw[wire_format.EVENT_HEAD : wire_format.EVENT_HEAD + 8], "little")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_a_description_that_is_none_leaves_the_board_out(tags: Path, reader: Tag
 
 def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagReader, valid: bytes) -> None:
     out = bytearray(valid)
-    out[wire.EVENT_HEAD : wire.EVENT_HEAD + 8] = (1 << 62).to_bytes(8, "little")
+    out[wire_format.EVENT_HEAD : wire_format.EVENT_HEAD + 8] = (1 << 62).to_bytes(8, "little")
     path = plant(tags, bytes(out))
     poll = reader.poll()
     assert poll.boundaries == []
@@ -342,7 +342,9 @@ def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagRea
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    st.lists(st.tuples(st.integers(0, wire.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.integers(0, wire_format.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8
+    ),
     st.booleans(),
 )
 def test_random_bytes_anywhere_never_make_poll_raise(
@@ -355,9 +357,9 @@ def test_random_bytes_anywhere_never_make_poll_raise(
     reader.poll()
     out = bytearray(valid)
     for offset, raw in changes:
-        at = offset % wire.FRONT if front else offset
+        at = offset % wire_format.FRONT if front else offset
         out[at : at + len(raw)] = raw
-    path.write_bytes(out[: wire.SIZE])
+    path.write_bytes(out[: wire_format.SIZE])
     for run in reader.poll().runs:
         sane(run)
     fresh = TagReader(Places(explicit=str(tmp_path), uid=UID))
@@ -450,22 +452,23 @@ def write_events(path: Path, numbers: range, text: bytes = b"") -> None:
     """Let a planted board say so many events; and a new description, of which the version is the last number."""
     with path.open("r+b") as board:
         for number in numbers:
-            mark = wire.EPOCH_BEGIN if number % 2 else wire.EPOCH_END
-            event = wire.Event(
-                mark, 0, number, number, number, 0, 0, number // 2, 0, 0, wire.NOT_KNOWN, wire.NOTHING_LOGGED,
+            mark = wire_format.EPOCH_BEGIN if number % 2 else wire_format.EPOCH_END
+            event = wire_format.Event(
+                mark, 0, number, number, number, 0, 0, number // 2, 0, 0, wire_format.NOT_KNOWN,
+                wire_format.NOTHING_LOGGED,
             )  # fmt: skip
-            board.seek(wire.event_offset(number))
-            board.write(wire.pack_event(event))
-            board.seek(wire.supplement_offset(number))
-            board.write(wire.pack_supplement(event))
-        board.seek(wire.EVENT_HEAD)
+            board.seek(wire_format.event_offset(number))
+            board.write(wire_format.pack_event(event))
+            board.seek(wire_format.supplement_offset(number))
+            board.write(wire_format.pack_supplement(event))
+        board.seek(wire_format.EVENT_HEAD)
         board.write(numbers[-1].to_bytes(8, "little"))
         if text:
             version = numbers[-1]
-            board.seek(wire.TEXTS[version % 2])
+            board.seek(wire_format.TEXTS[version % 2])
             board.write(text)
-            board.seek(wire.DESCRIPTIONS[version % 2])
-            board.write(wire.pack_text_header(version, text))
+            board.seek(wire_format.DESCRIPTIONS[version % 2])
+            board.write(wire_format.pack_text_header(version, text))
 
 
 class TestBudgetOfAUser:
@@ -527,7 +530,7 @@ class TestBudgetOfAUser:
             read.append(sum(found.run != honest.name for found in poll.boundaries))
             clock.advance(1.0)
         assert own == [*range(1, fresh + 20)], "each event once"
-        assert max(read) <= EVENTS * BURST + wire.EVENT_COUNT
+        assert max(read) <= EVENTS * BURST + wire_format.EVENT_COUNT
         assert max(read[10:]) <= EVENTS + len(hostile)
         boards = {board.name: board for board in reader._boards.values()}
         assert sum(boards[path.name].text_bytes for path in hostile if path.name in boards) <= BYTES * (BURST + 21)
@@ -540,11 +543,11 @@ class TestBudgetOfAUser:
     ) -> None:
         """Their boards are opened one after another, and each is read as a whole."""
         for number in range(64):
-            write_events(plant(tags, valid, number), range(1, wire.EVENT_COUNT + 1))
+            write_events(plant(tags, valid, number), range(1, wire_format.EVENT_COUNT + 1))
         found: list[tuple[str, int]] = []
         for _ in range(80):
             poll = reader.poll()
             found += [(boundary.run, boundary.number) for boundary in poll.boundaries]
             clock.advance(1.0)
-        assert len(found) == len(set(found)) == 64 * wire.EVENT_COUNT
+        assert len(found) == len(set(found)) == 64 * wire_format.EVENT_COUNT
         assert poll.unread == 0

@@ -21,13 +21,13 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, RunState
-from gpumon.tracking import wire
+from gpumon.tracking import wire_format
 from gpumon.tracking.board import Board
-from gpumon.tracking.board_watch import BoardReader, ClockReading
+from gpumon.tracking.board_reader import BoardReader, ClockReading
 from gpumon.tracking.description import Description
-from gpumon.tracking.reader import SHOWN_AFTER_END, TagReader
-from gpumon.tracking.sweep import KEEP, lock_holder, sweep
-from gpumon.tracking.wire import unpack_state
+from gpumon.tracking.stale_boards import KEEP, lock_holder, sweep
+from gpumon.tracking.tag_reader import SHOWN_AFTER_END, TagReader
+from gpumon.tracking.wire_format import unpack_state
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
 
@@ -355,7 +355,7 @@ def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: Ta
 
 
 def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start, reader: TagReader) -> None:
-    pairs = (wire.EVENT_COUNT - 1) // 2
+    pairs = (wire_format.EVENT_COUNT - 1) // 2
     child = start(
         "import gpumon\nrun = gpumon.run('net')\n"
         f"for _ in range({pairs}):\n    with run.phase('test'): pass\n"
@@ -363,7 +363,7 @@ def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start
     )
     hear(child)
     poll = reader.poll()
-    assert [b.number for b in poll.boundaries] == list(range(1, wire.EVENT_COUNT + 1))
+    assert [b.number for b in poll.boundaries] == list(range(1, wire_format.EVENT_COUNT + 1))
     assert poll.runs[0].lost_events == 0
 
 
@@ -375,8 +375,8 @@ def test_what_was_overwritten_is_counted_and_not_guessed(start: Start, reader: T
     )
     hear(child)
     poll = reader.poll()
-    assert len(poll.boundaries) == wire.EVENT_COUNT
-    assert poll.runs[0].lost_events == 802 - wire.EVENT_COUNT
+    assert len(poll.boundaries) == wire_format.EVENT_COUNT
+    assert poll.runs[0].lost_events == 802 - wire_format.EVENT_COUNT
     assert reader.at(poll.boundaries[0].monotonic_ns - 1)[0].epoch == -1
 
 
@@ -408,7 +408,7 @@ def test_no_torn_state_is_accepted_from_a_writer_at_full_speed(start: Start, tmp
     highest = 0
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline or (reads <= 1_000 and child.poll() is None):
-        state = unpack_state(os.pread(fd, wire.FRONT, 0))
+        state = unpack_state(os.pread(fd, wire_format.FRONT, 0))
         reads += 1
         if state is None:
             unreadable += 1
@@ -435,7 +435,7 @@ def test_a_stopped_or_killed_reader_leaves_the_training_alone(start: Start, tmp_
         "    times.sort(); print(run.on, times[len(times) // 2], flush=True)\n    input()"
     )
     daemon = start(
-        "import os, time\nfrom gpumon.common.paths import places\nfrom gpumon.tracking.reader import TagReader\n"
+        "import os, time\nfrom gpumon.common.paths import places\nfrom gpumon.tracking.tag_reader import TagReader\n"
         "reader = TagReader(places())\nwhile not reader.poll().runs: pass\nprint('seen', flush=True)\n"
         "while True: reader.poll()"
     )
@@ -576,7 +576,7 @@ def test_a_process_reads_its_own_board_without_losing_its_lock(
     assert [r.state for r in reader.poll().runs] == [RunState.RUNNING]
     reader.close()
     other = start(
-        "from gpumon.common.paths import places\nfrom gpumon.tracking.reader import TagReader\n"
+        "from gpumon.common.paths import places\nfrom gpumon.tracking.tag_reader import TagReader\n"
         "print(TagReader(places()).poll().runs[0].state.name, flush=True)"
     )
     assert hear(other) == "RUNNING"
@@ -625,7 +625,7 @@ def test_events_between_the_opening_of_a_board_and_its_first_poll_are_read(
             super().__init__(*place)
             run.begin_epoch(0)
 
-    monkeypatch.setattr("gpumon.tracking.reader.BoardReader", OpenedEarly)
+    monkeypatch.setattr("gpumon.tracking.tag_reader.BoardReader", OpenedEarly)
     run = gpumon.run("net", directory=str(tmp_path))
     poll = reader.poll()
     run.finish()
@@ -651,10 +651,10 @@ def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkey
 
 def test_a_board_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     name = f"tag.{os.getuid()}.1.00000000"
-    raw = bytearray(wire.pack_header(wire.BoardHeader(wire.SIZE, 1, 1, 1, 1, 1, bytes(16), 1, 1)))
+    raw = bytearray(wire_format.pack_header(wire_format.BoardHeader(wire_format.SIZE, 1, 1, 1, 1, 1, bytes(16), 1, 1)))
     raw[8] = 2
     raw[-4:] = crc32(bytes(raw[:-4])).to_bytes(4, "little")
-    (tmp_path / name).write_bytes(raw.ljust(wire.SIZE, b"\0"))
+    (tmp_path / name).write_bytes(raw.ljust(wire_format.SIZE, b"\0"))
     directory = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(BoardError, match="version 2"):
         BoardReader(directory, name, "/proc")

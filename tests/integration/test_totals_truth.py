@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.live import Live, follow
-from gpumon.storage.history.totals import Total, WindowTotals
+from gpumon.storage.history.window_totals import Total, WindowTotals
 from tests.accelerated import EpochSpan
 from tests.nvml import Stub
 from tests.nvml.truth import truth

@@ -16,7 +16,7 @@ import pytest
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run
 from gpumon.model.run import NO_METADATA, PAUSED, Parameter
-from gpumon.tracking.reader import TagReader
+from gpumon.tracking.tag_reader import TagReader
 from tests.conftest import ROOT, cannot
 from tests.programs import environment
 

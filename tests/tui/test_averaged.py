@@ -6,7 +6,7 @@ from math import isnan, nan
 
 import pytest
 
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui.renderables.averaged import averaged, span_words
 from gpumon_tui.renderables.plot import PlotCurve
 from tests.tui.fakes import FakeFeed

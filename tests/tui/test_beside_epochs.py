@@ -15,7 +15,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.model.frame import Boundary, Run, RunState
 from gpumon.reports import run_text
 from gpumon.storage.ledger.reader import Ledger, Ledgers
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import OFTEN, Asked
 from gpumon_tui.widgets.runs_sheet import RunsSheet

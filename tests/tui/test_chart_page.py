@@ -20,7 +20,7 @@ from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Mark, RunState, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, Availability
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.tiers import DAY, SHAPES
 from gpumon_tui.app import GpumonApp

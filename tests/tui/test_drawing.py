@@ -13,8 +13,8 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, MemoryBreakdown
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.downsample import Envelope, downsample
-from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import Series
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel

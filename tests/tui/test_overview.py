@@ -21,7 +21,7 @@ from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.storage.history.grid import Grid, available_windows
+from gpumon.storage.history.buckets import Grid, available_windows
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.axis import clock_labels
 from gpumon_tui.shown_time import ShownTime

@@ -16,9 +16,9 @@ from gpumon.analysis.epochs import EpochMark, EpochMarks
 from gpumon.analysis.rank_epochs import Span
 from gpumon.model.frame import Boundary, Frame, Mark
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
-from gpumon.storage.history.grid import SHORT_WINDOWS, WINDOWS, ChartWindow, Grid
+from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS, ChartWindow, Grid
 from gpumon.storage.history.open import open_history
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted

@@ -21,7 +21,7 @@ from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports import compare, run_text
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH, OPENED_KEPT, KeptRuns

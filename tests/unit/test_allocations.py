@@ -15,7 +15,7 @@ from gpumon.model.device import Device, job_parts
 from gpumon.model.frame import Sample
 from gpumon.model.run import RunFacts
 from gpumon.sources.base import Reading
-from gpumon.sources.jobs import DeviceJobs, parse_gpustat, parse_job_lines, with_jobs
+from gpumon.sources.gpu_jobs import DeviceJobs, parse_gpustat, parse_job_lines, with_jobs
 from tests.builders import device, process, run, sample
 from tests.fakes import FakeClock
 from tests.unit.test_sampler import FakeSource

@@ -16,7 +16,7 @@ import pytest
 from gpumon.callbacks.hook import Hook
 from gpumon.common.paths import Places
 from gpumon.model.frame import RunState
-from gpumon.tracking.reader import TagReader
+from gpumon.tracking.tag_reader import TagReader
 
 
 class Shell:

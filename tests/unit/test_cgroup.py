@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.text import clean
-from gpumon.sources.containers import LONGEST, CgroupInfo, parse_cgroup
+from gpumon.sources.cgroup import LONGEST, CgroupInfo, parse_cgroup
 
 ID = "3f2a9c1b04de" + "5" * 52
 OTHER = "aaaabbbbcccc" + "6" * 52

@@ -21,8 +21,8 @@ from gpumon.diagnosis.context import GpuContext, LinkUnderLoad, RunContext, diag
 from gpumon.diagnosis.faults import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, Severity, Subject, finding_json
 from gpumon.diagnosis.gpu import GPU_RULES
-from gpumon.diagnosis.live import JudgedFrame, findings, live_run
-from gpumon.diagnosis.past import epoch_findings
+from gpumon.diagnosis.live_findings import JudgedFrame, findings, live_run
+from gpumon.diagnosis.past_findings import epoch_findings
 from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample

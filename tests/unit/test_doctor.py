@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.cli.doctor import lines
 from gpumon.cli.doctor_checks import check_frame, file_checks, package_checks
-from gpumon.common.checkup import Check, CheckSection, Condition
+from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability

@@ -22,7 +22,7 @@ from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.storage.history.totals import window_totals
+from gpumon.storage.history.window_totals import window_totals
 from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.usage.hours import AccountBook
 from tests.builders import TIME, device, frame_of, sample, tick

@@ -12,7 +12,7 @@ from gpumon.common.clock import SECOND
 from gpumon.storage.history.aggregator import Block, Collector, SubjectValues, TickValues
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.samples import EvenCells, SampleCells
+from gpumon.storage.history.sample_cells import EvenCells, SampleCells
 from gpumon.storage.history.tiers import OF_GPU, OF_HOST, SHAPES, columns_of
 from gpumon.storage.history.write import seal
 

@@ -16,13 +16,13 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.common.errors import GpumonError
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.overview import overview
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.schema import HISTORY_FILE, VERSION
-from gpumon.storage.history.tiered import StoredTier
+from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import SHAPES, HistoryLimits, prune_large
 from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.storage.sqlite.write import open_to_write

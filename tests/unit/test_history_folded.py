@@ -10,10 +10,10 @@ from statistics import fmean
 
 import pytest
 
-from gpumon.storage.history.folded import FoldedFrames
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.folded_frames import FoldedFrames
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 
 NAME = "gpu.utilization"

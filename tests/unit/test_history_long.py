@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.downsample import Envelope, downsample
-from gpumon.storage.history.grid import Grid, aligned
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 
 NAME = "gpu.utilization"

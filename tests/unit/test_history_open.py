@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.storage.history.grid import LIVE_WINDOW, SHORT_WINDOWS, WINDOWS, available_windows
+from gpumon.storage.history.buckets import LIVE_WINDOW, SHORT_WINDOWS, WINDOWS, available_windows
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import Query
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill

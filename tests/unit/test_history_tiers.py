@@ -23,13 +23,13 @@ from gpumon.model.metrics import Availability
 from gpumon.storage.history import tiers as limits_module
 from gpumon.storage.history.aggregator import Block, Collector, values_from_tick
 from gpumon.storage.history.block import BadBlock, cells_of, pack, present, unpack
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.cell import HistoryCell, fold, weights
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recovery import recover
 from gpumon.storage.history.schema import HISTORY_FILE, TABLES, VERSION
-from gpumon.storage.history.tiered import StoredTier
+from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import OF_GPU, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
 from gpumon.storage.history.write import seal, write
 from gpumon.storage.sqlite.write import open_to_write

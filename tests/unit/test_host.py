@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.model.metrics import HOST_INDEX, HOST_METRICS
 from gpumon.sources.base import ProcessInfo
-from gpumon.sources.containers import CgroupInfo
+from gpumon.sources.cgroup import CgroupInfo
 from gpumon.sources.host import HostSource
 from gpumon.sources.processes import ProcessTable
 from tests.fakes import FakeClock

@@ -16,7 +16,7 @@ from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sources.base import Reading
-from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.recent import RecentHistory
 from tests.builders import device, frame_of, process, run, sample, tick
 from tests.fakes import FakeClock

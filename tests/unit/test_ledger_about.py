@@ -18,7 +18,7 @@ from gpumon.model.run import About, Note
 from gpumon.reports import html, run_export, run_json, run_tables, run_text
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
-from gpumon.storage.ledger.tables import LEDGER_FILE
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, LedgerRow, StoredRuns, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run, tick

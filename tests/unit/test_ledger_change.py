@@ -16,7 +16,7 @@ from gpumon.storage.ledger import change
 from gpumon.storage.ledger.change import LedgerChange, user_name
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
-from gpumon.storage.ledger.tables import VERSION
+from gpumon.storage.ledger.schema import VERSION
 from tests.runs import BEGAN, HOSTILE, Book, training
 
 ME = 4711

@@ -17,8 +17,8 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places
 from gpumon.model.frame import Mark, RunState
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, resolve_run
-from gpumon.storage.ledger.schema import WHOLE_RUN
-from gpumon.storage.ledger.tables import VERSION
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
+from gpumon.storage.ledger.schema import VERSION
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.strangers import as_nobody, foreign_directory
 

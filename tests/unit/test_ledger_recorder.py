@@ -24,7 +24,7 @@ from gpumon.model.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.ledger.recorder import BatchWriter, LedgerRecorder
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.writer import Batch, LedgerRow, LedgerWriter, OpenRank, StoredRuns
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE

@@ -23,7 +23,7 @@ from gpumon.model.frame import RunState
 from gpumon.reports.figures.run_series import thinned
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.tables import LEDGER_FILE, TABLES, VERSION
+from gpumon.storage.ledger.schema import LEDGER_FILE, TABLES, VERSION
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder
 from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, LedgerWriter, write_batch
 from gpumon.storage.sqlite.state_file import StateFile

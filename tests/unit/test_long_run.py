@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.analysis.thresholds import INPUT_BOUND
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.past import verdict
+from gpumon.diagnosis.past_findings import verdict
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.long_run import LongRun

@@ -12,7 +12,7 @@ from gpumon.analysis.gpu_status import countable_statuses, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
 from gpumon.daemon.sampler import is_idle
-from gpumon.diagnosis.live import JudgedFrame
+from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability

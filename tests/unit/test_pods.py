@@ -11,7 +11,7 @@ from gpumon.analysis.processes import job_or_container
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import pod_parts
 from gpumon.reports.status_json import document
-from gpumon.sources.containers import PodNames
+from gpumon.sources.cgroup import PodNames
 from gpumon.sources.processes import ProcessTable
 from tests.builders import frame_of, process, sample, tick
 from tests.fakes import FakeClock

@@ -20,18 +20,18 @@ from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
 from gpumon.storage.history import tiers as limits_module
-from gpumon.storage.history.grid import Grid, WindowSpan
+from gpumon.storage.history.buckets import Grid, WindowSpan
 from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HistoryLimits, prune_old
 from gpumon.storage.processes import cells, spans
 from gpumon.storage.processes.cells import PlacedCell
 from gpumon.storage.processes.in_memory import RecentSnapshots
-from gpumon.storage.processes.lines import ProcessKey, process_key, process_lines
 from gpumon.storage.processes.query import ProcessFilter, ProcessUse, read_processes
 from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.processes.snapshot import SNAPSHOT_INTERVAL, Snapshots
 from gpumon.storage.processes.spans import BadProcessBlock
+from gpumon.storage.processes.usage_series import ProcessKey, process_key, process_lines
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, frame_of, process, sample, tick
 

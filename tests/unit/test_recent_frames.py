@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from gpumon.cli.sampling import RecentFrames
-from gpumon.diagnosis.live import LOOK_BACK
+from gpumon.diagnosis.live_findings import LOOK_BACK
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame
 from tests.builders import boundary, frame_of, run, sample, tick

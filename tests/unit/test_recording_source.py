@@ -11,7 +11,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
-from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.sampler import make_sampler
 from gpumon.live import Live
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability

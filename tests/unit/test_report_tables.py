@@ -27,7 +27,7 @@ from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.summary import epochs_done
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 

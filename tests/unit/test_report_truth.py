@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.diagnosis.past import verdict
+from gpumon.diagnosis.past_findings import verdict
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports import (

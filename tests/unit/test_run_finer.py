@@ -16,7 +16,7 @@ from gpumon.reports import html
 from gpumon.reports.figures.run_series import POINTS, RunSeries, refined
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.reader import Ledger
 from tests.builders import device

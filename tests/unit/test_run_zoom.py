@@ -14,7 +14,7 @@ from gpumon.reports.figures.run_series import RunSeries, zoomed
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import MOST
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill

@@ -21,8 +21,8 @@ from gpumon.model.process import Process
 from gpumon.sources.base import Reading
 from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Sandbox
 from gpumon.tracking.matching import Claim
-from gpumon.tracking.reader import Poll
-from gpumon.tracking.wire import Memory, device_mark
+from gpumon.tracking.tag_reader import Poll
+from gpumon.tracking.wire_format import Memory, device_mark
 from tests import builders
 from tests.fakes import FakeClock
 

@@ -17,7 +17,7 @@ from gpumon.live import Live
 from gpumon.sources.replay.recording import PAST
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.schema import WHOLE_EPOCH
+from gpumon.storage.ledger.row_keys import WHOLE_EPOCH
 from tests.recorded import simulated, write
 
 PATIENCE = 60.0

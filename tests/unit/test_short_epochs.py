@@ -14,8 +14,8 @@ from gpumon.model.frame import Boundary, Mark
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import EVENTS_AT_ONCE, Board
 from gpumon.tracking.description import Description
-from gpumon.tracking.reader import TagReader
-from gpumon.tracking.wire import EVENT_COUNT
+from gpumon.tracking.tag_reader import TagReader
+from gpumon.tracking.wire_format import EVENT_COUNT
 from tests.fakes import FakeClock
 
 MS = SECOND // 1000

@@ -15,7 +15,7 @@ from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
 from gpumon.common.text import clean
 from gpumon.daemon.recorder import Recorder
-from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.sampler import make_sampler
 from gpumon.live import Live, connect
 from gpumon.model.frame import Boundary, Frame, Mark, RunState, Tick
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind

@@ -6,7 +6,7 @@ from typing import cast
 
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.live import JudgedFrame, earlier_frames, findings
+from gpumon.diagnosis.live_findings import JudgedFrame, earlier_frames, findings
 from gpumon.live import Live
 from gpumon.model.frame import Frame
 from gpumon.storage.history.recent import RecentHistory

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.live import LOOK_BACK, JudgedFrame, earlier_frames, epochs_from_boundaries, findings
+from gpumon.diagnosis.live_findings import LOOK_BACK, JudgedFrame, earlier_frames, epochs_from_boundaries, findings
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame, RunState
 from gpumon.storage.history.recent import RecentHistory

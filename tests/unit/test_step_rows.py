@@ -22,10 +22,10 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.api import PastLedger
 from gpumon.storage.ledger.timeline import EpochTimeline
+from gpumon.tracking.logged_values import RowEnd, StepMarker
 from gpumon.tracking.memory import NEVER
-from gpumon.tracking.reader import Poll, TagReader
-from gpumon.tracking.values import RowEnd, StepMarker
-from gpumon.tracking.wire import NOT_KNOWN
+from gpumon.tracking.tag_reader import Poll, TagReader
+from gpumon.tracking.wire_format import NOT_KNOWN
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, Course, Memory, keep, on, spread
 from tests.unit.test_tags_values import Gpu, on_its_way

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.launcher.command import CommandRun, command_script
+from gpumon.launcher.child_process import CommandRun, command_script
 from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
-from gpumon.tracking import active_run, metadata, warn, wire
+from gpumon.tracking import active_run, metadata, warn, wire_format
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.git import DirtyCheck, find_repository, read_commit
 from gpumon.tracking.metadata import Program
 from gpumon.tracking.parameters import parameters
-from gpumon.tracking.reader import TagReader
 from gpumon.tracking.secrets import MASK, masked, masked_text
+from gpumon.tracking.tag_reader import TagReader
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_a_torn_text_gives_way_to_what_was_told_before(run: ActiveRun, tmp_path:
     run.config(b=2)
     mapped = run._board._map
     assert mapped is not None
-    mapped[wire.ABOUT_TEXTS[run._board._about_version & 1]] ^= 1
+    mapped[wire_format.ABOUT_TEXTS[run._board._about_version & 1]] ^= 1
     (about,) = reader.poll().about.values()
     reader.close()
     assert about.config == {"a": 1}

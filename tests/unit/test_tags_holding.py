@@ -9,7 +9,7 @@ from gpumon.model.frame import Run, RunState
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.tracking.matching import memory_entry, with_run_memory
-from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
+from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 from tests import builders
 
 ONE, TWO = builders.device(0).uuid, builders.device(1).uuid

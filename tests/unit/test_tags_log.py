@@ -13,7 +13,7 @@ from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
-from gpumon.tracking.reader import TagReader
+from gpumon.tracking.tag_reader import TagReader
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpumon.tracking import warn, wire
+from gpumon.tracking import warn, wire_format
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
 from gpumon.tracking.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
 from gpumon.tracking.out_of_memory import OutOfMemoryReporter
-from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark, unpack_event, unpack_memory
+from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark, unpack_event, unpack_memory
 from tests.fakes import FakeClock
 
 ONE = "GPU-11111111-1111-1111-1111-111111111111"
@@ -50,7 +50,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 def front(board: Board) -> bytes:
     # Through its own mapping: opening the file here would drop its lock.
     assert board._map is not None
-    return bytes(board._map[: wire.FRONT])
+    return bytes(board._map[: wire_format.FRONT])
 
 
 def held(board: Board) -> list[Memory]:
@@ -60,10 +60,14 @@ def held(board: Board) -> list[Memory]:
 def marks(board: Board) -> list[tuple[int, int, int]]:
     """(asked, free, device) of each out-of-memory mark."""
     assert board._map is not None
-    ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
-    more = bytes(board._map[wire.SUPPLEMENTS : wire.SUPPLEMENTS + wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE])
+    ring = bytes(board._map[wire_format.EVENTS : wire_format.EVENTS + wire_format.EVENT_COUNT * wire_format.EVENT_SIZE])
+    more = bytes(
+        board._map[
+            wire_format.SUPPLEMENTS : wire_format.SUPPLEMENTS + wire_format.EVENT_COUNT * wire_format.SUPPLEMENT_SIZE
+        ]
+    )
     events = [unpack_event(ring, number, more) for number in range(1, board._events + 1)]
-    return [(e.asked, e.free, e.aux) for e in events if e is not None and e.mark == wire.OUT_OF_MEMORY]
+    return [(e.asked, e.free, e.aux) for e in events if e is not None and e.mark == wire_format.OUT_OF_MEMORY]
 
 
 def allocator(
@@ -280,8 +284,8 @@ def test_reading_at_the_boundaries_of_very_short_epochs_takes_a_small_part_of_th
 def peaks(board: Board) -> list[tuple[int, int]]:
     """(mark, peak) of each event after the run's begin."""
     assert board._map is not None
-    ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
-    more = bytes(board._map[wire.SUPPLEMENTS : wire.SIZE])
+    ring = bytes(board._map[wire_format.EVENTS : wire_format.EVENTS + wire_format.EVENT_COUNT * wire_format.EVENT_SIZE])
+    more = bytes(board._map[wire_format.SUPPLEMENTS : wire_format.SIZE])
     events = [unpack_event(ring, number, more) for number in range(2, board._events + 1)]
     return [(e.mark, e.peak) for e in events if e is not None]
 
@@ -297,10 +301,10 @@ def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Be
         cuda.stats[0] = allocator(GIB, 8 * GIB, peak, GIB, 0, GIB)
     run.log(loss=1.0)
     assert peaks(board) == [
-        (wire.EPOCH_BEGIN, 7 * GIB),
-        (wire.PHASE, 8 * GIB),
-        (wire.EPOCH_END, 9 * GIB),
-        (wire.LOG, wire.NOT_KNOWN),
+        (wire_format.EPOCH_BEGIN, 7 * GIB),
+        (wire_format.PHASE, 8 * GIB),
+        (wire_format.EPOCH_END, 9 * GIB),
+        (wire_format.LOG, wire_format.NOT_KNOWN),
     ]
 
 

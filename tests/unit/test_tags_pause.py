@@ -14,7 +14,7 @@ from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, RunState
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.lifetime import close_all
-from gpumon.tracking.reader import Poll, TagReader
+from gpumon.tracking.tag_reader import Poll, TagReader
 
 
 @pytest.fixture

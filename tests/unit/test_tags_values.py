@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.tracking import warn
-from gpumon.tracking.values import PendingNumbers, metric_rank, number_of
+from gpumon.tracking.logged_values import PendingNumbers, metric_rank, number_of
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from gpumon.model.frame import Mark, wait_between
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
-from gpumon.tracking.reader import TagReader
+from gpumon.tracking.tag_reader import TagReader
 
 
 @pytest.fixture

@@ -12,56 +12,58 @@ from hypothesis import strategies as st
 from gpumon.common.errors import BoardError
 from gpumon.model.frame import TRAINING, Mark
 from gpumon.model.run import RunFacts
-from gpumon.tracking import wire
+from gpumon.tracking import wire_format
 from gpumon.tracking.description import MAX_PHASES, TRAIN, Description, decode, encode
-from gpumon.tracking.wire import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
+from gpumon.tracking.wire_format import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
-HEADER = wire.BoardHeader(wire.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
+HEADER = wire_format.BoardHeader(wire_format.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]
 
 
 def front_with(*states: tuple[int, bytes]) -> bytes:
-    front = bytearray(wire.FRONT)
+    front = bytearray(wire_format.FRONT)
     for number, record in states:
-        offset = wire.STATES[number & 1]
+        offset = wire_format.STATES[number & 1]
         front[offset : offset + len(record)] = record
     return bytes(front)
 
 
 def state(number: int, epoch: int = 4) -> bytes:
-    return wire.pack_state(wire.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), wire.pack_tail(METRICS))
+    return wire_format.pack_state(
+        wire_format.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), wire_format.pack_tail(METRICS)
+    )
 
 
 def test_regions_do_not_overlap() -> None:
     regions = [
-        (0, wire.HEADER.size),
-        *((offset, wire.STATE_SIZE) for offset in wire.STATES),
-        (wire.EVENT_HEAD, 8),
-        *((offset, wire.TEXT_HEADER.size) for offset in wire.DESCRIPTIONS),
-        *((offset, wire.MEMORY_ROOM) for offset in wire.MEMORY),
-        (wire.EVENTS, wire.EVENT_COUNT * wire.EVENT_SIZE),
-        *((offset, wire.TEXT_ROOM) for offset in wire.TEXTS),
+        (0, wire_format.HEADER.size),
+        *((offset, wire_format.STATE_SIZE) for offset in wire_format.STATES),
+        (wire_format.EVENT_HEAD, 8),
+        *((offset, wire_format.TEXT_HEADER.size) for offset in wire_format.DESCRIPTIONS),
+        *((offset, wire_format.MEMORY_ROOM) for offset in wire_format.MEMORY),
+        (wire_format.EVENTS, wire_format.EVENT_COUNT * wire_format.EVENT_SIZE),
+        *((offset, wire_format.TEXT_ROOM) for offset in wire_format.TEXTS),
     ]
     regions.sort()
     ends = [offset + length for offset, length in regions]
     assert all(end <= offset for end, (offset, _) in zip(ends, regions[1:], strict=False))
-    assert ends[-1] <= wire.SIZE
-    assert 4 + wire.EVENT_BODY.size <= wire.EVENT_SIZE
-    assert wire.FRONT <= wire.EVENTS
+    assert ends[-1] <= wire_format.SIZE
+    assert 4 + wire_format.EVENT_BODY.size <= wire_format.EVENT_SIZE
+    assert wire_format.FRONT <= wire_format.EVENTS
 
 
 def test_marks_are_those_of_the_frame() -> None:
-    assert {name: getattr(wire, name) for name in Mark.__members__} == {m.name: m.value for m in Mark}
+    assert {name: getattr(wire_format, name) for name in Mark.__members__} == {m.name: m.value for m in Mark}
     assert TRAIN == TRAINING
 
 
 def test_a_header_comes_back() -> None:
-    assert unpack_header(wire.pack_header(HEADER)) == HEADER
+    assert unpack_header(wire_format.pack_header(HEADER)) == HEADER
 
 
 @pytest.mark.parametrize("at", [0, 9, 30, 83])
 def test_a_damaged_header_is_refused(at: int) -> None:
-    raw = bytearray(wire.pack_header(HEADER))
+    raw = bytearray(wire_format.pack_header(HEADER))
     raw[at] ^= 1
     with pytest.raises(BoardError):
         unpack_header(bytes(raw))
@@ -84,77 +86,77 @@ def test_a_torn_state_gives_way_to_the_one_before() -> None:
 
 
 def test_a_board_without_a_state_has_none() -> None:
-    assert unpack_state(bytes(wire.FRONT)) is None
+    assert unpack_state(bytes(wire_format.FRONT)) is None
     assert unpack_state(b"") is None
 
 
 def test_an_event_is_found_by_its_number_only() -> None:
     logged = (0.5, *[1.0] * 7)
-    event = wire.Event(wire.OUT_OF_MEMORY, 1, 300, 11, 22, 33, 44, -1, 9, 2**40, 5, logged)
-    ring = bytearray(wire.EVENT_COUNT * wire.EVENT_SIZE)
-    offset = wire.event_offset(300) - wire.EVENTS
-    record = wire.pack_event(event)
+    event = wire_format.Event(wire_format.OUT_OF_MEMORY, 1, 300, 11, 22, 33, 44, -1, 9, 2**40, 5, logged)
+    ring = bytearray(wire_format.EVENT_COUNT * wire_format.EVENT_SIZE)
+    offset = wire_format.event_offset(300) - wire_format.EVENTS
+    record = wire_format.pack_event(event)
     ring[offset : offset + len(record)] = record
-    more = bytearray(wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE)
-    offset = wire.supplement_offset(300) - wire.SUPPLEMENTS
-    more[offset : offset + wire.SUPPLEMENT_SIZE] = wire.pack_supplement(event)
+    more = bytearray(wire_format.EVENT_COUNT * wire_format.SUPPLEMENT_SIZE)
+    offset = wire_format.supplement_offset(300) - wire_format.SUPPLEMENTS
+    more[offset : offset + wire_format.SUPPLEMENT_SIZE] = wire_format.pack_supplement(event)
     assert unpack_event(bytes(ring), 300, bytes(more)) == event
-    assert unpack_event(bytes(ring), 300 - wire.EVENT_COUNT, bytes(more)) is None
+    assert unpack_event(bytes(ring), 300 - wire_format.EVENT_COUNT, bytes(more)) is None
     assert unpack_event(b"", 300, bytes(more)) is None
     assert unpack_event(bytes(ring), 300, b"") is None
 
 
 HELD = (
-    wire.Memory(0, wire.device_mark("GPU-a"), 10, 20, 15, 11, 3, 9, 1, 2),
-    wire.Memory(1, wire.device_mark("GPU-b"), 30),
+    wire_format.Memory(0, wire_format.device_mark("GPU-a"), 10, 20, 15, 11, 3, 9, 1, 2),
+    wire_format.Memory(1, wire_format.device_mark("GPU-b"), 30),
 )
 
 
 def front_with_memory(number: int, record: bytes) -> bytes:
-    front = bytearray(wire.FRONT)
-    offset = wire.MEMORY[number & 1]
+    front = bytearray(wire_format.FRONT)
+    offset = wire_format.MEMORY[number & 1]
     front[offset : offset + len(record)] = record
     return bytes(front)
 
 
 def test_framework_memory_comes_back_and_what_was_not_told_is_not_known() -> None:
-    assert unpack_memory(front_with_memory(3, wire.pack_memory(3, 77, HELD))) == (77, HELD)
-    assert HELD[1].reserved == wire.NOT_KNOWN
-    assert unpack_memory(bytes(wire.FRONT)) == (0, ())
+    assert unpack_memory(front_with_memory(3, wire_format.pack_memory(3, 77, HELD))) == (77, HELD)
+    assert HELD[1].reserved == wire_format.NOT_KNOWN
+    assert unpack_memory(bytes(wire_format.FRONT)) == (0, ())
 
 
 def test_a_torn_record_of_memory_gives_way_to_the_one_before() -> None:
-    front = bytearray(front_with_memory(1, wire.pack_memory(1, 11, HELD[:1])))
-    newer = bytearray(wire.pack_memory(2, 22, HELD))
-    front[wire.MEMORY[0] : wire.MEMORY[0] + len(newer)] = newer
+    front = bytearray(front_with_memory(1, wire_format.pack_memory(1, 11, HELD[:1])))
+    newer = bytearray(wire_format.pack_memory(2, 22, HELD))
+    front[wire_format.MEMORY[0] : wire_format.MEMORY[0] + len(newer)] = newer
     assert unpack_memory(bytes(front))[0] == 22
-    front[wire.MEMORY[0] + 30] ^= 1
+    front[wire_format.MEMORY[0] + 30] ^= 1
     assert unpack_memory(bytes(front)) == (11, HELD[:1])
 
 
 def test_as_many_devices_are_told_as_have_room() -> None:
-    many = [wire.Memory(i, i, i) for i in range(100)]
-    record = wire.pack_memory(1, 1, many)
-    assert len(record) <= wire.MEMORY_ROOM
-    assert len(unpack_memory(front_with_memory(1, record))[1]) == wire.MAX_MEMORY
+    many = [wire_format.Memory(i, i, i) for i in range(100)]
+    record = wire_format.pack_memory(1, 1, many)
+    assert len(record) <= wire_format.MEMORY_ROOM
+    assert len(unpack_memory(front_with_memory(1, record))[1]) == wire_format.MAX_MEMORY
 
 
-@given(st.binary(max_size=wire.MEMORY_ROOM))
+@given(st.binary(max_size=wire_format.MEMORY_ROOM))
 def test_bytes_of_a_stranger_are_no_record_of_memory_and_do_no_harm(raw: bytes) -> None:
     monotonic, devices = unpack_memory(front_with_memory(1, raw))
-    assert (monotonic, devices) == (0, ()) or len(devices) <= wire.MAX_MEMORY
+    assert (monotonic, devices) == (0, ()) or len(devices) <= wire_format.MAX_MEMORY
 
 
 def test_a_device_is_known_by_a_number_that_is_never_nothing() -> None:
-    assert wire.device_mark("") == 0
-    assert wire.device_mark("GPU-a") != wire.device_mark("GPU-b") != 0
+    assert wire_format.device_mark("") == 0
+    assert wire_format.device_mark("GPU-a") != wire_format.device_mark("GPU-b") != 0
 
 
 def test_the_newer_description_is_offered_first() -> None:
-    front = bytearray(wire.FRONT)
+    front = bytearray(wire_format.FRONT)
     for version in (4, 5):
-        where = wire.DESCRIPTIONS[version & 1]
-        front[where : where + 16] = wire.pack_text_header(version, b"{}")
+        where = wire_format.DESCRIPTIONS[version & 1]
+        front[where : where + 16] = wire_format.pack_text_header(version, b"{}")
     assert [version for version, *_ in text_versions(bytes(front))] == [5, 4]
 
 
@@ -173,7 +175,7 @@ def test_the_longest_description_has_room() -> None:
         (wide,) * 99, (wide,) * 99,
     )  # fmt: skip
     text = encode(said)
-    assert len(text) <= wire.TEXT_ROOM
+    assert len(text) <= wire_format.TEXT_ROOM
     assert len(decode(text).phases) == MAX_PHASES
 
 

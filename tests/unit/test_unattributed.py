@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.live import JudgedFrame
+from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.processes import UNATTRIBUTED, set_unattributed
 from gpumon.sources.nvml.values import DeviceValues

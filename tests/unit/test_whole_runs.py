@@ -21,7 +21,7 @@ from gpumon.storage.ledger.aggregate import between_epochs, outside_phases
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.tables import LEDGER_FILE
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import OpenRank, StoredRuns, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run

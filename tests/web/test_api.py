@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from werkzeug.datastructures import MultiDict
 
-from gpumon.diagnosis.live import earlier_frames
+from gpumon.diagnosis.live_findings import earlier_frames
 from gpumon.live import Live
 from gpumon.reports.status_json import document as status_document
 from gpumon_web.api.openapi import statuses

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.past import verdict
+from gpumon.diagnosis.past_findings import verdict
 from gpumon.model.frame import Mark, RunState
 from gpumon.reports import run_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.page import Now
 from gpumon_web.pages import runs as runs_page

@@ -11,8 +11,8 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import EVERYBODY, People, use_policy
-from gpumon.diagnosis import past
-from gpumon.diagnosis.past import Verdict, verdict
+from gpumon.diagnosis import past_findings
+from gpumon.diagnosis.past_findings import Verdict, verdict
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger import aggregate, decode
 from gpumon.storage.ledger.reader import Ledgers
@@ -96,7 +96,7 @@ def test_an_epoch_of_a_run_is_judged_once_and_a_line_has_no_more_points_than_a_s
         judged.append(epoch.ordinal)
         return verdict(epoch, running)
 
-    for module in (past, epoch_cells):
+    for module in (past_findings, epoch_cells):
         monkeypatch.setattr(module, "verdict", counted)
     monkeypatch.setattr(run_chart, "MOST", 100)
     epochs = 300

@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState, Tick
 from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
-from gpumon.storage.ledger.tables import VERSION
+from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import LOCKED, LockTimeout, open_to_read
 from gpumon_web.not_kept import why_none_listed
 from gpumon_web.work import WorkerProcess

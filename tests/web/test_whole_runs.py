@@ -15,7 +15,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.run import About, Note, RunFacts
 from gpumon.reports import run_json
 from gpumon.storage.ledger.metadata import about_rows
-from gpumon.storage.ledger.tables import LEDGER_FILE
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.gpu_lines import who

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.analysis.gpu_state import Activity
-from gpumon.diagnosis.live import LOOK_BACK
+from gpumon.diagnosis.live_findings import LOOK_BACK
 from gpumon.model.frame import Frame
 
 

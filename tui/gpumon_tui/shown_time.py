@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.storage.history.grid import ChartWindow
+from gpumon.storage.history.buckets import ChartWindow
 
 
 class ShownTime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_findings, one_per_subject_first
-from gpumon.diagnosis.live import findings, is_recent
+from gpumon.diagnosis.live_findings import findings, is_recent
 from gpumon.model import units
 from gpumon.model.metrics import Availability
 from gpumon_tui.memo import Memo

@@ -19,7 +19,7 @@ from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import HOST_INDEX, Metric, why_missing
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOWS, ChartWindow, available_windows
+from gpumon.storage.history.buckets import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOWS, ChartWindow, available_windows
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import RecentSnapshots

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
+from gpumon.diagnosis.past_findings import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
 from gpumon.model import columns
 from gpumon.model.columns import EPOCHS, View
 from gpumon.model.frame import TRAINING, RunState

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import is_known, shown
-from gpumon.diagnosis.past import Verdict, Verdicts, is_partly_sampled
+from gpumon.diagnosis.past_findings import Verdict, Verdicts, is_partly_sampled
 from gpumon.model.columns import BY_KEY, OverTime
 from gpumon.model.frame import TRAINING
 from gpumon.storage.ledger.records import LivePeak, Record

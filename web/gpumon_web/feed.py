@@ -25,11 +25,11 @@ from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, HOST_METRICS, Kind
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
-from gpumon.storage.history.grid import DEFAULT_WINDOW, Grid, aligned
+from gpumon.storage.history.buckets import DEFAULT_WINDOW, Grid, aligned
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
 

@@ -10,7 +10,7 @@ from gpumon.common.numbers import shown
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon.storage.history.grid import DEFAULT_WINDOW
+from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon_web.gpu_lines import power_text, users_of
 from gpumon_web.holders import idle_for
 from gpumon_web.page import Cells, Gpu, Now

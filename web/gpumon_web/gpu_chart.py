@@ -15,7 +15,7 @@ from gpumon.model.panels import GPU_PANELS, Panel
 from gpumon.model.process import Process
 from gpumon.reports.events import details
 from gpumon.storage.events.query import EventFilter, LoggedEvent, count_events, read_events
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import MOST, History, Query, Series
 from gpumon_web.charts import Cells, chart, event, left_out, limit, line_of, marks_on, metric_panel, moment, ribbon
 from gpumon_web.gpu_held import held_by

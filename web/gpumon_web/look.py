@@ -12,7 +12,7 @@ from gpumon.diagnosis.context import GpuContext, diagnose
 from gpumon.diagnosis.faults import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, FindingGroup, group_findings, ranges
 from gpumon.diagnosis.gpu import idle_text
-from gpumon.diagnosis.live import findings, is_recent
+from gpumon.diagnosis.live_findings import findings, is_recent
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.storage.history.recent import RecentHistory

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.origin import Capability, Origin
-from gpumon.reports.not_kept import NO_HARDWARE
+from gpumon.reports.missing_history import NO_HARDWARE
 
 
 def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.diagnosis.past import Verdicts, verdicts_of
+from gpumon.diagnosis.past_findings import Verdicts, verdicts_of
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME

@@ -18,7 +18,7 @@ from gpumon.common.paths import history_beside
 from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.cost import price_run, price_summary
 from gpumon.diagnosis.finding import finding_json
-from gpumon.diagnosis.past import Verdicts, findings, verdicts_of
+from gpumon.diagnosis.past_findings import Verdicts, findings, verdicts_of
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.charges import sentence

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.past import FINE
+from gpumon.diagnosis.past_findings import FINE
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY, View, shown
 from gpumon.model.columns import EPOCHS as COLUMNS

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.common.numbers import shown
-from gpumon.diagnosis.past import is_partly_sampled
+from gpumon.diagnosis.past_findings import is_partly_sampled
 from gpumon.reports import run_json
 from gpumon.reports.run_tables import BETWEEN, outside_rows
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 from gpumon_web.epoch_cells import EPOCH
 

@@ -13,8 +13,8 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 from gpumon.common.numbers import NAN, is_known
+from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.downsample import Envelope, downsample
-from gpumon.storage.history.grid import Grid, aligned
 from gpumon.storage.history.query import MOST, Query, Series, Tier
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.records import Record, RunTrace

@@ -13,7 +13,7 @@ from gpumon.sources.nvml.library import SHARED, Library
 from gpumon.sources.nvml.source import NvmlSource, timeout_for
 
 if TYPE_CHECKING:
-    from gpumon.common.checkup import Check
+    from gpumon.common.check_result import Check
 
 __all__ = ["METRICS", "NvmlSource", "detect", "examine", "make"]
 

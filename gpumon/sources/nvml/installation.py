@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpumon.common.checkup import Check, Condition
+from gpumon.common.check_result import Check, Condition
 from gpumon.common.text import clean
 from gpumon.model.units import counted
 from gpumon.sources.nvml.library import SHARED, SONAME, is_absent

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from gpumon.recording.reader import is_recording
 from gpumon.sources.base import Request, Source
-from gpumon.sources.replay import dmon, query
+from gpumon.sources.replay import nvidia_smi_csv, nvidia_smi_dmon
 from gpumon.sources.replay.recording import RecordingSource
 from gpumon.sources.replay.source import ReplaySource
 
 __all__ = ["METRICS", "RecordingSource", "ReplaySource", "detect", "make"]
 
-METRICS = frozenset(column.metric for columns in (query.COLUMNS, dmon.COLUMNS) for column in columns.values())
+METRICS = frozenset(
+    column.metric for columns in (nvidia_smi_csv.COLUMNS, nvidia_smi_dmon.COLUMNS) for column in columns.values()
+)
 
 
 def detect() -> bool:

@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular
 from gpumon.common.text import clean
-from gpumon.sources.replay import dmon, query
+from gpumon.sources.replay import nvidia_smi_csv, nvidia_smi_dmon
 from gpumon.sources.replay.format import BadLine, LogFormat, Row, is_duplicate
 
 COMMAND = (
@@ -227,12 +227,12 @@ class LogRows:
     def _parse_heading(self, text: str) -> LogFormat | None:
         """Return the format from here on if `text` is a heading."""
         if text.startswith("#"):
-            if isinstance(self.format, query.QueryFormat):
+            if isinstance(self.format, nvidia_smi_csv.QueryFormat):
                 return None
-            return dmon.parse_heading(text, self.format, self._log.modified_ns)
-        if not (text[0].isalpha() or text[0] in '"\ufeff') or isinstance(self.format, dmon.DmonFormat):
+            return nvidia_smi_dmon.parse_heading(text, self.format, self._log.modified_ns)
+        if not (text[0].isalpha() or text[0] in '"\ufeff') or isinstance(self.format, nvidia_smi_dmon.DmonFormat):
             return None
-        return query.parse_heading(text.lstrip("\ufeff"))
+        return nvidia_smi_csv.parse_heading(text.lstrip("\ufeff"))
 
     def _in_order(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield rows whose times do not go back. Of two that disagree, the one that is ahead is skipped."""

@@ -20,7 +20,7 @@ from gpumon.recording.playback import LAST, Playback
 from gpumon.sources.base import Pace, Reading
 from gpumon.sources.replay.format import BadLine, LogFormat, Row
 from gpumon.sources.replay.log import LogFile, LogRows
-from gpumon.sources.replay.query import QueryFormat
+from gpumon.sources.replay.nvidia_smi_csv import QueryFormat
 from gpumon.sources.replay.ticks import LOOKAHEAD, LogDevices, detect_layout, group_ticks
 
 _TAIL = 64 * 1024

@@ -18,7 +18,7 @@ from gpumon.model.frame import Run, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.origin import Driver
 from gpumon.model.xids import xid_of
-from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.buckets import is_gap
 
 MIN_CLOCK_STEP = 5.0
 """Seconds by which the clock must be set to count; less is a correction, or the time between two readings."""

@@ -19,7 +19,7 @@ from gpumon.model.events import BY_NAME, TAKEN_BACK, Event, EventSubject, Key, p
 from gpumon.model.frame import Tick
 from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
 from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
-from gpumon.storage.history.grid import max_interval
+from gpumon.storage.history.buckets import max_interval
 from gpumon.storage.sqlite.cells import typed_rows
 
 _MAX_PENDING = 10_000

@@ -17,13 +17,13 @@ from gpumon.common.clock import SECOND
 from gpumon.model.energy import FOLLOWS, most_power
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.cell import HistoryCell, summed
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, Counting
-from gpumon.storage.history.grid import is_gap
 from gpumon.storage.history.open_tiers import Block as Block
 from gpumon.storage.history.open_tiers import FinestTier
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.samples import EvenCells
+from gpumon.storage.history.sample_cells import EvenCells
 from gpumon.storage.history.tiers import SHAPES, TierColumns
 from gpumon.storage.history.tiers import columns_of as columns_of
 

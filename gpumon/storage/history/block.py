@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.storage.history.cell import HistoryCell, Numbers, doubles, singles, weights
-from gpumon.storage.history.samples import SampleCells, is_constant
+from gpumon.storage.history.sample_cells import SampleCells, is_constant
 
 _BIG = sys.byteorder == "big"
 

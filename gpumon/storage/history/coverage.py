@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 
 
 def known_seconds(

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf, nan
 from typing import NamedTuple
 
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Series
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from gpumon.common.paths import may_exist
 from gpumon.storage.history.block import BadBlock, present, unpack
-from gpumon.storage.history.line import Line
+from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.read import explain_unreadable, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.sqlite.cells import parse_names, typed_rows

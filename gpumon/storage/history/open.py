@@ -10,14 +10,14 @@ from gpumon.storage.history.devices import devices_of, read_devices, sort_device
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.query import Tier
 from gpumon.storage.history.recent import KEEP
-from gpumon.storage.history.tiered import StoredTier, TieredHistory
+from gpumon.storage.history.tiered_history import StoredTier, TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 
 if TYPE_CHECKING:
     from gpumon.model.device import Device
     from gpumon.model.frame import Frame
-    from gpumon.storage.history.grid import WindowSpan
-    from gpumon.storage.history.totals import WindowTotals
+    from gpumon.storage.history.buckets import WindowSpan
+    from gpumon.storage.history.window_totals import WindowTotals
 
 
 def _kept(file: HistoryFile) -> Sequence[Tier]:
@@ -66,7 +66,7 @@ def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: 
 
     `subjects` are UUIDs of GPUs; by default all GPUs with data in the window.
     """
-    from gpumon.storage.history.totals import window_totals
+    from gpumon.storage.history.window_totals import window_totals
 
     with closing(HistoryFile(path)) as file:
         found = window_totals(file, frames, span.begin, span.end, subjects)

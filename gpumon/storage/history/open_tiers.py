@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.storage.history.cell import HistoryCell, fold
 from gpumon.storage.history.counters import Grown
-from gpumon.storage.history.samples import EvenCells, SampleCells
+from gpumon.storage.history.sample_cells import EvenCells, SampleCells
 from gpumon.storage.history.tiers import SHAPES, TierShape, columns_of
 
 

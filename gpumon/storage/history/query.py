@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, nan
 from typing import NamedTuple, Protocol
 
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 
 HOST = ""
 """The subject of the machine; every other subject is the UUID of a GPU."""

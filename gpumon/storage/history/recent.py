@@ -13,6 +13,7 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, PCIE_LINK, Availability, Kind, Metric
 from gpumon.model.panels import PANELS
+from gpumon.storage.history.buckets import STEADY, Grid, aligned
 from gpumon.storage.history.counters import (
     ENERGY,
     PAUSE,
@@ -24,7 +25,6 @@ from gpumon.storage.history.counters import (
 )
 from gpumon.storage.history.coverage import known_seconds
 from gpumon.storage.history.downsample import Envelope, downsample
-from gpumon.storage.history.grid import STEADY, Grid, aligned
 from gpumon.storage.history.query import HOST, Query, Series
 
 KEEP = 3600

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, inf
 from typing import NamedTuple
 
-from gpumon.storage.history.line import Line
+from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.query import CoarseCells
-from gpumon.storage.history.watched import TimeSlice
+from gpumon.storage.history.time_slices import TimeSlice
 
 _SHORT = 0.1
 """Fraction of a window below which cells do not determine the length of buckets."""

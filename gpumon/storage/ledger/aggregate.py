@@ -33,7 +33,7 @@ from gpumon.storage.ledger.records import (
     is_only_begun,
     max_steps,
 )
-from gpumon.storage.ledger.schema import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums, fullest, joined_peaks, single_devices
 
 WORTH_A_ROW = 0.005

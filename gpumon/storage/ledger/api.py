@@ -29,7 +29,7 @@ from gpumon.storage.ledger.aggregate import between_epochs, step_summaries
 from gpumon.storage.ledger.dataframe import RowTable
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.storage.ledger.records import NoteRow, Record, RunMetadata, RunSummary
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.sqlite.read import explain_absence
 

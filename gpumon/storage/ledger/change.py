@@ -19,7 +19,7 @@ from gpumon.common.text import clean
 from gpumon.model.frame import RunState
 from gpumon.model.run import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
 from gpumon.storage.ledger.records import RunRow
-from gpumon.storage.ledger.tables import VERSION
+from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import describe_error
 from gpumon.storage.sqlite.write import BUSY_TIMEOUT, require_regular_files, transaction
 

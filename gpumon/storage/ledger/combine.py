@@ -13,7 +13,7 @@ from operator import add, itemgetter
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.columns import USAGE, OverDevices, OverTime
 from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, UsageRow
-from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_RUN
 
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 

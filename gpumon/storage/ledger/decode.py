@@ -31,7 +31,7 @@ from gpumon.storage.ledger.records import (
     StepRow,
     UsageRow,
 )
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)

@@ -14,7 +14,7 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.run import PAUSED
 from gpumon.model.vendors import PARTS
-from gpumon.storage.ledger.schema import OTHER
+from gpumon.storage.ledger.row_keys import OTHER
 from gpumon.storage.ledger.steps import NO_ROW, StepStretches
 from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.storage.ledger.usage import COUNTERS, HOLD_INTERVALS, MIN_HOLD, UsageSums, merge_sums

@@ -15,7 +15,7 @@ from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.device import DeviceUsage
 from gpumon.storage.ledger.epoch import Epoch, Moment, PhaseTotals
 from gpumon.storage.ledger.records import LivePeak
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH
 from gpumon.storage.ledger.steps import join_rows
 from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, is_same_value
 from gpumon.storage.ledger.usage import MIN_ENERGY_SECONDS, UsageSums, merge_sums

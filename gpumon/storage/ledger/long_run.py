@@ -14,7 +14,7 @@ from gpumon.analysis.thresholds import INPUT_BOUND, MOSTLY_IDLE, SAMPLED, THROTT
 from gpumon.common.numbers import LARGEST, NAN, is_known
 from gpumon.model.frame import TRAINING
 from gpumon.storage.ledger.records import EpochTimes
-from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochLengths, EpochSums
 
 BANDS = 1000

@@ -24,7 +24,7 @@ from gpumon.storage.ledger.epoch_rows import (
     usage_row,
 )
 from gpumon.storage.ledger.metadata import about_rows
-from gpumon.storage.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.storage.ledger.trace import TraceRecorder, step_for
 from gpumon.storage.ledger.usage import PackageUsage

@@ -49,8 +49,8 @@ from gpumon.storage.ledger.records import (
     RunTrace,
     SettledEpochs,
 )
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.tables import VERSION
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import damage_error
 

@@ -23,7 +23,7 @@ from gpumon.storage.follower import LEDGER
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.ledger.device import SAMPLE_RETENTION, RecentSamples, device_sample
 from gpumon.storage.ledger.rank import EarlierTick, RankRecorder
-from gpumon.storage.ledger.tables import LEDGER_FILE, VERSION
+from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.writer import KEYS, Batch, OpenRank, StoredRuns
 from gpumon.storage.sqlite.read import open_to_read
 from gpumon.storage.sqlite.write import open_to_write, transaction

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.epoch import EpochEnd, EpochFold
+from gpumon.model.epoch_fold import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, wait_between
 from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.epoch import Epoch, Moment, PeakCounter, PhaseTotals
 from gpumon.storage.ledger.records import LivePeak
-from gpumon.storage.ledger.schema import OTHER
+from gpumon.storage.ledger.row_keys import OTHER
 from gpumon.storage.ledger.steps import NO_ROW, StepStretches
 
 OUTSIDE = -1

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
-from gpumon.storage.ledger.schema import STEP_ROWS
-from gpumon.storage.ledger.tables import LEDGER_FILE
+from gpumon.storage.ledger.row_keys import STEP_ROWS
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.sqlite.cells import REAL, parse_json, typed_rows
 from gpumon.storage.sqlite.state_file import StateFile
 

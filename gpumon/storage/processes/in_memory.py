@@ -11,7 +11,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES
 from gpumon.storage.processes.cells import add_values, empty_cell
 from gpumon.storage.processes.measures import MEASURES, read_values

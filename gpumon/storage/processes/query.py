@@ -15,14 +15,13 @@ from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
+from gpumon.storage.history.buckets import WindowSpan, resolve_window
 from gpumon.storage.history.devices import Wanted, devices_of, read_devices, resolve_devices, sort_devices
-from gpumon.storage.history.grid import WindowSpan, resolve_window
 from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.cells import PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
-from gpumon.storage.processes.lines import ProcessLines, process_key, process_lines
 from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.reader import (
     Piece,
@@ -34,6 +33,7 @@ from gpumon.storage.processes.reader import (
     read_pieces,
     tier_spans,
 )
+from gpumon.storage.processes.usage_series import ProcessLines, process_key, process_lines
 from gpumon.storage.sqlite.cells import typed_rows
 
 MAX_SPANS = 20_000
@@ -206,7 +206,7 @@ def _use(process: StoredProcess, cell: Cell) -> ProcessUse:
 
 
 if TYPE_CHECKING:
-    from gpumon.storage.history.grid import Moment
+    from gpumon.storage.history.buckets import Moment
 
     WindowArgs = tuple[str | float | None, Moment | None, Moment | None, float]
     """Arguments of `resolve_window`: length, begin, end, now."""

@@ -16,7 +16,7 @@ from gpumon.common.numbers import is_known
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.measures import TEXTS, read_texts
 

@@ -16,7 +16,7 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.ring.sums import SumNames, Sums, SumTimes
-from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.usage.account import DEVICE_COLUMNS
 from gpumon.storage.usage.hours import AccountBook, HourOfDevice, HourOfUser
 from gpumon.storage.usage.totals import (

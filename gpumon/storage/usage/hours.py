@@ -29,7 +29,7 @@ from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.vendors import PARTS
-from gpumon.storage.history.grid import is_gap, max_interval
+from gpumon.storage.history.buckets import is_gap, max_interval
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.storage.usage.energy_meter import EnergyMeter

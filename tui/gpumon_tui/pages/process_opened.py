@@ -10,7 +10,7 @@ from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import WINDOWS
+from gpumon.storage.history.buckets import WINDOWS
 from gpumon.storage.history.query import Series
 from gpumon.storage.processes.measures import MEASURES
 from gpumon_tui.pages.process_rows import ProcessSelection

@@ -7,9 +7,9 @@ from math import floor, nan
 from typing import NamedTuple
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Query
-from gpumon.storage.history.tiered import TieredHistory
+from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.time_columns import halves

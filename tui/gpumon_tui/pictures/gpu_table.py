@@ -14,7 +14,7 @@ from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import Frame
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import holder

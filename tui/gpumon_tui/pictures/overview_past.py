@@ -15,7 +15,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import Frame, RunState
 from gpumon.model.origin import Capability
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Query
 from gpumon_tui import palette, theme
 from gpumon_tui.asked import OFTEN

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.numbers import NAN
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import WindowSpan
+from gpumon.storage.history.buckets import WindowSpan
 from gpumon.storage.processes.query import ProcessUse, ProcessWindow, read_processes
 from gpumon_tui.asked import Asked
 

@@ -7,12 +7,12 @@ from time import monotonic
 
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Query
 from gpumon.storage.processes.in_memory import RecentSnapshots
-from gpumon.storage.processes.lines import ProcessKey, ProcessLines, process_key, process_lines
 from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.reader import Piece
+from gpumon.storage.processes.usage_series import ProcessKey, ProcessLines, process_key, process_lines
 from gpumon_tui.asked import Answer, Asked
 
 AGAIN = 5.0

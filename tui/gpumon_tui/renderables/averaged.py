@@ -7,7 +7,7 @@ from math import fsum, nan
 from typing import NamedTuple
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.time_columns import halves, window_words
 

@@ -6,7 +6,7 @@ from math import ceil
 from time import localtime
 
 from gpumon.model import units
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 
 STEPS = (
     1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86400,

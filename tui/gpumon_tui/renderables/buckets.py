@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import History, Query, Series
 
 HOLD = 2.2

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST, History
 from gpumon_tui import palette
 from gpumon_tui.renderables.axis import clock_labels, lay

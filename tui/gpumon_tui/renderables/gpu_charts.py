@@ -14,7 +14,7 @@ from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.frame import Boundary, Run, Sample
 from gpumon.model.metrics import BY_NAME, Availability, Metric
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.averaged import averaged, span_words
 from gpumon_tui.renderables.gpu_facts import card_head

@@ -13,7 +13,7 @@ from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.model import units
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
 from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns

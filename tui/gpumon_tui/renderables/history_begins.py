@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.renderables.cells import laid
 from gpumon_tui.renderables.plot import PlotCurve

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import is_partly_sampled, sampled_text
+from gpumon.diagnosis.past_findings import is_partly_sampled, sampled_text
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import TRAINING

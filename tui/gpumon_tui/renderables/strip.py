@@ -7,7 +7,7 @@ from math import ceil, floor, isfinite
 
 from rich.segment import Segment
 
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import History
 from gpumon_tui import palette
 from gpumon_tui.renderables.buckets import read

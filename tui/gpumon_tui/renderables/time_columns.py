@@ -6,7 +6,7 @@ from math import ceil, floor
 
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.storage.history.grid import SHORT_WINDOWS, WINDOWS, Grid
+from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS, Grid
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 BEYOND = 0.1

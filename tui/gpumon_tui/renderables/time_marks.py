@@ -11,7 +11,7 @@ from rich.segment import Segment
 from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.rank_epochs import Span
 from gpumon.model.frame import EVALUATION, Boundary
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon_tui import palette
 from gpumon_tui.renderables.axis import clock_labels, lay
 from gpumon_tui.renderables.cells import EMPTY, PaintedCell, Row, Tint, laid, painted

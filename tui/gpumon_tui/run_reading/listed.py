@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.past import findings, is_measured, is_partly_sampled, sampled_text, short_summary
+from gpumon.diagnosis.past_findings import findings, is_measured, is_partly_sampled, sampled_text, short_summary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon.reports.run_tables import place, state

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import Charge, price_run, price_summary
-from gpumon.diagnosis.past import findings, verdict
+from gpumon.diagnosis.past_findings import findings, verdict
 from gpumon.model.frame import RunState
 from gpumon.reports import epoch_text
 from gpumon.reports.charges import cells, priced, sentence
@@ -19,7 +19,7 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import entry_order, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import highest
 from gpumon.storage.ledger.records import DeviceRow, PhaseRow, Record
-from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
 from gpumon_tui.run_reading.logged import column, finite_range, names
 from gpumon_tui.run_reading.rows import COLUMNS, EpochTotals, OpenRun, StretchRow, StretchRows

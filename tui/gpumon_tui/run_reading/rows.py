@@ -11,7 +11,7 @@ from gpumon.model.frame import RunState
 
 if TYPE_CHECKING:
     from gpumon.diagnosis.finding import Finding, Severity
-    from gpumon.diagnosis.past import Verdict
+    from gpumon.diagnosis.past_findings import Verdict
     from gpumon.storage.ledger.records import Record
     from gpumon.storage.ledger.summary import EpochSummary
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
-from gpumon.storage.history.grid import SHORT_WINDOWS, WINDOWS
+from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS
 from gpumon_tui.keys import RUNS
 from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.view import View

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.reports.not_kept import NO_HISTORY
+from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import read_accounts

@@ -11,7 +11,7 @@ from typing import Any, cast
 from gpumon.analysis.gpu_status import is_unreadable, no_gpu_reason
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.live import earlier_frames
+from gpumon.diagnosis.live_findings import earlier_frames
 from gpumon.live import Live, LiveState
 from gpumon.model.frame import Frame, empty_frame
 from gpumon.model.origin import Capability, Driver, Origin

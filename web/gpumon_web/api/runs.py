@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from gpumon.common.errors import GpumonError
-from gpumon.diagnosis.past import verdict
+from gpumon.diagnosis.past_findings import verdict
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
-from gpumon.reports.not_kept import NO_HISTORY
+from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow

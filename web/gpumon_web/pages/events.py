@@ -10,7 +10,7 @@ from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words
-from gpumon.reports.not_kept import NOT_YET
+from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import device_name
 from gpumon_web.event_bundles import bundles
 from gpumon_web.event_list import ALL, HOURS, KINDS, is_in

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model import units
 from gpumon.model.metrics import BY_NAME, Unit
-from gpumon.storage.history.grid import DEFAULT_WINDOW
+from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
 from gpumon_web.fleet_summary import chips, free_count, host, idle_below, idle_count, idle_unknown, mine, others, sums

@@ -15,7 +15,7 @@ from gpumon.model import units
 from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.metrics import Unit, title_within
 from gpumon.model.panels import GPU_PANELS
-from gpumon.storage.history.grid import DEFAULT_WINDOW, WINDOWS
+from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS
 from gpumon_web import levels
 from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from gpumon.cost import Charge, price_hours
 from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
-from gpumon.reports.not_kept import NOT_YET
+from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import (
     Headlines,
     device_name,

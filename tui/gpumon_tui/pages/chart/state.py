@@ -12,8 +12,8 @@ from gpumon.common.numbers import is_known
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, METRICS, Kind, Metric, Scope, Unit
 from gpumon.model.panels import PANELS
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.counters import rates_between
-from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.recent import GPU_KEPT, HOST_KEPT
 from gpumon_tui.freshness import NOW

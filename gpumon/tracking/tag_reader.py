@@ -31,10 +31,10 @@ from gpumon.tracking.board_directory import (
     is_of_its_user,
     name_uid,
 )
-from gpumon.tracking.board_watch import BoardReader, ClockReading
+from gpumon.tracking.board_reader import BoardReader, ClockReading
 from gpumon.tracking.matching import Claim, RunIdentity, RunIds
-from gpumon.tracking.sweep import KEEP
-from gpumon.tracking.wire import Memory
+from gpumon.tracking.stale_boards import KEEP
+from gpumon.tracking.wire_format import Memory
 
 SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)
 """ns for which an ended run stays in the list."""

@@ -21,7 +21,7 @@ from gpumon.storage.history.block import MetricCells
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.line import Line, SparseLine
+from gpumon.storage.history.metric_series import Line, SparseLine
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.history.window_sum import WindowSum, window_sum
 

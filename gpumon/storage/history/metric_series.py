@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import ceil, inf, nan
 
 from gpumon.storage.history.block import MetricCells
-from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Series
 
 

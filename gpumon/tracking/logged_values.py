@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon.model.steps import mark_size
 from gpumon.tracking.warn import warn_once
-from gpumon.tracking.wire import NOT_KNOWN
+from gpumon.tracking.wire_format import NOT_KNOWN
 
 
 class RowEnd(NamedTuple):

@@ -12,8 +12,8 @@ from itertools import islice
 from struct import Struct
 
 from gpumon.common.paths import open_regular
-from gpumon.tracking import wire
-from gpumon.tracking.wire import unpack_state
+from gpumon.tracking import wire_format
+from gpumon.tracking.wire_format import unpack_state
 
 KEEP = 600 * 1_000_000_000
 """ns that a board stays after its end, for a daemon that starts late."""
@@ -60,7 +60,7 @@ def _remove_if_dead(path: str, uid: int, now: int) -> None:
             return
 
         # Writes through a mapping do not reliably update the file's modification time.
-        state = unpack_state(os.pread(fd, wire.FRONT, 0))
+        state = unpack_state(os.pread(fd, wire_format.FRONT, 0))
         if now - max(status.st_mtime_ns, state.time_ns if state else 0) > KEEP:
             os.unlink(path)
     finally:

@@ -11,7 +11,7 @@ from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.numbers import is_known
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
-from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES

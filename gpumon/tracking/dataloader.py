@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from gpumon.common.procfs import cpu_with_children
-from gpumon.tracking.values import whole
+from gpumon.tracking.logged_values import whole
 
 _MAX_PROCESSES = 4096
 """Processes to visit: the tree may grow while it is read."""

@@ -16,24 +16,31 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import BoardError
 from gpumon.common.numbers import NAN
 from gpumon.common.procfs import start_time
-from gpumon.model.epoch import EpochFold
+from gpumon.model.epoch_fold import EpochFold
 from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.run import LARGEST, NO_METADATA, decode_about
-from gpumon.tracking import wire
+from gpumon.tracking import wire_format
 from gpumon.tracking.board_directory import is_running, lock_holder, name_uid, process_by_namespace, read_process
 from gpumon.tracking.description import Description, decode
 from gpumon.tracking.matching import Claim, RunPosition, attribute, positions_after
-from gpumon.tracking.wire import about_versions, text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
+from gpumon.tracking.wire_format import (
+    about_versions,
+    text_versions,
+    unpack_event,
+    unpack_header,
+    unpack_memory,
+    unpack_state,
+)
 
 KEPT_BOUNDARIES = 1024
 """Boundaries kept of each run to attribute samples: far more than occur between a sample and its attribution."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _MAX_INT64 = (1 << 63) - 1
 _END_BITS = (
-    (wire.FLAG_FAILED, wire.RUN_FAILED),
-    (wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
-    (wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
-    (wire.FLAG_STOPPED, wire.RUN_STOPPED),
+    (wire_format.FLAG_FAILED, wire_format.RUN_FAILED),
+    (wire_format.FLAG_INTERRUPTED, wire_format.RUN_INTERRUPTED),
+    (wire_format.FLAG_WITHDRAWN, wire_format.RUN_WITHDRAWN),
+    (wire_format.FLAG_STOPPED, wire_format.RUN_STOPPED),
 )
 """How a run ended: the flag in its state, and the bit in its last event."""
 
@@ -66,7 +73,7 @@ class BoardReader:
         """Positions of the run in order of time, for `at`."""
         self._newest = 0
         """Time of the newest boundary: ns, CLOCK_MONOTONIC of this machine."""
-        self.memory: tuple[wire.Memory, ...] = ()
+        self.memory: tuple[wire_format.Memory, ...] = ()
         """Framework memory on each device of the run."""
         self._proc = proc
         self.uid = name_uid(name)
@@ -86,12 +93,12 @@ class BoardReader:
         self.fd = os.open(name, _OPEN, dir_fd=directory)
         try:
             _check(os.fstat(self.fd), self.uid)
-            front = os.pread(self.fd, wire.FRONT, 0)
+            front = os.pread(self.fd, wire_format.FRONT, 0)
             self.header = unpack_header(front)
         except (BoardError, OSError):
             os.close(self.fd)
             raise
-        self.backlog = min(_head(front), wire.EVENT_COUNT)
+        self.backlog = min(_head(front), wire_format.EVENT_COUNT)
         """Number of events for the first poll."""
         self.inode = os.fstat(self.fd).st_ino
         # The kernel does not report a process's own locks, and closing this descriptor would drop them.
@@ -105,7 +112,7 @@ class BoardReader:
     def poll(
         self,
         now: Callable[[], ClockReading],
-        max_events: int = wire.EVENT_COUNT,
+        max_events: int = wire_format.EVENT_COUNT,
         *,
         texts: bool = True,
         metadata: bool = True,
@@ -118,9 +125,9 @@ class BoardReader:
         """
         # Check first whether the process lives, then read: what is read of a dead board is final.
         holder = os.getpid() if self._is_own else lock_holder(self.fd)
-        front = os.pread(self.fd, wire.FRONT, 0)
+        front = os.pread(self.fd, wire_format.FRONT, 0)
         state = unpack_state(front)
-        has_end = state is not None and bool(state.flags & wire.FLAG_ENDED)
+        has_end = state is not None and bool(state.flags & wire_format.FLAG_ENDED)
         is_over = not self.ended and (has_end or (holder is None and not self._is_running()))
         texts = texts or is_over or not self._version or self._is_described(front)
         events, lost = self._new_events(front, max_events) if texts else ([], 0)
@@ -166,14 +173,14 @@ class BoardReader:
             os.close(self.fd)
             self.fd = -1
 
-    def _new_events(self, front: bytes, max_events: int) -> tuple[list[wire.Event], int]:
+    def _new_events(self, front: bytes, max_events: int) -> tuple[list[wire_format.Event], int]:
         """Return the new events and the number of lost ones."""
         head = _head(front)
         if not self._last_event < head < _MAX_INT64:
             return [], 0
-        ring = os.pread(self.fd, wire.EVENT_COUNT * wire.EVENT_SIZE, wire.EVENTS)
-        supplements = os.pread(self.fd, wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE, wire.SUPPLEMENTS)
-        first = max(self._last_event + 1, head - min(max_events, wire.EVENT_COUNT) + 1)
+        ring = os.pread(self.fd, wire_format.EVENT_COUNT * wire_format.EVENT_SIZE, wire_format.EVENTS)
+        supplements = os.pread(self.fd, wire_format.EVENT_COUNT * wire_format.SUPPLEMENT_SIZE, wire_format.SUPPLEMENTS)
+        first = max(self._last_event + 1, head - min(max_events, wire_format.EVENT_COUNT) + 1)
         events = [event for n in range(first, head + 1) if (event := unpack_event(ring, n, supplements)) is not None]
         if not events:
             return [], 0  # no valid event up to this head: try again in the next poll
@@ -218,7 +225,7 @@ class BoardReader:
             self._has_searched_namespace = True
             self._pid = process_by_namespace(self._proc, self.header, self.uid)
 
-    def _boundary(self, event: wire.Event, clock: ClockReading) -> Boundary:
+    def _boundary(self, event: wire_format.Event, clock: ClockReading) -> Boundary:
         self._newest = max(self._newest, self._local_time(event.monotonic_ns, event.time_ns, clock))
         try:
             mark = Mark(event.mark)
@@ -253,17 +260,17 @@ class BoardReader:
 
     def _set_end(self, aux: int) -> None:
         """Set how the run ended, from the `aux` of its last event."""
-        failed = RunState.INTERRUPTED if aux & wire.RUN_INTERRUPTED else RunState.FAILED
-        succeeded = RunState.STOPPED if aux & wire.RUN_STOPPED else RunState.FINISHED
-        self._state = failed if aux & wire.RUN_FAILED else succeeded
-        self.withdrawn = bool(aux & wire.RUN_WITHDRAWN)
+        failed = RunState.INTERRUPTED if aux & wire_format.RUN_INTERRUPTED else RunState.FAILED
+        succeeded = RunState.STOPPED if aux & wire_format.RUN_STOPPED else RunState.FINISHED
+        self._state = failed if aux & wire_format.RUN_FAILED else succeeded
+        self.withdrawn = bool(aux & wire_format.RUN_WITHDRAWN)
 
     def _is_running(self) -> bool:
         """Whether the process still runs although its lock is lost, because other code in it closed the descriptor."""
         return not self.ended and is_running(self._proc, self.header, self.uid, self._pid)
 
-    def _run_state(self, state: wire.State | None, is_alive: Callable[[], bool]) -> RunState:
-        if self._state == RunState.RUNNING and state is not None and state.flags & wire.FLAG_ENDED:
+    def _run_state(self, state: wire_format.State | None, is_alive: Callable[[], bool]) -> RunState:
+        if self._state == RunState.RUNNING and state is not None and state.flags & wire_format.FLAG_ENDED:
             self._set_end(sum(bit for flag, bit in _END_BITS if state.flags & flag))
         if self._state == RunState.RUNNING and not is_alive():
             return RunState.DIED
@@ -273,7 +280,7 @@ class BoardReader:
         phases = self._description.phases
         return phases[index] if index < len(phases) else ""
 
-    def _run(self, state: wire.State | None, run_state: RunState, clock: ClockReading) -> Run:
+    def _run(self, state: wire_format.State | None, run_state: RunState, clock: ClockReading) -> Run:
         description = self._description
         self.claim = Claim(
             pid=self._pid,
@@ -323,14 +330,14 @@ class BoardReader:
         amounts = [device[2:] for device in self.memory]
         return FrameworkMemory(*map(_sum, zip(*amounts, strict=True))) if amounts else FrameworkMemory()
 
-    def _metrics(self, logged: wire.Metrics) -> dict[str, float]:
+    def _metrics(self, logged: wire_format.Metrics) -> dict[str, float]:
         names = self._description.metrics
         return {name: value for name, value in zip(names, logged, strict=False) if name and value is not None}
 
 
 def _head(front: bytes) -> int:
     """Return the number of the newest event according to the board."""
-    return int.from_bytes(front[wire.EVENT_HEAD : wire.EVENT_HEAD + 8], "little")
+    return int.from_bytes(front[wire_format.EVENT_HEAD : wire_format.EVENT_HEAD + 8], "little")
 
 
 def _check(status: os.stat_result, uid: int) -> None:
@@ -340,7 +347,7 @@ def _check(status: os.stat_result, uid: int) -> None:
         raise BoardError(f"belongs to uid {status.st_uid}, not to {uid} as its name says")
     if status.st_nlink != 1:
         raise BoardError("has another name elsewhere")
-    if status.st_size != wire.SIZE:
+    if status.st_size != wire_format.SIZE:
         raise BoardError(f"{status.st_size} bytes long")
     if status.st_mode & 0o022:
         raise BoardError("is writable by others")
@@ -351,8 +358,8 @@ def _seconds(time_ns: int) -> float:
 
 
 def _sum(counts: tuple[int, ...]) -> float:
-    return NAN if wire.NOT_KNOWN in counts else float(sum(counts))
+    return NAN if wire_format.NOT_KNOWN in counts else float(sum(counts))
 
 
 def _known(count: int) -> float:
-    return NAN if count == wire.NOT_KNOWN else float(count)
+    return NAN if count == wire_format.NOT_KNOWN else float(count)

@@ -7,13 +7,13 @@ from copy import copy
 from math import ceil, floor, nan
 
 from gpumon.common.numbers import is_known
+from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.folded import FoldedFrames
-from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.folded_frames import FoldedFrames
 from gpumon.storage.history.query import ALWAYS, HOST, CoarseCells, Query, Series, Tier, unknown
 from gpumon.storage.history.recent import KEEP, RecentHistory
 from gpumon.storage.history.tiers import TierShape
-from gpumon.storage.history.watched import TimeSlice, cells_of, limit_coarse_tiers, unobserved
+from gpumon.storage.history.time_slices import TimeSlice, cells_of, limit_coarse_tiers, unobserved
 from gpumon.storage.history.window_sum import coarse, deciding
 
 

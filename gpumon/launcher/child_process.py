@@ -20,8 +20,8 @@ from gpumon.common.paths import Places, tag_dir_for_client
 from gpumon.common.procfs import read_stat
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, slug
+from gpumon.tracking.dataloader import CpuTime
 from gpumon.tracking.description import Description
-from gpumon.tracking.loader import CpuTime
 from gpumon.tracking.metadata import script_facts
 
 NOT_FOUND = 127

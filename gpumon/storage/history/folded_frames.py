@@ -12,10 +12,10 @@ from itertools import pairwise
 from math import inf, nan
 from statistics import median
 
-from gpumon.storage.history.grid import Grid
-from gpumon.storage.history.line import Line
+from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.query import Query, Series, unknown
-from gpumon.storage.history.watched import cells_of
+from gpumon.storage.history.time_slices import cells_of
 
 STEPS = (1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200, 86400)
 """Seconds that cells may last; each is a multiple of the one before."""

@@ -1,0 +1,21 @@
+"""Constants of the ledger's format; `tables` has its tables as SQL, `model.columns` its measured columns.
+
+The ledger is one SQLite file, `ledger.sqlite`, in the state directory. Times are nanoseconds since 1970, durations
+seconds, everything else is in base units; NULL is unknown, never 0. A run has one row, however many ranks it has;
+measurements belong to a rank (`rank.key`, the name of its board) and a device (UUID).
+
+An epoch is identified by its `ordinal`, which counts the epochs that a rank has begun, from 0: a resumed run may use
+the same epoch number twice. `usage` has one row for each rank, device, epoch and phase. Phase '' is the whole epoch;
+ordinal -1 is the whole run, and -2 all of its time outside epochs.
+"""
+
+from __future__ import annotations
+
+WHOLE_RUN = -1
+OUTSIDE_EPOCHS = -2
+STEP_ROWS = -1000
+"""`ordinal` in `usage` of the first row of steps; later rows count down from it."""
+
+WHOLE_EPOCH = ""
+OTHER = "other"
+"""Phase of time outside epochs that lies in no phase."""
