@@ -17,7 +17,7 @@ from gpumon.common.text import clean
 from gpumon.live import WAITING
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
-from gpumon.model.units import duration, moment, words
+from gpumon.model.units import duration, long_duration, moment
 from gpumon.storage.ledger.change import user_name
 
 _STARTING = f"starting, {WAITING}"
@@ -53,7 +53,7 @@ def _facts(daemon: RunningDaemon, state: str, frame: Frame | None) -> Iterator[t
     yield "user", user_name(daemon.holder.uid)
     if daemon.is_visible():
         since = start_timestamp(daemon.holder.started)
-        yield "since", f"{moment(since)}, for {words(max(0.0, time.time() - since))}"
+        yield "since", f"{moment(since)}, for {long_duration(max(0.0, time.time() - since))}"
     else:
         yield "since", "unknown: its process is not visible from here, as from inside a container"
     if frame is None:

@@ -23,7 +23,7 @@ from gpumon.common.clock import positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
 from gpumon.live import follow
-from gpumon.model.units import bytes_binary, counted, moment, span
+from gpumon.model.units import bytes_binary, counted, fine_duration, moment
 from gpumon.model.vendors import is_part
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.history.open import open_history
@@ -92,14 +92,14 @@ def _print_overview(history: Overview) -> None:
             f"{size.shape.step} s",
             moment(size.begin),
             moment(size.end),
-            span(size.end - size.begin),
+            fine_duration(size.end - size.begin),
             bytes_binary(size.bytes),
         )
         for size in history.tiers
     ]
     for table in history.others:
         size = counted(table.rows, "row") if table.rows else bytes_binary(table.bytes)
-        rows.append((table.name, moment(table.begin), moment(table.end), span(table.end - table.begin), size))
+        rows.append((table.name, moment(table.begin), moment(table.end), fine_duration(table.end - table.begin), size))
     gpus = sum(not is_part(uuid) for uuid in history.subjects)
     print(f"{history.path}  {bytes_binary(history.bytes)}  {counted(gpus, 'GPU')}")
     for line in draw(_COLUMNS, rows) if rows else [EMPTY]:

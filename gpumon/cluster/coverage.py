@@ -127,13 +127,13 @@ def gap_sentence(answers: Answers, period: Period) -> str:
         return _absence_sentence(answers, period)
     known = covered_seconds(answers, period)
     if is_known(known):
-        return f"The engine has samples of {units.words(known)} of {period.words}: sums are lower bounds."
+        return f"The engine has samples of {units.long_duration(known)} of {period.words}: sums are lower bounds."
     if f"covered_{period}" not in answers:
         return f"It is unknown whether the engine has all of {period.words}: sums are lower bounds."
     if not answers.get(f"held_{period}"):
         return f"The engine has no samples of {period.words}."
     # Coverage is counted in steps of this length.
-    return f"The engine has samples of less than {units.words(STEP)} of {period.words}: sums are lower bounds."
+    return f"The engine has samples of less than {units.long_duration(STEP)} of {period.words}: sums are lower bounds."
 
 
 def missing_note(answers: Answers, period: Period, user: str) -> str:
@@ -144,7 +144,7 @@ def missing_note(answers: Answers, period: Period, user: str) -> str:
     if not has_all_samples(answers, period):
         covered = covered_seconds(answers, period)
         if is_known(covered):
-            return f"{units.words(covered)} of it known"
+            return f"{units.long_duration(covered)} of it known"
         return "no samples of it" if f"covered_{period}" in answers and f"held_{period}" in answers else ""
     absent = [node for node in missing or {} if node in known.nodes.get(user, ())]
     if not missing or not absent:
@@ -154,7 +154,7 @@ def missing_note(answers: Answers, period: Period, user: str) -> str:
     times = _absence_times(answers, period, missing)
     if is_known(came := times.get((absent[0], "came"), NAN)) and not times.get((absent[0], "gaps")):
         return f"{absent[0]} not seen before {_moment(came)}"  # it was added then
-    return f"{absent[0]} not seen for {units.words(missing[absent[0]])}"
+    return f"{absent[0]} not seen for {units.long_duration(missing[absent[0]])}"
 
 
 def _absence_sentence(answers: Answers, period: Period) -> str:
@@ -183,7 +183,7 @@ def _absence_times(answers: Answers, period: Period, missing: Mapping[str, float
 def _absence_text(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:
     """Return how long a node was absent, and since or until when if known."""
     left, came = (times.get((node, kind), NAN) for kind in ("left", "came"))
-    text = units.words(seconds)
+    text = units.long_duration(seconds)
     if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
         text += " in all"
     if is_known(came):

@@ -99,7 +99,7 @@ def clock_distance(seconds: float) -> str:
     ('5 min', '10 min', '42 s')
     """
     distance = abs(seconds)
-    return units.words(60 * round(distance / 60) if distance >= 60 else distance)
+    return units.long_duration(60 * round(distance / 60) if distance >= 60 else distance)
 
 
 def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
@@ -136,7 +136,7 @@ def find_problems(nodes: Sequence[Node], answers: Answers, *, knows_states: bool
 def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool) -> Iterator[Problem]:
     """Yield the problems of one node; `reasons` has texts on the exporters of nodes."""
     if node.silent:
-        text = f"silent for {units.words(node.silent)}"
+        text = f"silent for {units.long_duration(node.silent)}"
         if node.is_undated:
             text += " or longer: its newest sample has a time in the future"
         elif node.name in reasons:

@@ -44,7 +44,7 @@ def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
         sizes = f"requested {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
         summary = f"out of memory: {sizes}, at {units.clock(last.time_ns / SECOND)}{times}"
     elif ooms > 0:
-        summary = f"out of memory {units.whole(ooms)} times" if ooms > 1 else "out of memory once"
+        summary = f"out of memory {units.rounded(ooms)} times" if ooms > 1 else "out of memory once"
     else:
         return
     yield Finding("out_of_memory", Severity.CRITICAL, run.subject, summary, "", {"ooms": float(len(faults)) or ooms})

@@ -335,7 +335,7 @@ def failure_text(status: ExitStatus) -> str:
 def _lines(status: ExitStatus, seconds: float, report: CommandReport) -> Iterator[SummaryLine]:
     cores = f"{status.cpu / seconds:.1f} CPU cores" if seconds >= 1 and is_known(status.cpu) else ""
     memory = "" if not is_known(status.memory) else f"{units.bytes_binary(status.memory)} of memory"
-    yield SummaryLine("time", units.span(seconds), ", ".join(part for part in (cores, memory) if part))
+    yield SummaryLine("time", units.fine_duration(seconds), ", ".join(part for part in (cores, memory) if part))
     if report.uses:
         yield from _device_lines(report.uses)
         if report.problem:
@@ -392,14 +392,14 @@ def _spread(uses: Sequence[DeviceCost]) -> str:
     means = [use.utilization for use in uses if is_known(use.utilization)]
     if len(means) < 2:
         return ""
-    return f"{units.whole(min(means) * 100)} to {units.number(max(means), Unit.RATIO)} by GPU"
+    return f"{units.rounded(min(means) * 100)} to {units.number(max(means), Unit.RATIO)} by GPU"
 
 
 def _training(training: Training, *, alone: bool) -> SummaryLine:
     parts = [] if alone else [clean(training.name, 40)]
     if training.epochs:
-        parts.append(f"{units.span(training.seconds)} each")
-    parts += [f"{clean(name, 40)} {units.plain(value)}" for name, value in training.metrics.items()]
+        parts.append(f"{units.fine_duration(training.seconds)} each")
+    parts += [f"{clean(name, 40)} {units.logged_number(value)}" for name, value in training.metrics.items()]
     if training.steps and not training.epochs:  # boosted trees, for example
         return SummaryLine("steps", str(training.steps), ", ".join(parts))
     return SummaryLine("epochs", str(training.epochs), ", ".join(parts))

@@ -14,7 +14,7 @@ from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
 AT_MOST, AT_LEAST, ABOUT = "≤", "≥", "≈"
-"""Prefix of a value of which only a limit is known, and of one that may still change."""
+"""Prefix of an upper bound, of a lower bound, and of a value that may still change."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -28,7 +28,7 @@ def signed(text: str) -> str:
     return f"−{text[1:]}" if text.startswith("-") else text
 
 
-def _odd(value: float) -> str:
+def _non_finite(value: float) -> str:
     """Text for NaN and infinities (untrusted input); empty if finite."""
     if not is_known(value):
         return MISSING
@@ -37,11 +37,11 @@ def _odd(value: float) -> str:
     return ""
 
 
-def metric(value: float, of: Metric) -> str:
-    """Format a value of the metric `of`; for a counter, its rate per second."""
-    if of.kind is Kind.COUNTER:
-        return rate(value, of.unit)
-    return number(value, of.unit)
+def metric(value: float, metric: Metric) -> str:
+    """Format a value of a metric; for a counter, its rate per second."""
+    if metric.kind is Kind.COUNTER:
+        return rate(value, metric.unit)
+    return number(value, metric.unit)
 
 
 def rate(value: float, unit: Unit) -> str:
@@ -76,7 +76,7 @@ def bytes_binary(value: float) -> str:
     return f"{value:.0f} {_BINARY[step]}" if step == 0 or value >= 99.95 else f"{value:.1f} {_BINARY[step]}"
 
 
-def whole(value: float) -> str:
+def rounded(value: float) -> str:
     """Format a rounded number without a unit, which the heading or a neighbor has: `612`."""
     return f"{value:.0f}" if math.isfinite(value) else MISSING
 
@@ -86,9 +86,9 @@ def gibibytes(value: float) -> str:
     return f"{value / 2**30:.1f}" if math.isfinite(value) else MISSING
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Format a number with a noun: `1 run`, `3,000 processes`."""
-    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def of_total(used: float, total: float) -> str:
@@ -102,8 +102,8 @@ def of_total(used: float, total: float) -> str:
 
 def duration(seconds: float) -> str:
     """Format a duration: `8.0 s`, `12 s`, `3:20`, `1:02:03`, `3 d 4 h`."""
-    if odd := _odd(seconds):
-        return odd
+    if text := _non_finite(seconds):
+        return text
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.0f} s" if seconds >= 9.95 or whole == 0 else f"{seconds:.1f} s"
@@ -114,17 +114,17 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole // 3600 % 24} h"
 
 
-def span(seconds: float) -> str:
+def fine_duration(seconds: float) -> str:
     """Format a duration like `duration`, but below a second in milliseconds: `1.2 ms`, `12 ms`, `8.0 s`."""
     if 0 < seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
     return duration(seconds)
 
 
-def words(seconds: float) -> str:
+def long_duration(seconds: float) -> str:
     """Format a duration for sentences: `42 s`, `42 min`, `2 h`, `2 h 50 min`, `3 d 4 h`."""
-    if odd := _odd(seconds):
-        return odd
+    if text := _non_finite(seconds):
+        return text
     minutes = int(seconds // 60)
     if minutes < 1:
         return f"{max(0, int(seconds // 1))} s"
@@ -135,10 +135,10 @@ def words(seconds: float) -> str:
     return f"{minutes // size} {large}" + (f" {rest} {small}" if rest else "")
 
 
-def short(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
     """Format a duration for a table column: `42 s`, `19 m`, `1 h 01 m`, `2 d 04 h`."""
-    if odd := _odd(seconds):
-        return odd
+    if text := _non_finite(seconds):
+        return text
     if seconds < 60:
         return f"{max(0, int(seconds))} s"
     minutes = int(seconds // 60)
@@ -152,10 +152,10 @@ def short(seconds: float) -> str:
 def hours(seconds: float) -> str:
     """Format a time that is summed, such as GPU hours: `67.9 h`, `1,204.5 h`; below an hour `42 min`, `42 s`.
 
-    Rounded, not truncated as in `words`, so that a total agrees with its rows.
+    Rounded, not truncated as in `long_duration`, so that a total agrees with its rows.
     """
-    if odd := _odd(seconds):
-        return odd
+    if text := _non_finite(seconds):
+        return text
     whole, minutes = max(0, int(seconds + 0.5)), int(seconds / 60 + 0.5)
     if whole < 60:
         return f"{whole} s"
@@ -164,16 +164,16 @@ def hours(seconds: float) -> str:
 
 def money(value: float, currency: str) -> str:
     """Format an amount of money: `1,204.50 EUR`; `0.0042 EUR` if it is less than a cent."""
-    if odd := _odd(value):
-        return odd
+    if text := _non_finite(value):
+        return text
     digits = 2 if value == 0 or abs(value) >= 0.0095 else 4
     return f"{value:,.{digits}f} {currency}"
 
 
 def grams(value: float) -> str:
     """Format a mass: `12 g`, `2.7 kg`, `1,204 kg`."""
-    if odd := _odd(value):
-        return odd
+    if text := _non_finite(value):
+        return text
     if value < 999.5:
         return f"{value:.0f} g"
     return f"{value / 1000:,.{0 if value >= 99_950 else 1}f} kg"
@@ -190,14 +190,14 @@ def about(text: str, *, is_final: bool) -> str:
 
 
 def limited(value: float, unit: Unit, sign: str) -> str:
-    """Format a value that is at most (`≤`) or at least (`≥`) this: `≤5.0 GiB`; without a sign like `number`."""
+    """Format an upper (`≤`) or lower (`≥`) bound: `≤5.0 GiB`; with an empty sign like `number`."""
     return f"{sign}{number(value, unit)}" if is_known(value) else MISSING
 
 
 def ago(seconds: float) -> str:
     """Format a mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`; from two days on `-3d`, `-3d12h`."""
-    if odd := _odd(seconds):
-        return odd
+    if text := _non_finite(seconds):
+        return text
     whole = round(seconds)
     if whole == 0:
         return "now"
@@ -213,44 +213,44 @@ def ago(seconds: float) -> str:
 def clock(seconds: float) -> str:
     """Format a time of day in the viewer's time zone: `14:03:20`."""
     try:
-        return _odd(seconds) or strftime("%H:%M:%S", localtime(seconds))
+        return _non_finite(seconds) or strftime("%H:%M:%S", localtime(seconds))
     except (OverflowError, OSError, ValueError):
         return MISSING  # outside the range of this machine's calendar
 
 
 def epoch(number: int, planned: int, base: int) -> str:
-    """Format an epoch by the training's own number, with its place in the plan if the two differ.
+    """Format an epoch by the training's own number, with its position in the plan if the two differ.
 
-    The eighth of 90 epochs is `7 (8/90)` counted from 0, and `8/90` counted from 1: a training that ends is always at
-    its last epoch. `planned` is 0 if unknown; a run beyond its plan has none.
+    The eighth of 90 epochs is `7 (8/90)` if the training counts from 0, and `8/90` if it counts from 1. `planned` is 0
+    if unknown; a run beyond its plan is shown without it.
     """
-    place = epoch_place(number, planned, base)
-    return place if place.partition("/")[0] == str(number) or number < 0 else f"{number} ({place})"
+    position = epoch_position(number, planned, base)
+    return position if position.partition("/")[0] == str(number) or number < 0 else f"{number} ({position})"
 
 
-def epoch_place(number: int, planned: int, base: int) -> str:
-    """Format the place of an epoch in the plan for a narrow column: `8/90`; its own number without a plan."""
+def epoch_position(number: int, planned: int, base: int) -> str:
+    """Format the position of an epoch in the plan for a narrow column: `8/90`; its own number without a plan."""
     if number < 0:
         return MISSING
-    place = number - base + 1
-    return f"{place}/{planned}" if 0 < place <= planned else str(number)
+    position = number - base + 1
+    return f"{position}/{planned}" if 0 < position <= planned else str(number)
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `7 (8/90)` if the last epoch of the plan fits in this form, so that all have the same; or `8/90`."""
+    """Return `7 (8/90)` if the last epoch of the plan fits into `cells` in this form, so rows agree; else `8/90`."""
     last = epoch(base + planned - 1 if planned else number, planned, base)
-    return epoch(number, planned, base) if len(last) <= cells else epoch_place(number, planned, base)
+    return epoch(number, planned, base) if len(last) <= cells else epoch_position(number, planned, base)
 
 
-def without_plan(place: str, cells: int) -> str:
-    """Return a place in a plan that fits: `8/90`, or `8` without room for the plan, which must not be truncated."""
-    return place if len(place) <= cells else place.partition("/")[0]
+def without_plan(position: str, cells: int) -> str:
+    """Return `8/90` if it fits, else `8`: the plan must not be truncated."""
+    return position if len(position) <= cells else position.partition("/")[0]
 
 
 def moment(seconds: float) -> str:
     """Format a date and time in the viewer's time zone: `2026-01-31 14:03:20`."""
     try:
-        return _odd(seconds) or strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
+        return _non_finite(seconds) or strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
     except (OverflowError, OSError, ValueError):
         return MISSING
 
@@ -266,18 +266,18 @@ def age(seconds: float, now: float) -> str:
 
 
 def change_of_value(ratio: float) -> str:
-    """Format the change of a logged value; beyond +100 %, as near zero, its size means nothing: `>+100 %`."""
+    """Format the change of a logged value: `+12 %`, `>+100 %` (near zero, larger changes mean nothing)."""
     return f">{change(1.0)}" if ratio > 1 else change(ratio)
 
 
 def change(ratio: float) -> str:
     """Format a relative difference with its sign: `+12 %`, `−0.4 %`."""
-    return _odd(ratio) or f"{_signed(ratio)} %"
+    return _non_finite(ratio) or f"{_signed(ratio)} %"
 
 
 def points(ratio: float) -> str:
     """Format the difference of two ratios in percentage points: `+12 points`."""
-    return _odd(ratio) or f"{_signed(ratio)} points"
+    return _non_finite(ratio) or f"{_signed(ratio)} points"
 
 
 def _signed(ratio: float) -> str:
@@ -285,14 +285,14 @@ def _signed(ratio: float) -> str:
     return ("" if not float(percents) else "+" if ratio > 0 else "−") + percents
 
 
-def figures(value: float) -> str:
+def three_digits(value: float) -> str:
     """Format a number with at least three digits, without the unit, which the heading has: `0.53`, `12.1`, `12110`."""
-    return _odd(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
+    return _non_finite(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
 
 
 def pace(value: float, decimals: int) -> str:
     """Format steps or samples per second with `decimals`: `4.00`, `11.52`; empty if unknown."""
-    return _odd(value) or f"{value:.{decimals}f}" if is_known(value) else ""
+    return _non_finite(value) or f"{value:.{decimals}f}" if is_known(value) else ""
 
 
 def pace_decimals(paces: Iterable[float]) -> int:
@@ -307,35 +307,35 @@ _PACES = ((1000.0, 0), (100.0, 1), (1.0, 2), (0.1, 3))
 
 def load(value: float) -> str:
     """Format a load average like other tools: `15.24`."""
-    return _odd(value) or f"{value:.2f}"
+    return _non_finite(value) or f"{value:.2f}"
 
 
-def plain(value: float) -> str:
+def logged_number(value: float) -> str:
     """Format a logged number, such as a loss: 4 significant digits, or an integer; diverged: `nan` or `∞`."""
     if not is_known(value):
         return "nan"
-    if odd := _odd(value):
-        return odd
+    if text := _non_finite(value):
+        return text
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return signed(f"{value:.2e}")
     return signed(f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}")
 
 
-def digits(value: float) -> str:
-    """Format a logged number for a column of runs that log different things: `1.000` below `0.9864`."""
+def padded_logged_number(value: float) -> str:
+    """Format a logged number with trailing zeros, for a column of runs that log different metrics: `1.000`."""
     if math.isfinite(value) and 1e-3 <= abs(value) < 1e4:
         return signed(f"{value:#.4g}".removesuffix("."))
-    return plain(value)
+    return logged_number(value)
 
 
 _LOGGED = 8
 """Maximum characters of a logged number in a column."""
 
 
-def plains(values: Sequence[float]) -> list[str]:
+def logged_column(values: Sequence[float]) -> list[str]:
     """Format the logged numbers of a column with equal decimals, so that the decimal points are aligned."""
     # Inline for usual values: a run of thousands of epochs has as many, and the calls took most of the time.
-    texts = [f"{value:.4g}" if 1e-3 <= value < 9999.5 else plain(value) for value in values]
+    texts = [f"{value:.4g}" if 1e-3 <= value < 9999.5 else logged_number(value) for value in values]
     if any("e" in text for text in texts):
         return texts
     decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
@@ -344,25 +344,25 @@ def plains(values: Sequence[float]) -> list[str]:
     return equal if max(map(len, equal), default=0) <= _LOGGED else texts
 
 
-def energies(values: Sequence[float]) -> list[str]:
+def energy_column(values: Sequence[float]) -> list[str]:
     """Format the energies of a column in one unit that suits the largest: `24.70 Wh` above `0.85 Wh`."""
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
-    return [energy_beside(value, largest) for value in values]
+    return [energy_in_column(value, largest) for value in values]
 
 
-def energy_beside(value: float, largest: float) -> str:
-    """Format an energy in the unit that suits the `largest` of its column; `<0.01 Wh` if it is too small for that.
+def energy_in_column(value: float, largest: float) -> str:
+    """Format an energy in the unit that suits the `largest` row of its column; `<0.01 Wh` if it is too small for that.
 
-    The unit of a row must not change while the sum below the column grows: in kWh, all epochs of a long run would be
-    0.063. A sum that is too large for the unit of the rows has its own.
+    A sum below the rows that is too large for their unit has its own, so that the rows keep theirs while it grows: in
+    kWh, all epochs of a long run would be 0.063.
     """
-    own, of_column = _energy_unit(value), _energy_unit(largest)
-    size, unit, digits = own if own[0] > of_column[0] else of_column
-    return _odd(value) or f"{_rounded(value / size, digits)} {unit}"
+    own_unit, column_unit = _energy_unit(value), _energy_unit(largest)
+    size, unit, digits = own_unit if own_unit[0] > column_unit[0] else column_unit
+    return _non_finite(value) or f"{_rounded(value / size, digits)} {unit}"
 
 
 def _rounded(value: float, digits: int) -> str:
-    """Format a number with so many decimals; `<0.01` if it is too small for them."""
+    """Format a number with `digits` decimals; `<0.01` if it is too small for them."""
     is_less = 0 < value < 10**-digits / 2
     return f"{'<' * is_less}{10**-digits if is_less else value:,.{digits}f}"
 
@@ -372,26 +372,26 @@ def in_column(
 ) -> str:  # fmt: skip
     """Format a value in the unit and with the decimals that suit the `largest` of its column.
 
-    `largest`: NaN for a value by itself. `is_fine`: a small part of a whole, with three digits: `51.1 J`.
-    `is_narrow`: percent without a space.
+    `largest` is NaN for a single value. `is_fine`: with three digits, for small quantities such as the energy of a
+    step: `51.1 J`. `is_narrow`: percent without a space.
     """
-    most = largest if math.isfinite(largest) else value
+    largest = largest if math.isfinite(largest) else value
     if not math.isfinite(value):
         return MISSING
     if is_fine:
-        decimals = 2 - math.floor(math.log10(most)) if most > 0 else 0
+        decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 0
         return f"{_rounded(value, min(9, max(0, decimals)))} {_SMALL[unit]}"
     if unit is Unit.JOULES:
-        return energy_beside(value, most)
+        return energy_in_column(value, largest)
     if unit is Unit.PER_SECOND:
-        return pace(value, pace_decimals([most]))
+        return pace(value, pace_decimals([largest]))
     if unit is Unit.SECONDS:
-        return span(value)
+        return fine_duration(value)
     return percent(value) if unit is Unit.RATIO and is_narrow else number(value, unit)
 
 
 _SMALL: Mapping[Unit, str] = {Unit.JOULES: "J"}
-"""Units of what is written with three digits."""
+"""Units for `is_fine`."""
 
 
 def _joules(value: float) -> str:

@@ -282,7 +282,7 @@ def _problems(snapshot: ClusterSnapshot) -> Iterator[str]:
             found.setdefault((of, one.problem), {}).setdefault(page_section(name), []).append(query_topic(name))
     for (at, problem), tables in found.items():
         what = "; ".join(_what(table, list(dict.fromkeys(answers))) for table, answers in tables.items())
-        known = f"of {units.moment(at)}, {units.words(snapshot.at - at)} ago" if at else "not answered"
+        known = f"of {units.moment(at)}, {units.long_duration(snapshot.at - at)} ago" if at else "not answered"
         yield f"{what} {known} ({problem})"
 
 
@@ -298,7 +298,7 @@ def _free(one: model.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence
 
 
 def _idle(one: model.IdleHolder, names: NodeNames) -> Sequence[str]:
-    return one.user or "unknown", names.cell([one.node]), one.gpu, units.words(one.seconds)
+    return one.user or "unknown", names.cell([one.node]), one.gpu, units.long_duration(one.seconds)
 
 
 def _naming(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextColumn]:
@@ -317,9 +317,10 @@ def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:
 
 
 def _run(one: model.ClusterRun, names: NodeNames) -> Sequence[str]:
+    epoch = units.rounded(one.epoch)
     return (
         one.name or one.run, one.user or "unknown", one.job, _places(one, names), units.count(one.gpus),
-        f"{units.whole(one.epoch)}/{units.whole(one.planned)}" if is_known(one.planned) else units.whole(one.epoch),
+        f"{epoch}/{units.rounded(one.planned)}" if is_known(one.planned) else epoch,
     )  # fmt: skip
 
 

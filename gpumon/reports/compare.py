@@ -137,7 +137,7 @@ def _broken_off(
         if not found or count == len(every):
             continue
         last = found[-1]
-        after = f" after {units.span(last.seconds)}" if last.seconds > 0 else ""
+        after = f" after {units.fine_duration(last.seconds)}" if last.seconds > 0 else ""
         others = f", as {count - 1} before it did: they count" if count > 1 else " and counts"
         yield f"{name}: epoch {last.epoch} broke off{after}{others} in no median of epochs."
 

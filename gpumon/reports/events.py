@@ -66,7 +66,7 @@ def is_first_look(details: Mapping[str, Any]) -> bool:
 def pause_words(details: Mapping[str, Any]) -> str:
     """Return for how long nothing was sampled since a begin; empty if there was no pause."""
     seconds = _seconds(details)
-    return f"nobody watched for {units.words(seconds)} of it" if seconds else ""
+    return f"nobody watched for {units.long_duration(seconds)} of it" if seconds else ""
 
 
 def _seconds(details: Mapping[str, Any]) -> float:
@@ -140,7 +140,7 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
     if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
         clauses.append("killed, or the machine went down")
     if timed and is_known(event.lasted):
-        clauses.append(f"after {units.words(event.lasted)}")
+        clauses.append(f"after {units.long_duration(event.lasted)}")
     if isinstance(restarts := event.details.get("restarts"), int):
         clauses.append(f"over {units.counted(restarts, 'restart')} of the daemon")
     if timed and event.until_ns:
@@ -171,7 +171,8 @@ def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
         yield f"{left_out} of {count}"
     if event.kind.name == CLOCK_SET and isinstance(seconds := details.get("seconds"), int | float):
         set_by = _number(seconds)
-        yield from (f"{units.words(abs(set_by))} {'ahead' if set_by > 0 else 'back'}",) if is_known(set_by) else ()
+        if is_known(set_by):
+            yield f"{units.long_duration(abs(set_by))} {'ahead' if set_by > 0 else 'back'}"
     if metric is not None:
         yield metric.title.removeprefix(_THROTTLED)
     for key, words in (("asked", "asked for {}"), ("free", "{} free")):
@@ -260,7 +261,7 @@ def unwatched_words(one: LastedEvent) -> tuple[str, float]:
     """
     if one.unwatched is None:
         return "", NAN
-    words = f"nobody watched for {units.words(one.unwatched)}"
+    words = f"nobody watched for {units.long_duration(one.unwatched)}"
     if one.event.kind is not RESTARTED:
         return words, NAN
     return f"{words}, from", one.event.time_ns / SECOND - one.unwatched

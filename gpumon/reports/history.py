@@ -11,7 +11,7 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Scope, Unit
-from gpumon.model.units import MISSING, duration, energies, moment, number
+from gpumon.model.units import MISSING, duration, energy_column, moment, number
 from gpumon.reports.csv import csv_line, parquet_bytes, utc
 from gpumon.reports.text_table import TextColumn, distinct, draw
 from gpumon.storage.history.buckets import Grid
@@ -151,7 +151,7 @@ def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
         return [""] * len(totals)
     values = [total.value for total in totals]
     if kind.unit is Unit.JOULES:
-        texts = energies(values)
+        texts = energy_column(values)
     elif kind.metric in THROTTLED:  # even 0.1 % matters
         texts = [f"{value * 100:.1f} %" for value in values]
     else:

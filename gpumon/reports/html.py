@@ -36,7 +36,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 PHASES_UP_TO = 500
 """Epochs of which the table shows the phases, too."""
 _NOTHING = "No daemon recorded the timeline of this run."
-_NO_NUMBERS = frozenset(map(units.plain, (NAN, math.inf, -math.inf)))
+_NO_NUMBERS = frozenset(map(units.logged_number, (NAN, math.inf, -math.inf)))
 """Values that a diverged training logs."""
 _BAD = ' class="bad"'
 
@@ -129,7 +129,7 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     gpus = max(1, len(record.devices))
     memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)
     cards = (
-        ("seconds", text("seconds"), f"{units.figures(total.seconds * gpus / 3600)} GPU hours"),
+        ("seconds", text("seconds"), f"{units.three_digits(total.seconds * gpus / 3600)} GPU hours"),
         *_counted(record, ended, total),
         ("utilization_mean", text("utilization_mean"), f"idle {text('idle_share')} of the time"),
         ("wait_share", text("wait_share"), text("wait")),
@@ -154,7 +154,7 @@ def _counted(record: Record, ended: Sequence[float], total: EpochSummary) -> Ite
     """The card of epochs, `ended` their lengths in order; of a run without epochs that of steps, if it counts any."""
     if ended or record.epochs or record.run.epochs:
         middle = ended[len(ended) // 2] if ended else NAN
-        yield "Epochs", str(len(ended)), f"{units.span(middle)} each (median)"
+        yield "Epochs", str(len(ended)), f"{units.fine_duration(middle)} each (median)"
     elif total.steps is not None:
         rate = epoch_text.cell(BY_KEY["steps_per_second"], total, {})
         yield "steps", units.count(total.steps), f"{rate} per second"

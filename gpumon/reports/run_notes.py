@@ -70,8 +70,8 @@ def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
     energy = max((joules for rank in record.ranks if is_known(joules := rank.package_energy)), default=math.nan)
     parts = []
     if is_known(spent):
-        cores = f" ({units.figures(spent / seconds)} cores on average)" if seconds > 0 else ""
-        parts.append(f"{units.span(spent)} of CPU time{cores}")
+        cores = f" ({units.three_digits(spent / seconds)} cores on average)" if seconds > 0 else ""
+        parts.append(f"{units.fine_duration(spent)} of CPU time{cores}")
     if is_known(energy):
         parts.append(f"{units.number(energy, Unit.JOULES)} in the CPU packages of the machine")
     if parts:
@@ -84,7 +84,7 @@ def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
         bad = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
         if bad:
             later = f" and in {units.counted(len(bad) - 1, 'later epoch')}" if len(bad) > 1 else ""
-            yield f"Diverged: {name} is {units.plain(bad[0].metrics[name])} in epoch {bad[0].epoch}{later}."
+            yield f"Diverged: {name} is {units.logged_number(bad[0].metrics[name])} in epoch {bad[0].epoch}{later}."
 
 
 def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:

@@ -124,13 +124,13 @@ def state(run: RunRow, now: float) -> str:
 
 def place(listed: RunSummary) -> str:
     """Return the epoch in which a run is or ended, as all views count it: `12/90`, whether or not that was done."""
-    return units.epoch_place(listed.newest, listed.run.epochs, listed.run.base)
+    return units.epoch_position(listed.newest, listed.run.epochs, listed.run.base)
 
 
 def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
     lacks = [not is_known(listed.energy) and is_known(listed.energy_least) for listed in runs]
     joules = [listed.energy_least if lack else listed.energy for listed, lack in zip(runs, lacks, strict=True)]
-    for listed, lack, energy in zip(runs, lacks, units.energies(joules), strict=True):
+    for listed, lack, energy in zip(runs, lacks, units.energy_column(joules), strict=True):
         yield _run_row(listed, f"{units.AT_LEAST}{energy}" if lack else energy, now)
 
 
@@ -138,7 +138,8 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
     run = listed.run
     cells = {
         "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
-        "started": units.age(run.started, now), "seconds": units.span(run.duration(now)), "state": state(run, now),
+        "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration(now)),
+        "state": state(run, now),
         "epoch": place(listed), "gpus": str(listed.gpus or units.MISSING),
         "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
         "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
@@ -236,13 +237,13 @@ def _titled(phase: EpochSummary) -> TitledRow:
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
     """The columns and rows of the table of ranks."""
     values = [_rank_values(record, rank) for rank in record.ranks]
-    energies = units.energies([of["energy"] for of in values])
+    energies = units.energy_column([of["energy"] for of in values])
     return _RANKS, [_rank(*row) for row in zip(record.ranks, values, energies, strict=True)]
 
 
 def _logged(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     """Return the values that were logged by a name, with equal decimals; empty where none was."""
-    texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
+    texts = iter(units.logged_column([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
@@ -256,10 +257,10 @@ def _rank_values(record: Record, rank: RankRow) -> Mapping[str, float]:
 def _rank(rank: RankRow, values: Mapping[str, float], energy: str) -> tuple[str, ...]:
     return (
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
-        rank.state.name.lower(), units.count(rank.steps or None), units.span(rank.wait),
+        rank.state.name.lower(), units.count(rank.steps or None), units.fine_duration(rank.wait),
         units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
         units.limited(values["memory_used_peak"], Unit.BYTES, _of_rank(rank)), energy,
-        units.whole(rank.retries), units.whole(rank.ooms),
+        units.rounded(rank.retries), units.rounded(rank.ooms),
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     yield state(run, now)
     if run.unseen_seconds(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
-    yield f"{units.moment(run.started)}, {units.span(run.duration(now))}"
+    yield f"{units.moment(run.started)}, {units.fine_duration(run.duration(now))}"
     done = epochs_done(record, epochs)
     done_text = str(done) if are_epochs_known(record, epochs) else units.MISSING
     counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"

@@ -25,7 +25,7 @@ def details(frame: Frame) -> Iterator[str]:
     yield from _missing_metrics(frame)
     parts = [f"one sample every {frame.interval:g} s"]
     if frame.sample_duration:
-        parts.append(f"taken in {units.whole(1000 * frame.sample_duration)} ms")
+        parts.append(f"taken in {units.rounded(1000 * frame.sample_duration)} ms")
     parts.append(f"{units.counted(frame.skipped_ticks, 'sample')} skipped since sampling began")
     yield f"sampling: {', '.join(parts)}"
 

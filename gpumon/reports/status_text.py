@@ -171,7 +171,7 @@ def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
         used, total = (host[HOST_INDEX[name]] for name in ("host.memory_used", "host.memory_total"))
         memory = f"{units.of_total(used, total)} shared with the host"
     degrees = units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit)
-    watts = f"{units.whole(power):>4}/{units.whole(limit)} W"
+    watts = f"{units.rounded(power):>4}/{units.rounded(limit)} W"
     return GpuRow(label, model, "", bar(utilization), units.percent(utilization), memory, degrees, watts, word, who)
 
 
@@ -237,7 +237,7 @@ def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
         parts.append(f"memory {units.bytes_binary(memory)}")
     if ranks.is_distributed:
         parts.append(f"{len(ranks.all)} of {first.world_size} ranks on this host")
-    logged = [f"{name} {units.plain(value)}" for name, value in first.metrics.items()]
+    logged = [f"{name} {units.logged_number(value)}" for name, value in first.metrics.items()]
     losses = [text for text in logged if "loss" in text.casefold()]
     kept += (losses or logged)[:1]
     return _line("run  ", [*parts, *logged], kept)

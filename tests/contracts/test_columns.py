@@ -138,7 +138,8 @@ def overview(record: Record) -> Shown:
 
 _BROWSER: Mapping[str, Callable[[float], str]] = {
     "percent": lambda value: units.number(value, Unit.RATIO), "bytes": lambda value: units.number(value, Unit.BYTES),
-    "joules": lambda value: units.energy_beside(value, value), "lasting": units.span, "duration": units.span,
+    "joules": lambda value: units.energy_in_column(value, value), "lasting": units.fine_duration,
+    "duration": units.fine_duration,
     "count": lambda value: units.number(value, Unit.COUNT),
 }  # fmt: skip
 """What the scripts write of values by kind: `test_numbers_are_the_same_text_in_a_page_as_everywhere_else` holds it."""

@@ -54,15 +54,15 @@ def test_a_missing_value_is_a_dash_in_every_unit(unit: Unit) -> None:
     [
         units.percent,
         units.bytes_binary,
-        units.whole,
+        units.rounded,
         units.gibibytes,
         units.duration,
         units.clock,
-        units.span,
+        units.fine_duration,
         units.moment,
         units.change,
         units.points,
-        units.figures,
+        units.three_digits,
     ],
 )
 def test_a_missing_value_is_a_dash_in_every_writer(write: object) -> None:
@@ -143,7 +143,7 @@ def test_a_duration_is_true_to_its_last_digit(seconds: float) -> None:
     [(0.0, "0 s"), (0.0004, "0.4 ms"), (0.012, "12 ms"), (0.999, "999 ms"), (0.9996, "1.0 s"), (200.0, "3:20")],
 )
 def test_a_small_part_of_a_second_is_in_milliseconds(seconds: float, text: str) -> None:
-    assert units.span(seconds) == text
+    assert units.fine_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_change_has_its_sign(ratio: float, text: str) -> None:
     ("value", "text"), [(0.5312, "0.531"), (12.13, "12.1"), (1377.4, "1377"), (12110.2, "12110"), (INFINITY, "∞")]
 )
 def test_a_figure_has_three_digits_or_more_and_no_exponent(value: float, text: str) -> None:
-    assert units.figures(value) == text
+    assert units.three_digits(value) == text
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,11 @@ def test_an_infinite_quantity_is_written(unit: Unit, value: float) -> None:
     ],
 )  # fmt: skip
 def test_a_users_own_number_has_four_significant_digits(value: float, text: str) -> None:
-    assert units.plain(value) == text
+    assert units.logged_number(value) == text
 
 
 def test_a_bare_number_leaves_its_unit_to_the_heading() -> None:
-    assert (units.percent(0.975), units.whole(611.6), units.gibibytes(72 * GIB)) == ("98%", "612", "72.0")
+    assert (units.percent(0.975), units.rounded(611.6), units.gibibytes(72 * GIB)) == ("98%", "612", "72.0")
 
 
 def test_a_time_of_day_is_that_of_the_viewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_no_writer_takes_minus_zero_for_a_number() -> None:
     ],
 )
 def test_energies_of_a_column_are_in_the_unit_of_the_largest(values: list[float], texts: list[str]) -> None:
-    assert units.energies(values) == texts
+    assert units.energy_column(values) == texts
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_energies_of_rows_stay_as_they_are_while_their_sum_grows(
     rows: list[float], beside: list[float], texts: list[str]
 ) -> None:
     largest = max(rows if any(map(math.isfinite, rows)) else beside)
-    assert [units.energy_beside(value, largest) for value in (*rows, *beside)] == texts
+    assert [units.energy_in_column(value, largest) for value in (*rows, *beside)] == texts
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_the_last_epoch_of_a_plan_is_its_last_whatever_the_framework_counts_from
 def test_a_narrow_column_has_a_part_of_what_a_wide_one_says_of_an_epoch() -> None:
     plans = (7, 90, 0), (7, 90, 1), (7, 0, 0), (-1, 90, 0), (131, 5000, 0)
     narrow, wide = ([units.epoch_within(cells, *plan) for plan in plans] for cells in (7, 11))
-    assert [units.epoch_place(*plan) for plan in plans] == ["8/90", "7/90", "7", "–", "132/5000"]
+    assert [units.epoch_position(*plan) for plan in plans] == ["8/90", "7/90", "7", "–", "132/5000"]
     assert narrow == ["8/90", "7/90", "7", "–", "132/5000"]
     assert wide == ["7 (8/90)", "7/90", "7", "–", "132/5000"]
 
@@ -334,21 +334,21 @@ def test_paces_of_a_column_have_equal_decimals_and_three_digits_or_more(values: 
 
 def test_logged_numbers_of_several_runs_have_four_digits_each() -> None:
     values = 1.0, 0.98641, 12.0, 0.00012, 2048.0, 123456.0, float("nan")
-    assert [units.digits(value) for value in values] == [
+    assert [units.padded_logged_number(value) for value in values] == [
         "1.000", "0.9864", "12.00", "1.20e-04", "2048", "123456", "nan",
     ]  # fmt: skip
 
 
 def test_a_logged_number_below_zero_has_the_minus_sign_of_all_numbers() -> None:
-    assert [units.plain(value) for value in (-0.5, -3e-9, -12345.6)] == ["−0.5", "−3.00e-09", "−12346"]
-    assert [units.digits(value) for value in (-0.5, -3e-9)] == ["−0.5000", "−3.00e-09"]
-    assert units.plains([-0.5, 0.25, -12.125]) == ["−0.50", "0.25", "−12.12"]
+    assert [units.logged_number(value) for value in (-0.5, -3e-9, -12345.6)] == ["−0.5", "−3.00e-09", "−12346"]
+    assert [units.padded_logged_number(value) for value in (-0.5, -3e-9)] == ["−0.5000", "−3.00e-09"]
+    assert units.logged_column([-0.5, 0.25, -12.125]) == ["−0.50", "0.25", "−12.12"]
 
 
 def test_logged_numbers_of_one_column_have_equal_decimals() -> None:
-    assert units.plains([0.9711, 0.3, 2.0, NAN]) == ["0.9711", "0.3000", "2.0000", "nan"]
-    assert units.plains([1.0, 2e-5]) == ["1", "2.00e-05"], "a column of both kinds stays as it is"
-    assert units.plains([]) == []
+    assert units.logged_column([0.9711, 0.3, 2.0, NAN]) == ["0.9711", "0.3000", "2.0000", "nan"]
+    assert units.logged_column([1.0, 2e-5]) == ["1", "2.00e-05"], "a column of both kinds stays as it is"
+    assert units.logged_column([]) == []
 
 
 def test_thousands_are_set_apart() -> None:
@@ -375,9 +375,9 @@ def test_a_time_that_people_add_up_is_rounded_to_the_nearest(seconds: float, tex
     ("seconds", "text"), [(3599, "59 min"), (3600, "1 h"), (3660, "1 h 1 min"), (86_400, "1 d"), (98_000, "1 d 3 h")]
 )
 def test_words_of_a_duration_leave_out_what_is_none(seconds: float, text: str) -> None:
-    assert units.words(seconds) == text
+    assert units.long_duration(seconds) == text
 
 
 def test_logged_numbers_of_a_column_are_never_too_long_for_it() -> None:
     for values in ((33010.2, 0.5123), (9999.7, 1.0), (123456.7, 3.0), (4e-5, 0.3)):
-        assert max(map(len, units.plains(values))) <= 8
+        assert max(map(len, units.logged_column(values))) <= 8

@@ -36,10 +36,10 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("gigahertz", lambda value: units.number(value, Unit.HERTZ), tuple(value * 1e6 for value in WATTS)),
     ("joules", lambda value: units.number(value, Unit.JOULES), JOULES),
     ("duration", units.duration, SECONDS),
-    ("brief", units.span, (*SECONDS, 0.9994, 0.9995, 0.0125)),
-    ("digits", units.digits, tuple(value for value in LOGGED if value % 1)),
-    ("span", units.words, SECONDS),
-    ("plain", units.plain, LOGGED),
+    ("brief", units.fine_duration, (*SECONDS, 0.9994, 0.9995, 0.0125)),
+    ("digits", units.padded_logged_number, tuple(value for value in LOGGED if value % 1)),
+    ("span", units.long_duration, SECONDS),
+    ("plain", units.logged_number, LOGGED),
     ("count", lambda value: units.number(round(value), Unit.COUNT) if math.isfinite(value) else units.MISSING,
      (0.0, 1.0, 2.5, 1e6)),
 )  # fmt: skip
@@ -94,7 +94,7 @@ def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_
         done = subprocess.run(
             [node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True
         )
-        assert json.loads(done.stdout) == [units.energy_beside(value, max(rows)) for value in (*rows, *sums)]
+        assert json.loads(done.stdout) == [units.energy_in_column(value, max(rows)) for value in (*rows, *sums)]
 
 
 def test_what_is_missing_is_the_same_dash(node: str) -> None:

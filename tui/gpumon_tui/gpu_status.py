@@ -129,7 +129,7 @@ def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: 
     users = tuple(dict.fromkeys(safe(process.user) for process in processes if process.user))
     if run is not None:
         whole = place_text(run)
-        place = units.epoch_place(run.epoch, run.epochs, run.base) if run.epoch >= 0 else whole
+        place = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else whole
         more = f" +{runs - 1}" if runs > 1 else ""
         by = (safe(run.user),) if run.user else users
         return GpuHolder(safe(run.name) + more, True, whole, by, place, place.removeprefix("step "))

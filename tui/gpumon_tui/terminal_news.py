@@ -119,7 +119,7 @@ def title_of(view: View) -> str:
         chosen = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)
         for ranks in ([chosen] if chosen else running)[:1]:
             run = ranks.slowest
-            epoch = f" {units.epoch_place(run.epoch, run.epochs, run.base)}" if run.epoch >= 0 else ""
+            epoch = f" {units.epoch_position(run.epoch, run.epochs, run.base)}" if run.epoch >= 0 else ""
             parts.append(f"{_name(ranks.first.name)}{epoch}")
     return cut(" · ".join(clean(part, LONGEST) for part in parts), LONGEST)
 

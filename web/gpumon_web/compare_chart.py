@@ -93,7 +93,7 @@ def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False)
 def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
     """The chart on the axis `by`; None where there is nothing to draw."""
     tall = listing(len(courses))
-    late = {"late": f"{units.span(lag)} older"} if (lag := lag_of(courses)) else {}
+    late = {"late": f"{units.fine_duration(lag)} older"} if (lag := lag_of(courses)) else {}
     logged = [one for one in _logged(courses) if one["lines"]]
     panels = [{**one, "tall": tall, "lists": True}
               for one in (*logged[:LOGGED], *({**one, **late} for one in _used(courses))) if one["lines"]]  # fmt: skip

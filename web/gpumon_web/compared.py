@@ -159,8 +159,8 @@ def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str
 def _late(courses: Sequence[ComparedCourse]) -> list[str]:
     """By how much the lines of a run that goes on are behind its epochs, in a sentence."""
     lag = lag_of(courses)
-    said = f"Last values of GPUs are up to {units.span(lag)} older than those that runs logged: newer ones follow."
-    return [said] if lag else []
+    age = units.fine_duration(lag)
+    return [f"Last values of GPUs are up to {age} older than those that runs logged: newer ones follow."] if lag else []
 
 
 def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found:
@@ -197,7 +197,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
         )
         for one in found
     ]  # fmt: skip
-    best, rest, badge = least(lowest, names, [units.plain(value) for value in lowest])
+    best, rest, badge = least(lowest, names, [units.logged_number(value) for value in lowest])
     return {"loss_is": f"Lowest {loss[:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 

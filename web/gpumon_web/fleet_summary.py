@@ -42,7 +42,7 @@ def others(now: Now, gpus: Sequence[Gpu]) -> str:
         return "; ".join(said)
     left = [run["left"] for gpu in gpus for run in now.runs_of(gpu) if run["left"] is not None]
     if left:
-        return f"the next in about {units.words(min(left))}"
+        return f"the next in about {units.long_duration(min(left))}"
     states = {gpu.about["state"] for gpu in gpus}
     if states == {GpuState.BUSY.value}:
         return "all are in use" if len(gpus) > 1 else "in use"
@@ -111,7 +111,7 @@ def _lately(means: Sequence[tuple[float, float]]) -> str:
     ('38 % over ten minutes', '50 % over 58 s')
     """
     known = max(seconds for _, seconds in means)
-    window = "ten minutes" if known >= _MOST * DEFAULT_WINDOW.seconds else units.words(known)
+    window = "ten minutes" if known >= _MOST * DEFAULT_WINDOW.seconds else units.long_duration(known)
     return f"{_percent(sum(mean for mean, _ in means) / len(means))} over {window}"
 
 
@@ -183,7 +183,7 @@ def mine(now: Now) -> Cells:
         runs = sorted((run for run in now.runs.values() if run["user"] == user and run["state"] == "running"),
                       key=lambda run: -(run["left"] or 0.0))  # fmt: skip
         if runs:
-            left = f", {units.words(runs[0]['left'])} left" if runs[0]["left"] is not None else ""
+            left = f", {units.long_duration(runs[0]['left'])} left" if runs[0]["left"] is not None else ""
             more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
             cell["below"] = f"{run_name(runs[0])}{left}{more}"
             cell["last"] = f"{run_name(runs[0])}{more}"  # said once nothing new comes

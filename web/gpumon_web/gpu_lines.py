@@ -67,7 +67,9 @@ def silence(about: Cells) -> str:
     if about["state"] == GpuState.ASLEEP.value:
         return f"{GpuState.ASLEEP.title}: {reason}"
     age = about["age"]
-    return f"stale {units.words(age)}: {reason}" if about["state"] == "stale" and age and age >= 1 else str(reason)
+    return (
+        f"stale {units.long_duration(age)}: {reason}" if about["state"] == "stale" and age and age >= 1 else str(reason)
+    )
 
 
 def power_text(power: float | None, limit: float | None, *, is_sum: bool = False) -> str:

@@ -67,4 +67,4 @@ def idle_for(about: Cells, time: float) -> str:
     """` for 42 min`, ` for at least 3 h 4 min`; empty where that is unknown, or nothing yet."""
     if about["since"] is None or time - about["since"] < 1:
         return ""
-    return f" for {'at least ' if about['at_least'] else ''}{units.words(time - about['since'])}"
+    return f" for {'at least ' if about['at_least'] else ''}{units.long_duration(time - about['since'])}"

@@ -21,7 +21,7 @@ def going(run: Cells, time: float) -> Cells:
         "bar": _bar(run),
         "left_is": "Time left",
         "left": units.MISSING if run.get("left") is None else run["left"],
-        "left_below": f"{units.words(time - started)} so far",
+        "left_below": f"{units.long_duration(time - started)} so far",
     }
 
 
@@ -76,7 +76,7 @@ def by_steps(document: Cells, run: Cells) -> Cells:
 def pace(summary: Cells, whole: Cells | None) -> Cells:
     """The mean length of the epochs of a run; of `whole`, the total of a run without epochs, its steps per second."""
     if whole is None:
-        mean = units.MISSING if summary.get("mean") is None else units.span(summary["mean"])
+        mean = units.MISSING if summary.get("mean") is None else units.fine_duration(summary["mean"])
         return {"mean_is": "Epoch time", "mean": mean, "mean_range": length_range(summary)}
     rate, cost = whole["steps_per_second"], whole["energy_per_step"]
     return {
@@ -120,7 +120,7 @@ def length_range(summary: Cells) -> str:
     """The lengths of its epochs: `from 420 ms to 1:42`, or that there is but one, or one length; empty without any."""
     if summary.get("least") is None or summary.get("most") is None:
         return ""
-    least, most = units.span(summary["least"]), units.span(summary["most"])
+    least, most = units.fine_duration(summary["least"]), units.fine_duration(summary["most"])
     if least != most:
         return f"from {least} to {most}"
     return "of one epoch" if summary["done"] == 1 else f"each {least}"

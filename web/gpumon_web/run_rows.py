@@ -113,7 +113,7 @@ def measured_so_far(one: Cells, run: Cells, *, is_live: bool) -> str:
     seconds = one.get("measured_seconds") or 0.0
     number = units.count(one["epoch"])
     return (
-        f"epoch {number}: measured for its first {units.span(seconds)}"
+        f"epoch {number}: measured for its first {units.fine_duration(seconds)}"
         if seconds >= 1.0
         else (f"epoch {number}: not measured yet")
     )

@@ -93,7 +93,7 @@ def place(run: Cells) -> str:
 def progress(run: Cells, where: str) -> Cells:
     """A line of how far a run is, and how long it still takes, which nobody knows of one that is not seen."""
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
-    left = text(f"{units.words(run['left'])} left", is_now=True) if run["left"] is not None else None
+    left = text(f"{units.long_duration(run['left'])} left", is_now=True) if run["left"] is not None else None
     return line(text(where), done, left, css="progress")
 
 

@@ -141,7 +141,7 @@ def _text(name: str, cell: Any) -> str:
     if isinstance(cell, float) and name in _TIMES:
         return units.moment(cell)
     if isinstance(cell, float):
-        return units.in_column(cell, _UNITS[name]) if name in _UNITS else units.figures(cell)
+        return units.in_column(cell, _UNITS[name]) if name in _UNITS else units.three_digits(cell)
     return str(cell)
 
 

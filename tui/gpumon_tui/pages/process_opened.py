@@ -167,13 +167,8 @@ class ProcessDetail:
             found.append(KnownFact("video", "encodes {}, decodes {}".format(*map(units.percent, video))))
         found.append(KnownFact("host memory", units.bytes_binary(process.host_memory)))
         if idle := facts.idle.get(process.uuid):
-            found.append(
-                KnownFact(
-                    "state",
-                    f"GPU allocated, idle {'for at least ' if idle.at_least else ''}{units.words(idle.seconds)}",
-                    "warn",
-                )
-            )
+            seconds = f"{'for at least ' if idle.at_least else ''}{units.long_duration(idle.seconds)}"
+            found.append(KnownFact("state", f"GPU allocated, idle {seconds}", "warn"))
         above = self.rows.parents.above(process) if facts.me else ()
         if above:
             found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
@@ -194,7 +189,7 @@ def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool)
         text, unit = axis.shown.text(value), axis.shown.unit
     else:
         top = 1.0 if name == "sm_utilization" or not largest > 1 else _doubled(largest)
-        axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.whole(value * 100), "%"
+        axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.rounded(value * 100), "%"
     title = f"{measure.title} %" if unit == "%" else measure.title
     curve = PlotCurve(series.low, series.mean, series.high) if series else None
     return TrailCurve(title, text, CHARTS[name], curve, axis, unit)

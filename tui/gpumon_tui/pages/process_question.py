@@ -181,12 +181,12 @@ class SignalQuestion:
             return
         seconds = self._clock() - self._sent_at
         if all(target.is_over for target in self._sent):
-            self.said = f"{self._sent_text} ended {units.span(seconds)} after {self._sent_signal}"
+            self.said = f"{self._sent_text} ended {units.fine_duration(seconds)} after {self._sent_signal}"
             self._forget_sent()
         elif seconds >= STILL:
             left = sum(not target.is_over for target in self._sent)
             who = f"{left} of {self._sent_text} still run" if len(self._sent) > 1 else f"{self._sent_text} still runs"
-            self.said = f"{who} {units.words(seconds)} after {self._sent_signal}"
+            self.said = f"{who} {units.long_duration(seconds)} after {self._sent_signal}"
 
     def forget(self) -> None:
         """Close the question, and watch nothing any more."""

@@ -230,7 +230,7 @@ class GpuTablePicture(Picture):
         since = status.since
         idle = ""
         if state is GpuState.HELD and since is not None and since.seconds >= 60:
-            idle = f"{'> ' if since.at_least else ''}{units.short(since.seconds)}"
+            idle = f"{'> ' if since.at_least else ''}{units.short_duration(since.seconds)}"
         gpu = GpuLine(
             sample=sample, state=state, idle=idle,
             label=view.label(status),

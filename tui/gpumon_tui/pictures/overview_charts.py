@@ -85,7 +85,7 @@ class ChartsPicture(Picture):
         label = self._label(sample)
         is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
         idle = status.since if is_idle else None
-        since = f" {'> ' if idle.at_least else ''}{units.short(idle.seconds)}" if idle is not None else ""
+        since = f" {'> ' if idle.at_least else ''}{units.short_duration(idle.seconds)}" if idle is not None else ""
         who = holder(sample, run, status.processes, len(status.runs))
         line: Line = [Segment(label.word + since, label.style)]
         for text, style in (
@@ -96,5 +96,5 @@ class ChartsPicture(Picture):
         ranks = next((one for one in view.ranks if run is not None and one.first.id == run.id), None)
         left = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks is not None else NAN
         if is_known(left) and not view.age > 0:  # nobody knows whether it still runs
-            line += [Segment(f"  {units.short(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
+            line += [Segment(f"  {units.short_duration(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
         return line

@@ -255,7 +255,7 @@ def _in_columns(told: Sequence[_ToldEpoch], names: Sequence[str]) -> list[EpochL
     """Rows with the values of each of the metrics `names` in equal decimals."""
     columns = []
     for name in names:
-        texts = iter(units.plains([one.metrics[name] for one in told if name in one.metrics]))
+        texts = iter(units.logged_column([one.metrics[name] for one in told if name in one.metrics]))
         columns.append([next(texts) if name in one.metrics else "" for one in told])
     return [one.line._replace(logged=[column[place] for column in columns]) for place, one in enumerate(told)]
 

@@ -114,7 +114,8 @@ def _times(most: float, wide: int) -> list[tuple[int, str]]:
     if not step or not most > 0:
         return [(0, "0")]
     return [
-        (round(n * step / most * (wide - 1)), units.words(n * step) if n else "0") for n in range(int(most / step) + 1)
+        (round(n * step / most * (wide - 1)), units.long_duration(n * step) if n else "0")
+        for n in range(int(most / step) + 1)
     ]
 
 

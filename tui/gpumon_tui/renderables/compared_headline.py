@@ -98,7 +98,7 @@ def _learned(runs: ComparedRuns) -> Headline | None:
         return None
     word = "lower" if share < 0 else "higher" if share else "the same"
     text = f"{abs(share) * 100:.1f}" if abs(share) < 0.0995 else f"{abs(share) * 100:.0f}"
-    detail = f"{units.plain(own)}, was {units.plain(base)}"
+    detail = f"{units.logged_number(own)}, was {units.logged_number(base)}"
     return Headline(text, "%", f"{word} {safe(runs.metric)} after {units.counted(place + 1, 'epoch')}", detail, False)
 
 

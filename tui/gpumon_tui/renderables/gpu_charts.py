@@ -134,7 +134,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
     of = ", ".join(filter(None, (total, peak)))
     told = [Segment(of if len(of) <= SIDE else peak, theme.DIM)]
     side = (
-        _side(units.whole(percent * 100), "%", "util", stats, plan.utilization),
+        _side(units.rounded(percent * 100), "%", "util", stats, plan.utilization),
         _side(units.gibibytes(used), "GiB", "memory", [told], plan.memory),
     )
     title: Line = [Segment("Utilization" if is_wide else "Util", NAME)]

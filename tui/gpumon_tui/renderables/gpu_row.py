@@ -130,8 +130,8 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
 
     temperature, watts = sample.value("gpu.temperature"), sample.value("gpu.power")
     hot = level(BY_NAME["gpu.temperature"], temperature)
-    number(columns.temperature, units.whole(temperature), theme.LEVELS[hot])
-    number(columns.power, units.whole(watts), theme.PLAIN)
+    number(columns.temperature, units.rounded(temperature), theme.LEVELS[hot])
+    number(columns.power, units.rounded(watts), theme.PLAIN)
     clock = sample.value("gpu.clock_sm") / 1e9
     number(columns.clock, f"{clock:.2f}" if isfinite(clock) else units.MISSING, theme.PLAIN)
     for end, rate in ((columns.received, gpu.received), (columns.sent, gpu.sent)):
@@ -144,7 +144,7 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
         if name == "performance_state":
             number(end, units.performance_state(value), theme.DIM)
         else:
-            number(end, units.whole(value * 100), theme.DIM if value < 0.005 else theme.PLAIN)
+            number(end, units.rounded(value * 100), theme.DIM if value < 0.005 else theme.PLAIN)
     if columns.throttled:
         is_hot = gpu.label.is_hot
         text = throttled(sample, is_hot=is_hot, room=THROTTLED_CELLS) or units.MISSING
@@ -183,7 +183,7 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
 def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
     """The place of a run, of steps briefly where its name needs the room; return the cell where it begins."""
     if columns.epoch < columns.end and isfinite(gpu.left):
-        row.right(columns.end, units.short(gpu.left), theme.PLAIN)
+        row.right(columns.end, units.short_duration(gpu.left), theme.PLAIN)
     who = gpu.holder
     is_brief = width(who.place) > room
     return row.right(columns.epoch, who.brief if is_brief else who.place, theme.STRONG)

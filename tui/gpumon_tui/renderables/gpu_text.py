@@ -20,7 +20,7 @@ def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
     """
     device, sample = status.sample.device, of_now(status.sample)
     held = holder(sample, run, status.processes, len(status.runs))
-    watts = [units.whole(sample.value(name)) for name in ("gpu.power", "gpu.power_limit")]
+    watts = [units.rounded(sample.value(name)) for name in ("gpu.power", "gpu.power_limit")]
     told = watts if is_known(sample.value("gpu.power_limit")) else watts[:1]
     uuid = units.MISSING if device.uuid.startswith(REPLAY_PREFIX) else device.uuid
     return "\t".join((

@@ -148,7 +148,7 @@ def run_texts(
     number = slowest.epoch, slowest.epochs, slowest.base
     place = slowest.step_text if by_steps else ""
     if slowest.epoch >= 0:
-        place = units.epoch_place(*number)
+        place = units.epoch_position(*number)
     loss, ink = loss_text(first)
     has_left = goes_on and isfinite(far.left)
     return (
@@ -161,7 +161,11 @@ def run_texts(
         (pace if goes_on else "", theme.PLAIN),
         (loss, ink),
         (units.change_of_value(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
-        (units.short(far.left), theme.PLAIN) if has_left else (units.MISSING, theme.FAINT) if goes_on else ended,
+        (units.short_duration(far.left), theme.PLAIN)
+        if has_left
+        else (units.MISSING, theme.FAINT)
+        if goes_on
+        else ended,
         (units.clock(now + far.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
     )
 
@@ -175,19 +179,21 @@ def loss_text(run: Run) -> Told:
     """The loss, or else the first value logged; one that is no number comes first and alarms."""
     odd = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
     if odd is not None:
-        return units.plain(odd[1]), theme.CRITICAL
+        return units.logged_number(odd[1]), theme.CRITICAL
     name = loss_name(run)
     if not name:
         return "", theme.PLAIN
     value = run.metrics[name]
-    texts = (units.digits(value), *(units.signed(f"{value:.{digits}e}") for digits in (1, 0)))
+    texts = (units.padded_logged_number(value), *(units.signed(f"{value:.{digits}e}") for digits in (1, 0)))
     return next((text for text in texts if len(text) <= LOSS), texts[-1]), theme.PLAIN
 
 
 def run_brief(ranks: Ranks, far: Progress) -> Line:
     """A run in a few words: `resnet50 8/90 2 h 13 m`."""
     slowest = ranks.slowest
-    place = units.epoch_place(slowest.epoch, slowest.epochs, slowest.base) if slowest.epoch >= 0 else slowest.step_text
+    place = (
+        units.epoch_position(slowest.epoch, slowest.epochs, slowest.base) if slowest.epoch >= 0 else slowest.step_text
+    )
     line: Line = [Segment(fit(safe(ranks.first.name), min(16, width(safe(ranks.first.name)))), theme.RUN)]
     if place:
         line += [Segment(f" {place}", theme.STRONG)]
@@ -195,7 +201,7 @@ def run_brief(ranks: Ranks, far: Progress) -> Line:
         word, style = STATES[ranks.state]
         line.append(Segment(f" {word}", style))
     elif isfinite(far.left):
-        line.append(Segment(f" {units.short(far.left)}", theme.DIM))
+        line.append(Segment(f" {units.short_duration(far.left)}", theme.DIM))
     return line
 
 

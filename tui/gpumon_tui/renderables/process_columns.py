@@ -109,7 +109,7 @@ def _memory(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _share(value: float, process: Process, facts: ProcessFacts) -> Cell:
-    return _number(units.whole(value * 100), process, facts)
+    return _number(units.rounded(value * 100), process, facts)
 
 
 def _gpu_share(value: float, process: Process, facts: ProcessFacts) -> Cell:
@@ -130,20 +130,20 @@ def about_idle(idle: IdleTime | None) -> str:
     """Return how long a GPU has been allocated and idle, by the first part of it: `idle 3 h`, `idle > 3 h`."""
     if idle is None or idle.seconds < IDLE_FROM:
         return ""
-    return f"idle {'> ' if idle.at_least else ''}{' '.join(units.short(idle.seconds).split(' ')[:2])}"
+    return f"idle {'> ' if idle.at_least else ''}{' '.join(units.short_duration(idle.seconds).split(' ')[:2])}"
 
 
 def _epoch(process: Process, facts: ProcessFacts) -> Cell:
     run = facts.run(process)
     if run is None or run.epoch < 0:
         return Cell("", _PLAIN)
-    return Cell(units.epoch_place(run.epoch, run.epochs, run.base), _PLAIN)
+    return Cell(units.epoch_position(run.epoch, run.epochs, run.base), _PLAIN)
 
 
 def _last_epoch(run: Run) -> int:
     """Cells of the last epoch of a run's plan, or of the one that it is in where there is none."""
     number = run.base + run.epochs - 1 if run.epochs else run.epoch
-    return len(units.epoch_place(number, run.epochs, run.base))
+    return len(units.epoch_position(number, run.epochs, run.base))
 
 
 def _run_order(process: Process, facts: ProcessFacts) -> str:
@@ -261,5 +261,5 @@ def elapsed(seconds: float) -> str:
         return units.MISSING
     if seconds < 60:
         return f"{int(seconds) // 10 * 10} s" if seconds >= 10 else "<10 s"
-    text = units.short(seconds)
+    text = units.short_duration(seconds)
     return text if len(text) <= TIME_CELLS else " ".join(text.split()[:2])

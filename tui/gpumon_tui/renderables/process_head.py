@@ -69,7 +69,7 @@ def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
     else:
         line.append(Segment(str(of.there) if of.is_told or of.there else units.MISSING, _TEXT))
     if of.kept and cells >= NARROW:
-        line.append(Segment(f"  {of.kept} of history, {units.words(of.kept_age)} old", _WARN))
+        line.append(Segment(f"  {of.kept} of history, {units.long_duration(of.kept_age)} old", _WARN))
     if of.left_out:
         line.append(Segment(f"  {of.left_out} more have no room" if cells >= NARROW else f" +{of.left_out}", _WARN))
     if of.doubts and (cells >= NARROW or not (of.text or of.is_typed)):

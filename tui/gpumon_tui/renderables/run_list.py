@@ -97,7 +97,7 @@ def of_frame(
     is_over = ranks.state is not RunState.RUNNING
     state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
     if slowest.epoch >= 0:
-        place = units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)
+        place = units.epoch_position(slowest.epoch, slowest.epochs, slowest.base)
     else:
         place = first.step_text if first.facts.planned_steps > 0 else units.MISSING
     tags = kept.tags if kept else ()
@@ -110,7 +110,7 @@ def of_frame(
         energy=kept.energy if kept else NAN,
         tags=tags,
         text=text_of(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
-        metric=f"{name} {units.digits(first.metrics[name])}" if name else "",
+        metric=f"{name} {units.padded_logged_number(first.metrics[name])}" if name else "",
         written=kept.written if kept and not is_over else NAN,
     )  # fmt: skip
 
@@ -189,11 +189,11 @@ def row(
         "started": Cell(_began(run.started, now), theme.DIM),
         "progress": Cell("", parts=thin(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
         "epoch": Cell(place, theme.PLAIN if run.is_over else strong),
-        "seconds": Cell(units.span(run.seconds)),
+        "seconds": Cell(units.fine_duration(run.seconds)),
         "left": Cell(units.duration(run.left) if is_known(run.left) else ""),
         "utilization_mean": Cell(units.percent(run.utilization)),
         "wait_share": Cell(units.percent(wait) if detail is not None else ""),
-        "energy": Cell(units.energy_beside(run.energy, most or run.energy)),
+        "energy": Cell(units.energy_in_column(run.energy, most or run.energy)),
         "metric": Cell(_fitting(safe(metric))),
         "verdict": Cell(safe(verdict), SEVERE[severity]),
     }  # fmt: skip

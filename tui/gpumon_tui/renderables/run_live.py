@@ -83,7 +83,7 @@ def _row(run: Run, labels: Mapping[str, str]) -> Row:
         "epoch": Cell(place, theme.RUN),
         "phase": Cell(safe(run.phase)),
         "step": Cell(_step(run)),
-        "wait": Cell(units.span(run.wait) if is_known(run.wait) else ""),
+        "wait": Cell(units.fine_duration(run.wait) if is_known(run.wait) else ""),
         **{key: Cell(units.number(getattr(memory, key), Unit.BYTES)) for key in ("allocated", "reserved", "peak")},
         "retries": Cell(_count(memory.retries), theme.DIM),
         "ooms": Cell(_count(memory.ooms), theme.WARN if memory.ooms > 0 else theme.DIM),

@@ -211,7 +211,7 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     whole, line = run.whole, [Segment(indent)]
     seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
     for value, what in (
-        (state, ""), (units.span(run.seconds), ""), (seen, ""), (_epochs(run), ""),
+        (state, ""), (units.fine_duration(run.seconds), ""), (seen, ""), (_epochs(run), ""),
         (epoch_text.cell(BY_KEY["energy"], whole.of, run.totals.largest), ""), (by_ticks(run), ""),
         (epoch_text.peak("memory_used_peak", whole.of), " peak"),
     ):  # fmt: skip

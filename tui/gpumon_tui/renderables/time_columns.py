@@ -38,7 +38,7 @@ def step_of(window: float, cells: int) -> float:
 def window_words(window: float) -> str:
     """Return a window as every page writes it: by its name, which its columns hold to a tenth."""
     named = next((one.title for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds == window), None)
-    return named or units.words(window)
+    return named or units.long_duration(window)
 
 
 def column_words(step: float) -> str:

@@ -30,7 +30,7 @@ def _gibibytes(of: KnownSum) -> Cell:
 
 
 def _percent(of: KnownSum) -> Cell:
-    return Cell(at_least(of, lambda value: units.whole(value * 100)), _PLAIN)
+    return Cell(at_least(of, lambda value: units.rounded(value * 100)), _PLAIN)
 
 
 def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:

@@ -101,7 +101,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     found = findings(record, total, record.run.updated)
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)
-    metric = f"{name} {units.digits(logged[name])}" if name else ""
+    metric = f"{name} {units.padded_logged_number(logged[name])}" if name else ""
     is_settled = record.run.is_settled(now)
     if found:
         return RunDetail(

@@ -26,7 +26,7 @@ def first_metric(metrics: Mapping[str, float]) -> str:
 
 def column(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     """Return the texts of a metric, with equal decimals; empty where it was not logged."""
-    texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
+    texts = iter(units.logged_column([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 

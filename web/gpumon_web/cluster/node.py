@@ -93,7 +93,7 @@ def _nothing(known: ClusterNow, node: model.Node | None, name: str) -> str:
     if node is None:
         return "The engine has had no sample of a node of this name for an hour." if known.snapshot.cached else ""
     if node.silent:
-        since = f"{units.words(node.silent)}{' or longer' if node.is_undated else ''}"
+        since = f"{units.long_duration(node.silent)}{' or longer' if node.is_undated else ''}"
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
     if known.snapshot.unanswered:
         return "What its GPUs do is not known now: the engine did not answer that."
@@ -139,7 +139,7 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
     users = [piece for user in slot["users"] for piece in who(user)]
     tags = [tag(words, level)]
     if state == "held_idle" and is_known(idle := value("held_idle")):
-        tags.append(text(f"for {units.words(idle)}", "mut"))
+        tags.append(text(f"for {units.long_duration(idle)}", "mut"))
     tags += [
         tag(f"throttled by {row.labels.get('cause', '')} {percent(row.value)}", "warn")
         for row in answers.get(f"node_throttled {node}", ()) if row.labels.get("gpu") == number

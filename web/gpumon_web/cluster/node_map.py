@@ -143,7 +143,12 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
     """One node; without its GPUs one by one, as many as there are in each state."""
     if node.silent:
         least = "≥ " if node.is_undated else ""
-        return {"name": node.name, "word": f"silent {least}{units.words(node.silent)}", "level": "silent", "gpus": []}
+        return {
+            "name": node.name,
+            "word": f"silent {least}{units.long_duration(node.silent)}",
+            "level": "silent",
+            "gpus": [],
+        }
     if slots:
         by_number = states(node, slots)
         gpus = [_bar(number, slots[number], by_number[number]) for number in sorted(slots, key=natural_key)]

@@ -173,7 +173,7 @@ def _age(known: ClusterNow, period: Period) -> str:
     age = known.snapshot.at - asked.at
     if period is Period.LAST_MONTH or asked.rows is None or age <= _AGE:
         return ""
-    return f"up to {units.words(age)} ago"
+    return f"up to {units.long_duration(age)} ago"
 
 
 def _runs(answers: Answers, name: str) -> list[ClusterRun]:

@@ -62,7 +62,7 @@ def _wasted(idle: Sequence[IdleHolder]) -> list[Cells]:
         {
             "about": "idle", "level": "warn", "link": user_address(user),
             "text": f"{name} holds {units.counted(len(held), 'GPU')} idle for "
-            f"{units.words(min(one.seconds for one in held))} or longer",
+            f"{units.long_duration(min(one.seconds for one in held))} or longer",
         }
         for (user, held), name in zip(most, names, strict=True)
     ]  # fmt: skip

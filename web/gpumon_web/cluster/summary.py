@@ -83,7 +83,7 @@ def _of_day(answers: Answers) -> str:
     known = coverage.covered_seconds(answers, Period.DAY)
     if coverage.is_complete(answers, Period.DAY):
         return "24 h"
-    return units.words(known) if is_known(known) else "a part of 24 h"
+    return units.long_duration(known) if is_known(known) else "a part of 24 h"
 
 
 def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
@@ -145,7 +145,7 @@ def foot(known: ClusterNow) -> Cells | None:
     snapshot = known.snapshot
     if not snapshot.cached:
         return None
-    took = units.span(snapshot.took)
+    took = units.fine_duration(snapshot.took)
     return {
         "text": f"From {known.engine}; the last round of questions took {took}. As of",
         "time": max((one.at for one in snapshot.cached.values() if one.rows is not None), default=snapshot.at),

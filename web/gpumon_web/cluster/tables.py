@@ -176,7 +176,7 @@ def idle_rows(found: Sequence[IdleHolder]) -> Rows:
             "key": f"{node} {user}", "user": who(user), "name": user or None, "node": [node_link(node)],
             "node_name": node, "gpu": ", ".join(sorted((one.gpu for one in held), key=lambda gpu: (len(gpu), gpu))),
             "count": len(held), "seconds": max(one.seconds for one in held),
-            "lasts": units.words(max(one.seconds for one in held)), "search": f"{user} {node}".lower(),
+            "lasts": units.long_duration(max(one.seconds for one in held)), "search": f"{user} {node}".lower(),
         }
         for (user, node), held in groups.items()
     )  # fmt: skip
@@ -203,9 +203,9 @@ def epoch(one: ClusterRun) -> list[Cells]:
     if not is_known(one.epoch):
         return [line(text("no epochs logged" if one.has_epoch_info else units.MISSING, "mut"))]
     if not is_known(one.planned) or one.planned <= 0:
-        return [line(text(f"epoch {units.whole(one.epoch)}"))]
+        return [line(text(f"epoch {units.rounded(one.epoch)}"))]
     done = bar(share(max(0.0, one.epoch - 1) / one.planned, user=one.user), css="bar thin")
-    return [line(text(f"epoch {units.whole(one.epoch)}, {units.whole(one.planned)} planned"), done, css="progress")]
+    return [line(text(f"epoch {units.rounded(one.epoch)}, {units.rounded(one.planned)} planned"), done, css="progress")]
 
 
 def marked(rows: Rows) -> Rows:

@@ -164,12 +164,12 @@ def _took(one: LastedEvent, now: float) -> str | Cells:
     if one.event.until_ns:
         lasted = (one.event.until_ns - one.event.time_ns) / SECOND
         # Seen at one moment, it has no length yet: 0 s would say that it was over at once. "lasted" may precede it.
-        words = f"{units.words(lasted)}, last seen" if lasted >= 1.0 else "at least until"
+        words = f"{units.long_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         last: Cells = {"text": words, "time": one.event.until_ns / SECOND}
         if not _is_watched(one.event.until_ns, now):
             return last
         return {"text": "ongoing since", "time": one.event.time_ns / SECOND, "old": last}
-    return units.words(one.event.lasted) if is_known(one.event.lasted) else ""
+    return units.long_duration(one.event.lasted) if is_known(one.event.lasted) else ""
 
 
 def _is_watched(until_ns: int, now: float) -> bool:

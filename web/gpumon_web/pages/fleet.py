@@ -149,7 +149,7 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
     lines = [] if runs else who(first.about, [], now.time)
     if kind == "free":
         waits = [gpu.about["since"] for gpu in members if gpu.about["since"] is not None]
-        least = f"at least {units.words(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
+        least = f"at least {units.long_duration(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
         lines = [line(tag(f"{len(members)} free{f' for {least}' if least else ''}", "ok", is_now=True))]
     for run in runs:
         name = link(run_name(run), run_address(run["id"]), "name")

@@ -109,7 +109,7 @@ def _column(state: ChartState) -> Line:
     coarse = [one for one in stretches if one.step > state.interval]
     kept = ""
     if coarse:
-        kept = f", kept by {units.words(max(one.step for one in coarse))}"
+        kept = f", kept by {units.long_duration(max(one.step for one in coarse))}"
         end = max(one.end for one in coarse)
         if end < min(grid.end, view.now) - grid.step:
             moment = units.moment(end)

@@ -154,7 +154,7 @@ def _ago(seconds: float) -> str:
     """`3 min 53 s ago`; coarser the longer ago."""
     whole = max(0, round(seconds))
     if not 60 <= whole < 3600:
-        return f"{units.words(float(whole))} ago"
+        return f"{units.long_duration(float(whole))} ago"
     return f"{whole // 60} min {whole % 60} s ago"
 
 
