@@ -23,106 +23,110 @@ from gpumon.model.vendors import short_name
 from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.text_table import Table, TextColumn, distinct, end_of, sentence, shared, text_column, wrapped
 
-_NAMES = 4
-"""Nodes that a cell names."""
-_LONGEST = 32
-"""Cells of the name of one of several nodes."""
-_LEAST = 4
-"""Cells that a name has beside the number of others."""
+_MAX_NAMES = 4
+"""Largest number of node names in a table cell."""
+_MAX_WIDTH = 32
+"""Largest width of a node name, in terminal columns."""
+_MIN_WIDTH = 4
+"""Smallest width of a node name that is followed by the number of other nodes."""
 
 
 class NodeNames:
-    """Makes cells of the nodes of a cluster, and shortens them."""
+    """Makes table cells with the names of nodes, and shortens names so that they stay distinct."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
-        self._marks = _marks(self._names)
-        self._wider: dict[int, Mapping[str, tuple[int, int]]] = {}
-        self._cells: dict[str, Sequence[str]] = {}
+        self._spans = _distinctive_spans(self._names)
+        self._widened_spans: dict[int, Mapping[str, tuple[int, int]]] = {}
+        """By width."""
+        self._names_by_cell: dict[str, Sequence[str]] = {}
 
     def cell(self, names: Sequence[str]) -> str:
-        """Return the text of a cell that names some nodes, of many the first."""
-        text = self._first(names, min(len(names), _NAMES))
-        self._cells[text] = names
+        """Return the text of a cell that names the first few nodes and counts the rest."""
+        text = self._first(names, min(len(names), _MAX_NAMES))
+        self._names_by_cell[text] = names
         return text
 
     def shorten(self, text: str, width: int) -> str:
-        """Return a cell in at most so many cells of the terminal: with fewer names, rather than a part of one."""
-        names = self._cells.get(text, ())
+        """Shorten a cell to `width` terminal columns, by dropping whole names if possible."""
+        names = self._names_by_cell.get(text, ())
         if text_width(text) <= width or not names:
             return cut(text, width)
-        for count in range(min(len(names), _NAMES) - 1, 0, -1):
+        for count in range(min(len(names), _MAX_NAMES) - 1, 0, -1):
             fewer = self._first(names, count)
             if text_width(fewer) <= width:
                 return fewer
         others = f" +{units.count(len(names) - 1)}" if len(names) > 1 else ""
         room = width - len(others)
-        return self.short(names[0], room) + others if room >= _LEAST else cut(text, width)
+        return self.short(names[0], room) + others if room >= _MIN_WIDTH else cut(text, width)
 
     def short(self, name: str, width: int) -> str:
-        """Return a name in at most so many cells, with … for what was left out.
+        """Return a name in at most `width` terminal columns, with … for omitted parts.
 
         >>> NodeNames(["gpu-node-17:9400", "gpu-node-18:9400"]).short("gpu-node-17:9400", 8)
         'gpu-…17…'
         """
         if text_width(name) <= width:
             return name
-        if width not in self._wider:
-            self._wider[width] = _wider(self._names, self._marks, width)
-        mark = self._wider[width].get(name) or self._marks.get(name, (0, len(name)))
-        return _around(name, mark, width)
+        if width not in self._widened_spans:
+            self._widened_spans[width] = _widened_spans(self._names, self._spans, width)
+        span = self._widened_spans[width].get(name) or self._spans.get(name, (0, len(name)))
+        return _shorten_around(name, span, width)
 
     def _first(self, names: Sequence[str], count: int) -> str:
         more = len(names) - count
-        shown = ", ".join(self.short(name, _LONGEST) for name in names[:count])
+        shown = ", ".join(self.short(name, _MAX_WIDTH) for name in names[:count])
         return shown + (f" and {units.count(more)} more" if more else "")
 
 
-def _around(name: str, place: tuple[int, int], width: int) -> str:
-    """Return a name in fewer cells than it has, around what tells it from others."""
-    begin, end = place
-    before, mark, after = name[:begin], name[begin:end], name[end:]
-    room = width - text_width(mark) - bool(after)
-    if not mark or room < bool(before):
-        shown = mark or name
+def _shorten_around(name: str, span: tuple[int, int], width: int) -> str:
+    """Shorten a name to `width` columns, keeping its distinctive `span`."""
+    begin, end = span
+    before, middle, after = name[:begin], name[begin:end], name[end:]
+    room = width - text_width(middle) - bool(after)
+    if not middle or room < bool(before):
+        shown = middle or name
         if 0 <= width - text_width(shown) < 2:
             return "…" * (width - text_width(shown)) + shown
         tail = end_of(shown, (width - 1) // 2)
         return cut(shown, width - text_width(tail)) + tail
     before = cut(before, room)
-    return before + mark + cut(after, width - text_width(before + mark))
+    return before + middle + cut(after, width - text_width(before + middle))
 
 
-def _wider(names: Sequence[str], marks: Mapping[str, tuple[int, int]], width: int) -> Mapping[str, tuple[int, int]]:
-    """Where that is in names which are alike without more of them, as those of the same place in two racks are."""
-    alike: dict[str, list[str]] = {}
+def _widened_spans(
+    names: Sequence[str], spans: Mapping[str, tuple[int, int]], width: int
+) -> Mapping[str, tuple[int, int]]:
+    """Return wider spans for names whose shortened forms would be equal, such as `rack1-n07` and `rack2-n07`."""
+    by_short_name: dict[str, list[str]] = {}
     for name in names:
         if text_width(name) > width:
-            alike.setdefault(_around(name, marks[name], width), []).append(name)
-    found = {}
-    for group in alike.values():
+            by_short_name.setdefault(_shorten_around(name, spans[name], width), []).append(name)
+    result = {}
+    for group in by_short_name.values():
         if len(group) > 1:
             backwards = sorted(name[::-1] for name in group)
-            before, after = _alike(group[0], group[-1]), _alike(backwards[0], backwards[-1])
+            before, after = _common_prefix(group[0], group[-1]), _common_prefix(backwards[0], backwards[-1])
             for name in group:
                 begin, end = _whole_numbers(name, before, max(before, len(name) - after))
-                found[name] = min(begin, marks[name][0]), max(end, marks[name][1])
-    return found
+                result[name] = min(begin, spans[name][0]), max(end, spans[name][1])
+    return result
 
 
-def _marks(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-    """Where in each name that is which tells it from the one most like it; no number is parted."""
-    found = {}
-    for at, name in enumerate(ordered):
-        near = [*ordered[max(0, at - 1) : at], *ordered[at + 1 : at + 2]]
-        other = max(near, key=lambda one: _alike(name, one), default="")
-        begin, _ = _whole_numbers(name, _alike(name, other), len(name))
-        found[name] = _whole_numbers(name, begin, len(name) - _alike(name[begin:][::-1], other[begin:][::-1]))
-    return found
+def _distinctive_spans(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
+    """Return for each name the span that differs from the most similar other name; numbers are not split."""
+    result = {}
+    for index, name in enumerate(ordered):
+        neighbors = [*ordered[max(0, index - 1) : index], *ordered[index + 1 : index + 2]]
+        other = max(neighbors, key=lambda neighbor: _common_prefix(name, neighbor), default="")
+        begin, _ = _whole_numbers(name, _common_prefix(name, other), len(name))
+        suffix = _common_prefix(name[begin:][::-1], other[begin:][::-1])
+        result[name] = _whole_numbers(name, begin, len(name) - suffix)
+    return result
 
 
 def _whole_numbers(name: str, begin: int, end: int) -> tuple[int, int]:
-    """A part of a name with all of the numbers at its ends."""
+    """Extend a span of a name so that it does not split a number."""
     while begin and name[begin - 1].isdecimal():
         begin -= 1
     while end < len(name) and name[end].isdecimal():
@@ -130,19 +134,19 @@ def _whole_numbers(name: str, begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def _alike(one: str, other: str) -> int:
-    """Letters at the start of two names that are the same."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common_prefix(name: str, other: str) -> int:
+    """Return the length of the common prefix."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
 
 
-_FIRST = 5
-"""Rows of what is free and wrong that always stay."""
+_MIN_ROWS = 5
+"""Rows of free GPUs and of problems that are always shown."""
 _NARROW = 72
-"""Cells below which a model is told without its maker."""
+"""Width below which GPU models are shown without their vendor."""
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, most=32, least=16),
          TextColumn("NODES", 80, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
 _FREE_NARROW = (_FREE[0], _FREE[1]._replace(least=9), _FREE[2]._replace(least=10), _FREE[3])
-"""Rather than the nodes it loses letters of models, which begin with what tells them apart."""
+"""Shortens models before nodes, because models differ in their first letters."""
 _USERS = (
     text_column(USER_BY_KEY["user"], most=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "used", "idle_held", "energy")),
@@ -154,10 +158,10 @@ _RUNS = (
 )  # fmt: skip
 _IDLE = (TextColumn("ALLOCATED, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
          TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85))  # fmt: skip
-_WRONG = (TextColumn("WHAT IS WRONG", 95, right=False, most=32, least=13),
-          TextColumn("", 100, right=False, least=12))  # fmt: skip
+_PROBLEMS = (TextColumn("WHAT IS WRONG", 95, right=False, most=32, least=13),
+             TextColumn("", 100, right=False, least=12))  # fmt: skip
 
-_OF_NODES = ("NODES", "NODE", _WRONG[0].heading)
+_NODE_HEADINGS = ("NODES", "NODE", _PROBLEMS[0].heading)
 """Headings of the columns that name nodes."""
 
 
@@ -165,15 +169,15 @@ def lines(
     snapshot: ClusterSnapshot, name: str, period: Period, width: int = 0, prices: Prices | None = None,
     groups: UserGroups | None = None, height: int = 0,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the cluster at most `width` cells wide (0: as it comes); `name` is the engine's.
+    """Yield the lines of the cluster view, at most `width` columns wide (0: unlimited).
 
-    With `prices` users have their cost, and with `groups` a table of these follows. Tables have fewer rows where all
-    would be more than `height` lines (0: however many); what is free and what is wrong come first.
+    `name` is the name of the query engine, such as Prometheus. `prices` adds costs of users, `groups` a table of user
+    groups. `height` limits the number of lines by shortening tables (0: unlimited).
     """
-    nodes, told = snapshot.nodes_now(), snapshot.nodes()
-    answers = drop_stale(snapshot.answers(), told)
+    nodes, nodes_then = snapshot.nodes_now(), snapshot.nodes()
+    answers = drop_stale(snapshot.answers(), nodes_then)
     above = [*wrapped(_head(nodes, answers, snapshot, name), width)]
-    for line in _problems(snapshot):
+    for line in _query_problems(snapshot):
         above += sentence(line, width)
     if model.has_no_series(answers) and not snapshot.is_dcgm:
         above += sentence(model.NO_SERIES, width)
@@ -181,36 +185,45 @@ def lines(
     if snapshot.is_dcgm:
         above += sentence(DCGM_ONLY, width)
     yield from above
-    wrong = find_problems(told, answers, knows_states=not snapshot.is_dcgm)
-    wrong = interleave_kinds(wrong) if height else wrong
+    problems = find_problems(nodes_then, answers, knows_states=not snapshot.is_dcgm)
+    problems = interleave_kinds(problems) if height else problems
     idle, runs = model.idle_holders(answers), model.runs(answers)
-    names = NodeNames([node.name for node in told] + [one.node for one in wrong] + [one.node for one in idle])
+    names = NodeNames(
+        [node.name for node in nodes_then] + [problem.node for problem in problems] + [holder.node for holder in idle]
+    )
     is_narrow = 0 < width < _NARROW
     tables = [
         Table(
-            _naming(names, _FREE_NARROW if is_narrow else _FREE),
-            [_free(one, names, is_narrow=is_narrow) for one in model.free_gpus(nodes)],
-            least=_FIRST,
+            _with_short_names(names, _FREE_NARROW if is_narrow else _FREE),
+            [_free_row(gpus, names, is_narrow=is_narrow) for gpus in model.free_gpus(nodes)],
+            least=_MIN_ROWS,
         ),
-        Table(_naming(names, _WRONG), [(names.cell([one.node]), one.dated) for one in wrong], least=_FIRST),
-        *_of_users(answers, snapshot, period, prices, groups),
-        Table(_naming(names, _RUNS), [_run(one, names) for one in runs]),
-        Table(_naming(names, _IDLE), [_idle(one, names) for one in idle]),
+        Table(
+            _with_short_names(names, _PROBLEMS),
+            [(names.cell([problem.node]), problem.dated) for problem in problems],
+            least=_MIN_ROWS,
+        ),
+        *_user_tables(answers, snapshot, period, prices, groups),
+        Table(_with_short_names(names, _RUNS), [_run_row(run, names) for run in runs]),
+        Table(_with_short_names(names, _IDLE), [_idle_row(holder, names) for holder in idle]),
     ]
     yield from shared(tables, width, max(1, height - len(above)) if height else 0)
 
 
-def _of_users(
+def _user_tables(
     answers: Answers, snapshot: ClusterSnapshot, period: Period, prices: Prices | None, groups: UserGroups | None
 ) -> Iterator[Table]:
-    """Users, and where there are groups these."""
-    users, doubt = model.users(answers, period), coverage.uncertainty(answers, period)
+    """Yield the table of users, then that of user groups if there are any."""
+    users, uncertainty = model.users(answers, period), coverage.uncertainty(answers, period)
     charges = cost.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
-    names = distinct([one.name or "unknown" for one in users], _USERS[0].most)
+    names = distinct([user.name or "unknown" for user in users], _USERS[0].most)
     rows = [
-        (*_user(one, name, is_complete=doubt.is_complete(one.name)), *_cost(charges.get(one.name), prices))
-        for one, name in zip(users, names, strict=True)
+        (
+            *_user_row(user, name, is_complete=uncertainty.is_complete(user.name)),
+            *_cost(charges.get(user.name), prices),
+        )
+        for user, name in zip(users, names, strict=True)
     ]
     title = f"{'Time, energy and cost' if prices else 'Time and energy'} of users: {period.words}"
     title += f", {month_dates(period, snapshot.at)}" if period.is_dated else ""
@@ -221,13 +234,17 @@ def _of_users(
     )
     yield Table((*_USERS, *more), rows, title, " ".join(filter(None, below)))
     if groups:
-        told = model.groups(users, groups)
-        sums = []
-        for one in told:
-            is_complete, charge = doubt.is_group_complete(one.sums.name, groups), cost.total_charge(charges, one.users)
-            held = _user(one.sums, one.sums.name, is_complete=is_complete)
-            sums.append((*held, *_cost(charge if is_complete else cost.as_minimum(charge), prices)))
-        yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums)
+        group_rows = []
+        for group in model.groups(users, groups):
+            is_complete = uncertainty.is_group_complete(group.sums.name, groups)
+            charge = cost.total_charge(charges, group.users)
+            group_rows.append(
+                (
+                    *_user_row(group.sums, group.sums.name, is_complete=is_complete),
+                    *_cost(charge if is_complete else cost.as_minimum(charge), prices),
+                )
+            )
+        yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), group_rows)
 
 
 def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapshot, name: str) -> Iterator[str]:
@@ -254,85 +271,88 @@ def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapsh
             units.counted(len(nodes), "node") + (f", {silent} silent" if silent else "")
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
         )  # fmt: skip
-    if alone := model.dcgm_only_hosts(answers):
-        yield f"{units.counted(alone, 'more node')} with NVIDIA's exporter alone"
-    if unreal := model.simulated_nodes(answers):
-        yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
+    if dcgm_only := model.dcgm_only_hosts(answers):
+        yield f"{units.counted(dcgm_only, 'more node')} with NVIDIA's exporter alone"
+    if simulated := model.simulated_nodes(answers):
+        yield f"{units.counted(simulated, 'node')} SIMULATED or REPLAY"
     if is_known(power := single(answers, "power")) and not snapshot.is_old:
         yield " ".join(filter(None, (watts(power), staleness_note(nodes))))
     yield f"{'no answer since ' if snapshot.is_old and snapshot.answers() else ''}{units.moment(snapshot.newest_at)}"
     yield from filter(None, [snapshot.missing_rules])
 
 
-def _problems(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """Lines on what of each table failed, of when its last answers are, and why there are no newer ones."""
-    why = {one.problem for one in snapshot.cached.values()} - {NOT_ASKED}
-    if len(why) == 1 and "" not in why and not snapshot.answers():
-        yield f"nothing was answered ({why.pop()})"
+def _query_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
+    """Yield which queries failed, why, and how old their last results are."""
+    reasons = {result.problem for result in snapshot.cached.values()} - {NOT_ASKED}
+    if len(reasons) == 1 and "" not in reasons and not snapshot.answers():
+        yield f"no query was answered ({reasons.pop()})"
         return
     if snapshot.is_old and snapshot.answers():
-        yield f"what stands here is of then ({next(iter(why - {''}), 'no answer')})"
+        yield f"these values are from then ({next(iter(reasons - {''}), 'no answer')})"
         return
     if "seen" in snapshot.unanswered:
         yield "which nodes are silent is unknown, so no GPU is known to be free"
-    found: dict[tuple[float, str], dict[str, list[str]]] = {}
-    for name, one in snapshot.cached.items():
-        if one.problem and (one.rows is not None or one.problem != RULES_MISSING):  # the head says that
-            of = one.at if one.rows is not None else 0.0
-            found.setdefault((of, one.problem), {}).setdefault(page_section(name), []).append(query_topic(name))
-    for (at, problem), tables in found.items():
-        what = "; ".join(_what(table, list(dict.fromkeys(answers))) for table, answers in tables.items())
-        known = f"of {units.moment(at)}, {units.long_duration(snapshot.at - at)} ago" if at else "not answered"
-        yield f"{what} {known} ({problem})"
+    failed: dict[tuple[float, str], dict[str, list[str]]] = {}
+    for name, result in snapshot.cached.items():
+        # The header reports missing rules.
+        if result.problem and (result.rows is not None or result.problem != RULES_MISSING):
+            key = result.at if result.rows is not None else 0.0, result.problem
+            failed.setdefault(key, {}).setdefault(page_section(name), []).append(query_topic(name))
+    for (at, problem), tables in failed.items():
+        what = "; ".join(_failed_topics(table, list(dict.fromkeys(topics))) for table, topics in tables.items())
+        age = f"of {units.moment(at)}, {units.long_duration(snapshot.at - at)} ago" if at else "not answered"
+        yield f"{what} {age} ({problem})"
 
 
-def _what(table: str, answers: Sequence[str]) -> str:
-    """Return the answers of a table by name; the table alone where its name says that."""
-    return table if answers == [table] else f"{table}: {', '.join(answers)}"
+def _failed_topics(table: str, topics: Sequence[str]) -> str:
+    """Return a table and its topics as text; the table alone if it is the only topic."""
+    return table if topics == [table] else f"{table}: {', '.join(topics)}"
 
 
-def _free(one: model.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence[str]:
-    model = ", ".join(map(short_name, one.model.split(", "))) if is_narrow else one.model
-    together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.is_whole else f"{one.together} together"
-    return together, model, names.cell(one.nodes), units.count(one.gpus)
+def _free_row(free: model.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence[str]:
+    model = ", ".join(map(short_name, free.model.split(", "))) if is_narrow else free.model
+    together = f"whole node{'s' if len(free.nodes) > 1 else ''}" if free.is_whole else f"{free.together} together"
+    return together, model, names.cell(free.nodes), units.count(free.gpus)
 
 
-def _idle(one: model.IdleHolder, names: NodeNames) -> Sequence[str]:
-    return one.user or "unknown", names.cell([one.node]), one.gpu, units.long_duration(one.seconds)
+def _idle_row(holder: model.IdleHolder, names: NodeNames) -> Sequence[str]:
+    return holder.user or "unknown", names.cell([holder.node]), holder.gpu, units.long_duration(holder.seconds)
 
 
-def _naming(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextColumn]:
-    """Columns of which those of nodes are shortened so that these differ."""
-    return [one._replace(shorten=names.shorten) if one.heading in _OF_NODES else one for one in columns]
+def _with_short_names(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextColumn]:
+    """Return the columns, with node names shortened so that they stay distinct."""
+    return [
+        column._replace(shorten=names.shorten) if column.heading in _NODE_HEADINGS else column for column in columns
+    ]
 
 
-def _user(one: model.ClusterUser, name: str, *, is_complete: bool) -> Sequence[str]:
-    sums = (one.held_seconds, hours), (one.idle_seconds, hours), (one.energy, kwh)
-    held, idle, energy = (coverage.format_sum(value, said, is_complete=is_complete) for value, said in sums)
-    return name, _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
+def _user_row(user: model.ClusterUser, name: str, *, is_complete: bool) -> Sequence[str]:
+    sums = (user.held_seconds, hours), (user.idle_seconds, hours), (user.energy, kwh)
+    held, idle, energy = (coverage.format_sum(value, to_text, is_complete=is_complete) for value, to_text in sums)
+    return name, _gpus(user.held), _gpus(user.idle), held, units.percent(user.used), idle, energy
 
 
 def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:
     return cells(charge or NO_CHARGE, prices) if prices else ()
 
 
-def _run(one: model.ClusterRun, names: NodeNames) -> Sequence[str]:
-    epoch = units.rounded(one.epoch)
+def _run_row(run: model.ClusterRun, names: NodeNames) -> Sequence[str]:
+    epoch = units.rounded(run.epoch)
     return (
-        one.name or one.run, one.user or "unknown", one.job, _places(one, names), units.count(one.gpus),
-        f"{epoch}/{units.rounded(one.planned)}" if is_known(one.planned) else epoch,
+        run.name or run.run, run.user or "unknown", run.job, _nodes(run, names), units.count(run.gpus),
+        f"{epoch}/{units.rounded(run.planned)}" if is_known(run.planned) else epoch,
     )  # fmt: skip
 
 
-def _places(one: model.ClusterRun, names: NodeNames) -> str:
-    """Nodes by name, or their number where nobody asked for names."""
-    if one.nodes or not is_known(one.node_count):
-        return names.cell(one.nodes)
-    return units.counted(round(one.node_count), "node")
+def _nodes(run: model.ClusterRun, names: NodeNames) -> str:
+    """Return the nodes of a run by name, or their number if the names were not queried."""
+    if run.nodes or not is_known(run.node_count):
+        return names.cell(run.nodes)
+    return units.counted(round(run.node_count), "node")
 
 
 def _gpus(value: float) -> str:
-    """GPUs of a mean over minutes, which need not be whole."""
+    """Return a number of GPUs, with a decimal if it is not whole: it is a mean over some minutes."""
     if not is_known(value):
         return units.MISSING
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"

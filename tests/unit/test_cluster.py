@@ -418,7 +418,7 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
 def test_an_engine_that_answers_nothing_says_so_once() -> None:
     asked = select_period(QUERIES, Period.WEEK)
     told = text(ClusterPoller(FakeEngine(broken={one.name for one in asked}), asked)).splitlines()
-    assert told[1:] == ["nothing was answered (the engine says: out of memory (422))"]
+    assert told[1:] == ["no query was answered (the engine says: out of memory (422))"]
 
 
 def test_a_file_has_every_row_of_every_table() -> None:

@@ -53,7 +53,7 @@ def test_the_text_of_an_engine_that_is_gone_is_dated_by_its_last_answer_and_clai
     told = text(poller)
     assert f"no answer since {units.moment(NOW)}" in told.splitlines()[0]
     assert units.moment(NOW + NO_ANSWER + 15) not in told
-    assert told.splitlines()[1] == "what stands here is of then (the engine says: out of memory (422))"
+    assert told.splitlines()[1] == "these values are from then (the engine says: out of memory (422))"
     assert "GPUs unknown" in told
     assert "GPUs free" not in told
     assert "whole node" not in told
