@@ -305,9 +305,9 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     ledger, run = resolve_run(ledgers, arguments.run, now, say)
     record = ledger.record(run.id, phases=phases or arguments.json)
     if arguments.json:
-        from gpumon.reports.run_json import whole
+        from gpumon.reports.run_json import run_document
 
-        _print_json(whole(record, now, arguments.prices))
+        _print_json(run_document(record, now, arguments.prices))
     else:
         from gpumon.reports.run_text import lines
 

@@ -1,10 +1,10 @@
-"""Two or more runs side by side: `gpumon runs compare`.
+"""Comparison of two or more runs: `gpumon runs compare`.
 
-Each number is the median over a run's epochs, without the first, which is longer for reasons of its own (warm-up,
-compilation, cold caches), where there are three or more. Whether two medians differ is told by how
-much epochs of one run differ among themselves: epochs are drawn again and again (the bootstrap),
-and a difference counts when 95 % of the draws are on one side of zero. That says nothing of how two repetitions of
-a training would differ. Runs of which one has no epochs are compared as wholes: a single value has no interval.
+Each number is the median over a run's epochs. With three or more epochs the first is excluded, because warm-up,
+compilation and cold caches make it longer. The confidence interval of a difference comes from the variation among the
+epochs of each run (bootstrap); a difference is clear if 95 % of the draws are on one side of zero. This does not
+measure how much two repetitions of a training would differ. If a run has no epochs, whole runs are compared; single
+values have no interval.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from gpumon.reports.compare_measures import (
     config_lines,
     unknown_energy,
 )
-from gpumon.reports.run_json import SCHEMA, known
+from gpumon.reports.run_json import SCHEMA, nullable
 from gpumon.reports.text_table import TextColumn, draw, sentence, wrapped
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import EpochTimes, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
 WARM_UP_FROM = 3
-"""With so many epochs or more the first is left out."""
+"""Number of epochs from which on the first is excluded as warm-up."""
 FEWEST = 3
-"""Epochs that a spread needs."""
+"""Smallest number of epochs for a confidence interval."""
 _DRAWS = 2000
 _OUTSIDE = 0.025
 """Share of the draws beyond each end of an interval."""
 _SEED = 20240229
-"""Any: so that the same runs give the same answer."""
+"""Fixed, so that the same runs give the same result."""
 _WIDE = 28
 SAME = "the same"
-"""Said of a difference that is 0 as it is written, and so is its interval."""
+"""Text for a difference that rounds to 0, together with its interval."""
 TOO_FEW = "too few epochs"
-NO_INTERVAL = f"A run with fewer than {FEWEST} epochs has too few to tell: its differences have no interval."
+NO_INTERVAL = f"Differences of a run with fewer than {FEWEST} epochs have no confidence interval."
 SINGLE = "one value of each, and a single value has no confidence interval."
 
 T = TypeVar("T")
 
 
 class Difference(NamedTuple):
-    """Difference of a run's median from that of the first; NaN where it is unknown."""
+    """Difference between the median of a run and that of the first run; NaN if unknown."""
 
     value: float
     low: float
@@ -66,11 +66,11 @@ class Difference(NamedTuple):
     """`value` as a share of the first run's median."""
     share_low: float = NAN
     share_high: float = NAN
-    """95 % of the draws of that share lie between these; NaN where it has no interval of its own."""
+    """95 % of the draws of the share lie between these; NaN if the share has no interval of its own."""
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is more than epochs differ anyway."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
@@ -80,82 +80,88 @@ class MeasureComparison(NamedTuple):
     measure: Measure[Any]
     medians: Sequence[float]
     differences: Sequence[Difference]
-    """From the first run, of each of the others."""
+    """Of each other run from the first."""
 
 
 class Comparison(NamedTuple):
-    """Runs side by side; the first is what the others are compared with."""
+    """Runs, each compared with the first."""
 
     records: Sequence[Record]
     epochs: Sequence[int]
-    """Number of epochs of each run that count."""
+    """Number of compared epochs of each run."""
     left_out: Sequence[int]
-    """Number of finished ones of each that do not: warm-up."""
+    """Number of finished epochs of each run that are excluded as warm-up."""
     lines: Sequence[MeasureComparison]
     doubts: Sequence[str]
     """Why the runs may not be comparable, in sentences."""
     whole: Sequence[MeasureComparison] = ()
-    """Whole runs, of which each has one value."""
+    """Measures of whole runs, with one value per run."""
     notes: Sequence[str] = ()
-    """Sentences that are needed to read these."""
+    """Sentences that explain unknown values and epochs without an end."""
 
 
 def compare(
     records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]] = (),
     times: Sequence[Sequence[EpochSummary] | Sequence[EpochTimes]] = (),
 ) -> Comparison:  # fmt: skip
-    """Compare the runs, each with the first; `begun` are the epochs of each, where they are known already.
+    """Compare each run with the first.
 
-    `times`: when all of them were, where those are a sample.
+    `begun` are the epochs of each run, if the caller has them. `times` are the begin and end of all epochs, if `begun`
+    has only a sample of them.
     """
     begun = begun or [aggregate.epoch_summaries(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
     counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
-    wholes = [WholeRun(*one) for one in zip(records, begun, times or begun, strict=True)]
+    wholes = [WholeRun(*arguments) for arguments in zip(records, begun, times or begun, strict=True)]
     names = letters(len(records))
-    sides = [ComparedRun(*one) for one in zip(names, records, counted, strict=True)]
+    sides = [ComparedRun(*arguments) for arguments in zip(names, records, counted, strict=True)]
     return Comparison(
         records,
         [len(epochs) for epochs in counted],
-        [len(all_) - len(epochs) for all_, epochs in zip(finished, counted, strict=True)],
+        [len(every) - len(epochs) for every, epochs in zip(finished, counted, strict=True)],
         _compared(MEASURES, counted),
         [doubt.summary for doubt in comparison_findings(sides)],
         _compared(WHOLE, [[run] for run in wholes]),
-        [*unknown_energy(names, wholes), *_broken_off(names, records, begun, times or begun)],
+        [*unknown_energy(names, wholes), *_unfinished_epoch_notes(names, records, begun, times or begun)],
     )
 
 
-def _broken_off(
+def _unfinished_epoch_notes(
     names: Sequence[str], records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]],
     times: Sequence[Sequence[EpochSummary] | Sequence[EpochTimes]],
 ) -> Iterator[str]:  # fmt: skip
-    """Epochs that no median has, as nobody saw their end: a sentence for each run; the one that goes on is none."""
+    """Yield a sentence for each run with epochs that have no recorded end; a current epoch does not count."""
     for name, record, epochs, every in zip(names, records, begun, times, strict=True):
-        goes_on = record.run.state is RunState.RUNNING
-        found = [one for one in (epochs[:-1] if goes_on else epochs) if not is_known(one.ended)]
-        count = sum(not is_known(one.ended) for one in (every[:-1] if goes_on else every))
-        if not found or count == len(every):
+        is_running = record.run.state is RunState.RUNNING
+        unfinished = [epoch for epoch in (epochs[:-1] if is_running else epochs) if not is_known(epoch.ended)]
+        count = sum(not is_known(epoch.ended) for epoch in (every[:-1] if is_running else every))
+        if not unfinished or count == len(every):
             continue
-        last = found[-1]
+        last = unfinished[-1]
         after = f" after {units.fine_duration(last.seconds)}" if last.seconds > 0 else ""
-        others = f", as {count - 1} before it did: they count" if count > 1 else " and counts"
-        yield f"{name}: epoch {last.epoch} broke off{after}{others} in no median of epochs."
+        if count > 1:
+            yield f"{name}: epoch {last.epoch} broke off{after}, like {count - 1} before it: excluded from medians."
+        else:
+            yield f"{name}: epoch {last.epoch} broke off{after}: excluded from medians."
 
 
-def _compared(measures: Sequence[Measure[T]], of: Sequence[Sequence[T]]) -> list[MeasureComparison]:
-    """The measures that are known of any run; `of`: for each run what has a value of them."""
-    found = []
+def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> list[MeasureComparison]:
+    """Compare the measures that are known for any run; `runs` has the epochs of each run, or the whole run."""
+    result = []
     for measure in measures:
-        values = [sorted(value for one in ones if math.isfinite(value := measure.of(one))) for ones in of]
-        medians = [median(one) for one in values]
-        if not all(not is_known(one) for one in medians):
-            found.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
-    return found
+        values = [sorted(value for item in items if math.isfinite(value := measure.value_of(item))) for items in runs]
+        medians = [median(own) for own in values]
+        if any(map(is_known, medians)):
+            result.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
+    return result
 
 
 def has_too_few(comparison: Comparison) -> bool:
-    """Whether a difference of medians over epochs has no interval, as its runs have too few of them."""
-    return any(is_known(one.value) and not is_known(one.low) for line in comparison.lines for one in line.differences)
+    """Return whether a difference has no interval because a run has too few epochs."""
+    return any(
+        is_known(difference.value) and not is_known(difference.low)
+        for line in comparison.lines for difference in line.differences
+    )  # fmt: skip
 
 
 def letters(count: int) -> list[str]:
@@ -164,42 +170,41 @@ def letters(count: int) -> list[str]:
 
 
 def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
-    """Compare the median of `other` with that of `first`; both sorted.
+    """Compare the medians of `other` and `first`, both sorted.
 
-    The interval of the share is that of the ratio of the two medians of each draw: nothing is less than -100 % of what
-    cannot be below zero. To divide the ends of the difference by the first run's median would say so where its epochs
-    differ much among themselves. Percentiles of draws need no logarithm for that: they are the same on every scale
-    that keeps their order (B. Efron, R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13: the
-    percentile interval respects transformations and preserves the range).
+    The interval of the share is computed from the ratio of the two medians of each draw, so that it never goes below
+    -100 % for values that cannot be negative. Dividing the ends of the difference by the first run's median would go
+    below if its epochs vary much. Percentiles need no logarithm for this (B. Efron, R. J. Tibshirani, "An Introduction
+    to the Bootstrap", 1993, chapter 13: the percentile interval respects transformations and preserves the range).
     """
     value = median(other) - median(first)
     share = value / abs(median(first)) if first and median(first) else NAN
     if min(len(first), len(other)) < FEWEST:
         return Difference(value, NAN, NAN, share)
     draws = [
-        ((other[a] + other[b]) / 2, (first[c] + first[d]) / 2) for a, b, c, d in _places_drawn(len(first), len(other))
+        ((other[a] + other[b]) / 2, (first[c] + first[d]) / 2) for a, b, c, d in _drawn_indices(len(first), len(other))
     ]
     low, high = _interval([own - base for own, base in draws])
-    if min(first[0], other[0]) < 0:  # no share of what is below zero for one and above for the other
+    if min(first[0], other[0]) < 0:  # a ratio means nothing if signs differ
         return Difference(value, low, high, share)
-    return Difference(value, low, high, share, *_interval([_grown(own, base) for own, base in draws]))
+    return Difference(value, low, high, share, *_interval([_relative_change(own, base) for own, base in draws]))
 
 
 def _interval(draws: Sequence[float]) -> tuple[float, float]:
-    """The ends of the interval in which 95 % of the draws lie."""
-    found, outside = sorted(draws), round(_DRAWS * _OUTSIDE)
-    return found[outside], found[-1 - outside]
+    """Return the ends of the interval that contains 95 % of the draws."""
+    ordered, outside = sorted(draws), round(_DRAWS * _OUTSIDE)
+    return ordered[outside], ordered[-1 - outside]
 
 
-def _grown(own: float, base: float) -> float:
-    """The difference of two values that are not below zero as a share of the second."""
+def _relative_change(own: float, base: float) -> float:
+    """Return the relative change from `base` to `own`, both at least 0."""
     if base:
         return own / base - 1
     return math.inf if own else 0.0
 
 
 def median(values: Sequence[float]) -> float:
-    """The median of sorted values; NaN of none."""
+    """Return the median of sorted values; NaN if there are none."""
     middle = len(values) // 2
     if not values:
         return NAN
@@ -207,36 +212,36 @@ def median(values: Sequence[float]) -> float:
 
 
 @lru_cache(maxsize=16)
-def _places_drawn(first: int, other: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Places of medians among `other` and `first` sorted values: two of each, the same where a median is one value.
+def _drawn_indices(first: int, other: int) -> tuple[tuple[int, int, int, int], ...]:
+    """Return bootstrap draws: the indices of the two middle values of each run's sorted values (equal for odd sizes).
 
-    They depend on these numbers alone, and measures of the same runs have the same: drawn once for all of them.
+    The draws depend only on the sizes, so all measures of the same runs share them.
     """
     random = Random(_SEED)
-    return tuple((*_drawn(other, random), *_drawn(first, random)) for _ in range(_DRAWS))
+    return tuple((*_draw_median(other, random), *_draw_median(first, random)) for _ in range(_DRAWS))
 
 
-def _drawn(size: int, random: Random) -> tuple[int, int]:
-    """The places of the median of as many values drawn with replacement.
+def _draw_median(size: int, random: Random) -> tuple[int, int]:
+    """Return the indices of the two middle values of `size` values drawn with replacement.
 
-    Places are drawn, not values: the k-th smallest of n draws lies at a share of the sorted
-    values that is Beta distributed, which costs the same for ten epochs and for ten thousand.
+    The indices are drawn directly: the position of the k-th smallest of n draws among the sorted values is Beta
+    distributed. This costs the same for ten epochs and for ten thousand.
     """
     if size % 2:
         half = (size + 1) / 2
-        place = _place(random.betavariate(half, half), size)
-        return place, place
+        index = _index(random.betavariate(half, half), size)
+        return index, index
     below = random.betavariate(size / 2, size / 2 + 1)
     above = below + (1 - below) * random.betavariate(1, size / 2)
-    return _place(below, size), _place(above, size)
+    return _index(below, size), _index(above, size)
 
 
-def _place(share: float, size: int) -> int:
+def _index(share: float, size: int) -> int:
     return min(size - 1, int(share * size))
 
 
 def lines(comparison: Comparison, width: int) -> Iterator[str]:
-    """The comparison as text, at most `width` cells wide where the words allow it (0: as it comes)."""
+    """Yield the comparison as text, at most `width` columns wide if its words allow it (0: unlimited)."""
     records = comparison.records
     by_epochs = all(comparison.epochs)
     for letter, record, count, left_out in zip(
@@ -255,12 +260,12 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
         )
         if has_too_few(comparison):
             yield from sentence(NO_INTERVAL, width)
-        beside = [line for line in comparison.whole if line.measure in RUN_MEASURES]
-        if beside:
+        of_runs = [line for line in comparison.whole if line.measure in RUN_MEASURES]
+        if of_runs:
             yield ""
-            yield from _table(beside, width, single=True)
+            yield from _table(of_runs, width, single=True)
             yield ""
-            yield from sentence(f"Of whole runs: {SINGLE}", width)
+            yield from sentence(f"Whole runs: {SINGLE}", width)
     else:
         yield from _table(comparison.whole, width, single=True)
         yield ""
@@ -270,26 +275,26 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
 
 
 def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = False) -> Iterator[str]:
-    """`single`: of each run there is one value."""
+    """Yield a table of measures; `single` if each run has a single value."""
     if not compared:
-        yield "Nothing of these runs was measured."
+        yield "No value of these runs was measured."
         return
     runs = len(compared[0].medians)
     columns = [TextColumn("", 100, right=False), TextColumn("A", 99, most=_WIDE)]
-    for place, letter in enumerate(letters(runs)[1:]):
-        columns += [TextColumn(letter, 98 - place, most=_WIDE), TextColumn(f"{letter} − A", 90 - place, right=False)]
+    for index, letter in enumerate(letters(runs)[1:]):
+        columns += [TextColumn(letter, 98 - index, most=_WIDE), TextColumn(f"{letter} − A", 90 - index, right=False)]
     rows = []
     for line in compared:
         first, *others = line.measure.texts(line.medians)
         row = [line.measure.title, first]
-        for told, found in zip(others, line.differences, strict=True):
-            row += [told, verdict(found, line.measure, single=single)]
+        for text, difference in zip(others, line.differences, strict=True):
+            row += [text, verdict(difference, line.measure, single=single)]
         rows.append(row)
     yield from draw(columns, rows, width)
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON."""
+    """Return the comparison as JSON."""
     runs = zip(comparison.records, comparison.epochs, comparison.left_out, strict=True)
     return {
         "schema": SCHEMA,
@@ -308,55 +313,55 @@ def document(comparison: Comparison) -> dict[str, Any]:
 def _as_json(line: MeasureComparison) -> dict[str, Any]:
     return {
         "name": line.measure.name,
-        "medians": [known(value) for value in line.medians],
+        "medians": [nullable(value) for value in line.medians],
         "differences": [
             {
-                "value": known(found.value), "share": known(found.share), "low": known(found.low),
-                "high": known(found.high), "clear": found.is_clear,
+                "value": nullable(difference.value), "share": nullable(difference.share),
+                "low": nullable(difference.low), "high": nullable(difference.high), "clear": difference.is_clear,
             }
-            for found in line.differences
+            for difference in line.differences
         ],
     }  # fmt: skip
 
 
-def verdict(found: Difference, measure: Measure[Any], *, single: bool = False) -> str:
-    """A difference in a few words: `+12 % (+10 … +14)`, `no clear difference`; `single`: of two values, `+12 %`."""
-    if not is_known(found.value):
+def verdict(difference: Difference, measure: Measure[Any], *, single: bool = False) -> str:
+    """Return a difference as text: `+12 % (+10 … +14)`, `no clear difference`, or `+12 %` for `single` values."""
+    if not is_known(difference.value):
         return units.MISSING
-    if found.value == 0 and not (found.low < 0 or found.high > 0):
+    if difference.value == 0 and not (difference.low < 0 or difference.high > 0):
         return SAME
-    scale = 1.0 if measure.in_points else found.share / found.value if found.value else NAN
+    scale = 1.0 if measure.in_points else difference.share / difference.value if difference.value else NAN
     write = units.points if measure.in_points else units.change
-    whole = write(found.value * scale)
+    whole = write(difference.value * scale)
     if whole == units.MISSING:
         return whole
     if single:
         return SAME if _is_nothing(whole) else whole
-    if not is_known(found.low):
+    if not is_known(difference.low):
         return f"{whole}, {TOO_FEW}"
-    low, high = (write(end).partition(" ")[0] for end in ends(found, measure))
+    low, high = (write(end).partition(" ")[0] for end in ends(difference, measure))
     if _is_nothing(f"{whole} {low} {high}"):
         return SAME
-    return f"{whole} ({low} … {high})" if found.is_clear else "no clear difference"
+    return f"{whole} ({low} … {high})" if difference.is_clear else "no clear difference"
 
 
-def ends(found: Difference, measure: Measure[Any]) -> tuple[float, float]:
-    """Ends of an interval as its difference is told: as shares of the first run's median, or as points; else NaN."""
+def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
+    """Return the ends of the interval in the form of the difference: shares of the first run's median, or points."""
     if measure.in_points:
-        return found.low, found.high
-    if is_known(found.share_low):
-        return found.share_low, found.share_high
-    scale = found.share / found.value if found.value else NAN
-    return found.low * scale, found.high * scale
+        return difference.low, difference.high
+    if is_known(difference.share_low):
+        return difference.share_low, difference.share_high
+    scale = difference.share / difference.value if difference.value else NAN
+    return difference.low * scale, difference.high * scale
 
 
-def briefly(told: str) -> tuple[str, ...]:
-    """Return a verdict in fewer words: without its interval, but never without the doubt that it is told with."""
-    if told.endswith(TOO_FEW):
-        return (told.removesuffix(" epochs"),)
-    return (told.partition(" (")[0],)
+def briefly(verdict_text: str) -> tuple[str, ...]:
+    """Return shorter forms of a verdict: without the interval, but never without "too few"."""
+    if verdict_text.endswith(TOO_FEW):
+        return (verdict_text.removesuffix(" epochs"),)
+    return (verdict_text.partition(" (")[0],)
 
 
 def _is_nothing(text: str) -> bool:
-    """Whether all numbers of a text are 0, as they are written."""
+    """Return whether all numbers in a text are 0."""
     return not any(letter in "123456789" for letter in text)

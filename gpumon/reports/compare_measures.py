@@ -1,4 +1,4 @@
-"""Measures of whole runs, of which a comparison has one value each: for runs without epochs, and beside epochs."""
+"""What `gpumon runs compare` compares: parameters, and measures of epochs and of whole runs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 _WIDE = 32
 _SHOWN = 40
-"""Rows; JSON has all."""
+"""Largest number of rows in the text; JSON has all."""
 
 
 class ConfigDifference(NamedTuple):
-    """A parameter, or a fact of the program, that is not the same in all runs."""
+    """A parameter, or a fact about the program, that differs between runs."""
 
     name: str
     is_config: bool
-    """Whether the training was given it; else gpumon found it."""
+    """True for a parameter of the training, False for a fact that gpumon detected, such as the commit."""
     values: Sequence[Parameter]
-    """Of each run; None also where it has none."""
+    """Of each run; None also if the run has no value."""
     has: Sequence[bool]
     """Whether each run has it."""
 
@@ -45,22 +45,22 @@ class ConfigComparison(NamedTuple):
     same: int
     """Parameters that are the same in all runs."""
     without: Sequence[int]
-    """Places of the runs that told no parameters."""
+    """Indices of the runs without recorded parameters."""
     is_dirty: bool
-    """Whether runs of one commit had uncommitted changes: the commit does not tell them apart."""
+    """Whether runs of the same commit had uncommitted changes, so that their code may differ."""
 
 
 def config_differences(records: Sequence[Record]) -> ConfigComparison:
     """Compare the parameters and programs of `records`."""
     configs = [record.about.config for record in records]
-    told = [config for config in configs if config]
-    names = list(dict.fromkeys(name for config in told for name in config))
-    found, same = [], 0
-    for name in names if len(told) > 1 else ():
-        if all(name in config and _alike(config[name], told[0].get(name)) for config in told):
+    recorded = [config for config in configs if config]
+    names = list(dict.fromkeys(name for config in recorded for name in config))
+    differences, same = [], 0
+    for name in names if len(recorded) > 1 else ():
+        if all(name in config and _equal(config[name], recorded[0].get(name)) for config in recorded):
             same += 1
         else:
-            found.append(
+            differences.append(
                 ConfigDifference(
                     name, True, [config.get(name) for config in configs], [name in config for config in configs]
                 )
@@ -68,82 +68,83 @@ def config_differences(records: Sequence[Record]) -> ConfigComparison:
     programs = [record.about.program for record in records]
     for name in dict.fromkeys(name for program in programs for name in program):
         known = [program[name] for program in programs if name in program]
-        if not all(_alike(value, known[0]) for value in known):
-            found.append(
+        if not all(_equal(value, known[0]) for value in known):
+            differences.append(
                 ConfigDifference(
                     name, False, [program.get(name) for program in programs], [name in program for program in programs]
                 )
             )
-    of_runs = {record.run.id: record.about.program for record in records}.values()
-    commits = [program.get("commit") for program in of_runs]
+    distinct = {record.run.id: record.about.program for record in records}.values()
+    commits = [program.get("commit") for program in distinct]
     return ConfigComparison(
-        found,
+        differences,
         same,
-        [place for place, config in enumerate(configs) if not config] if told else [],
-        any(program.get("dirty") and commits.count(program.get("commit")) > 1 for program in of_runs),
+        [index for index, config in enumerate(configs) if not config] if recorded else [],
+        any(program.get("dirty") and commits.count(program.get("commit")) > 1 for program in distinct),
     )
 
 
 def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the differences as a table, and what is the same in a sentence; nothing where no run told anything."""
+    """Yield a table of differences and a sentence on equal parameters; nothing if no run has recorded parameters."""
     if compared.differences:
         columns = [TextColumn("CONFIG", 100, right=False, most=_WIDE)]
-        columns += [TextColumn(letter, 99 - place, right=False, most=_WIDE) for place, letter in enumerate(letters)]
+        columns += [TextColumn(letter, 99 - index, right=False, most=_WIDE) for index, letter in enumerate(letters)]
         shown = compared.differences[:_SHOWN]
-        yield from draw(columns, [(one.name, *_cells(one)) for one in shown], width)
+        yield from draw(columns, [(difference.name, *_cells(difference)) for difference in shown], width)
         if len(shown) < len(compared.differences):
             yield f"and {len(compared.differences) - len(shown)} more differences (--json)"
     if compared.same:
         yield f"{units.counted(compared.same, 'parameter')} {'is' if compared.same == 1 else 'are'} the same."
     if compared.without:
-        who = ", ".join(letters[place] for place in compared.without)
-        yield f"No parameters are known of {who}: run.config(…) records them."
+        runs = ", ".join(letters[index] for index in compared.without)
+        yield f"No parameters are known of {runs}: run.config(…) records them."
     if compared.is_dirty:
-        yield "Runs of one commit had uncommitted changes: their code may differ."
+        yield "Runs of the same commit had uncommitted changes: their code may differ."
     if compared.differences or compared.same or compared.without or compared.is_dirty:
         yield ""
 
 
 def config_document(compared: ConfigComparison) -> dict[str, Any]:
-    """The differences as JSON."""
+    """Return the differences as JSON."""
     return {
         "differences": [
-            {"name": one.name, "kind": "config" if one.is_config else "program", "values": list(one.values),
-             "known": list(one.has)}
-            for one in compared.differences
+            {"name": difference.name, "kind": "config" if difference.is_config else "program",
+             "values": list(difference.values), "known": list(difference.has)}
+            for difference in compared.differences
         ],
         "same": compared.same, "uncommitted_changes": compared.is_dirty,
     }  # fmt: skip
 
 
-def _alike(one: Parameter, other: Parameter) -> bool:
-    """Whether two values are the same: True is not 1 here, and 1.0 is."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+def _equal(value: Parameter, other: Parameter) -> bool:
+    """Return whether two values are equal; unlike in Python, True does not equal 1."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
-def _cells(one: ConfigDifference) -> Iterator[str]:
-    for value, has in zip(one.values, one.has, strict=True):
+def _cells(difference: ConfigDifference) -> Iterator[str]:
+    is_commit = difference.name == "commit" and not difference.is_config
+    for value, has in zip(difference.values, difference.has, strict=True):
         text = written(value)
-        yield (text[:COMMIT_LETTERS] if one.name == "commit" and not one.is_config else text) if has else units.MISSING
+        yield (text[:COMMIT_LETTERS] if is_commit else text) if has else units.MISSING
 
 
 T = TypeVar("T")
 
 
 class Measure(NamedTuple, Generic[T]):
-    """A number of each epoch, or of each run, that is compared."""
+    """A number of each epoch, or of each whole run, that is compared."""
 
     column: Column
-    of: Callable[[T], float]
+    value_of: Callable[[T], float]
 
     @property
     def name(self) -> str:
-        """Its name in JSON."""
+        """The name in JSON."""
         return "run_allocated_peak" if self.column.key == "framework_peak" else self.column.key
 
     @property
     def file_name(self) -> str:
-        """Its name in files, with the unit."""
+        """The name in files, with the unit."""
         return self.column.file_name.replace(self.column.key, self.name)
 
     @property
@@ -152,11 +153,11 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def in_points(self) -> bool:
-        """Whether it differs by points of percent: a share of a share would mislead."""
+        """Whether differences are in percentage points; a relative change of a ratio would mislead."""
         return self.column.unit is Unit.RATIO
 
     def texts(self, values: Sequence[float]) -> list[str]:
-        """Values that stand beside each other, in one unit."""
+        """Format values of several runs in one unit."""
         if self.in_points:
             return shares(values)
         largest = max((value for value in values if math.isfinite(value)), default=NAN)
@@ -164,9 +165,9 @@ class Measure(NamedTuple, Generic[T]):
 
 
 def shares(values: Sequence[float]) -> list[str]:
-    """Ratios of several runs, as percent; with a decimal where one differs from the first by less than a point.
+    """Format ratios of several runs as percent, with a decimal if any differs from the first by less than a point.
 
-    Without it, `0 %` would stand beside `+0.1 points`.
+    Otherwise `0 %` would be shown next to a difference of `+0.1 points`.
     """
     first = values[0] if values else math.nan
     is_fine = any(0.0005 <= abs(value - first) < 0.01 for value in values)
@@ -175,61 +176,61 @@ def shares(values: Sequence[float]) -> list[str]:
 
 
 class WholeRun:
-    """A run as one value of each measure."""
+    """The values of a whole run for `WHOLE`."""
 
     def __init__(
         self, record: Record, epochs: Sequence[EpochSummary], times: Sequence[EpochSummary] | Sequence[EpochTimes]
     ) -> None:
         self.record = record
         self.total = aggregate.run_total(record, epochs, record.run.updated)
-        together = between_epochs(record, times)
-        shown = together is not None and is_worth_a_row(together, outside_phases(record), self.total)
-        self.between: EpochSummary | None = together if shown else None
+        between = between_epochs(record, times)
+        shown = between is not None and is_worth_a_row(between, outside_phases(record), self.total)
+        self.between: EpochSummary | None = between if shown else None
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of its processes, seconds; NaN until all of them have told theirs."""
+        """CPU time of its processes in seconds; NaN until all of them have reported it."""
         return total_of([rank.facts.cpu_seconds or NAN for rank in self.record.ranks] or [NAN])
 
     @property
     def package_energy(self) -> float:
-        """Joules of the CPU packages of its machine while it ran; NaN where unknown."""
+        """Energy of its machine's CPU packages during the run, in joules; NaN if unknown."""
         return max((rank.package_energy for rank in self.record.ranks if is_known(rank.package_energy)), default=NAN)
 
     @property
     def between_seconds(self) -> float:
-        """Seconds outside its epochs; NaN where they are no row."""
+        """Seconds outside its epochs; NaN if the table has no row for them."""
         return self.between.seconds if self.between else NAN
 
     @property
     def between_energy(self) -> float:
-        """Joules outside its epochs; NaN where they are no row."""
+        """Energy outside its epochs in joules; NaN if the table has no row for it."""
         return self.between.value("energy") if self.between else NAN
 
 
 def _value(key: str, stretch: EpochSummary) -> float:
-    """An exact value; of live tensors the framework's own peak, else what was read between steps."""
+    """Return an exact value; for live tensors the framework's own peak, else the peak of readings between steps."""
     return number(key, stretch) if key == "framework_peak" else stretch.number(key)
 
 
-def _of_epoch(column: Column) -> Measure[EpochSummary]:
+def _epoch_measure(column: Column) -> Measure[EpochSummary]:
     return Measure(column, lambda epoch: _value(column.key, epoch))
 
 
-def _of_run(column: Column) -> Measure[WholeRun]:
+def _run_measure(column: Column) -> Measure[WholeRun]:
     return Measure(column, lambda run: _value(column.key, run.total))
 
 
-MEASURES: tuple[Measure[EpochSummary], ...] = tuple(map(_of_epoch, shown(EPOCHS, View.COMPARE)))
+MEASURES: tuple[Measure[EpochSummary], ...] = tuple(map(_epoch_measure, shown(EPOCHS, View.COMPARE)))
 RUN_MEASURES: tuple[Measure[WholeRun], ...] = tuple(
     Measure(column, attrgetter(column.key)) for column in shown(OF_RUNS, View.COMPARE)
 )
-"""What lies between its epochs, the CPU time of its processes, and the energy of the CPU packages of its machine."""
-WHOLE: tuple[Measure[WholeRun], ...] = (*(_of_run(measure.column) for measure in MEASURES), *RUN_MEASURES)
+"""Time and energy between epochs, CPU time of the processes, and energy of the machine's CPU packages."""
+WHOLE: tuple[Measure[WholeRun], ...] = (*(_run_measure(measure.column) for measure in MEASURES), *RUN_MEASURES)
 
 
 def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:
-    """Yield why the CPU energy of runs is unknown, of which that is known: runs with one reason together."""
+    """Yield why the CPU energy of runs is unknown, if the reason is known; a sentence for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, run in zip(names, runs, strict=True):
         reasons = dict.fromkeys(rank.package_unknown for rank in run.record.ranks if rank.package_unknown)

@@ -1,4 +1,4 @@
-"""Lines and cells of CSV: quoted, no formulas, times that spreadsheets know."""
+"""CSV and Parquet output: escaped formulas in CSV, times that spreadsheets understand."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from time import gmtime, strftime
 from gpumon.common.errors import GpumonError, pip
 
 BYTE_ORDER_MARK = "\ufeff"
-"""In front of a file for spreadsheets: without it, Excel reads UTF-8 as something else."""
+"""Begins files for spreadsheets: without it, Excel does not read them as UTF-8."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A cell of text that begins so is a formula to spreadsheets."""
+"""Prefixes of text that spreadsheets evaluate as a formula."""
 
 Cell = str | int | float | None
 
 
 class _Echo:
-    """A file that gives back what is written to it: so `writerow` returns its line."""
+    """A file whose `write` returns the text, so that `writerow` returns the line."""
 
     def write(self, text: str) -> str:
         return text
@@ -31,19 +31,19 @@ _WRITER = csv.writer(_Echo(), lineterminator="\n")
 
 def csv_line(cells: Sequence[Cell]) -> str:
     """Return one line with its newline; None is an empty cell."""
-    line: str = _WRITER.writerow([_harmless(cell) for cell in cells])  # that of our write
+    line: str = _WRITER.writerow([_escape_formula(cell) for cell in cells])  # the text, from `_Echo.write`
     return line
 
 
 def utc(seconds: float) -> str:
-    """A time as a date and a time of day, `2026-01-31 14:03:20`; empty where it is unknown."""
+    """Return a date and time in UTC, `2026-01-31 14:03:20`; empty if unknown."""
     try:
         return strftime("%Y-%m-%d %H:%M:%S", gmtime(seconds)) if math.isfinite(seconds) else ""
     except (OverflowError, OSError, ValueError):
-        return ""  # no day that this machine's calendar has
+        return ""  # outside the range of this machine's calendar
 
 
-def _harmless(cell: Cell) -> str | int | float:
+def _escape_formula(cell: Cell) -> str | int | float:
     if isinstance(cell, str) and cell.startswith(_FORMULA):
         return f"'{cell}"
     return "" if cell is None else cell
@@ -54,7 +54,7 @@ Column = tuple[type, Sequence[object]]
 
 
 def parquet_bytes(columns: Mapping[str, Column]) -> bytes:
-    """Return a table by the names of its columns as Parquet. Raises GpumonError without pyarrow."""
+    """Return a table, given as columns by name, as a Parquet file. Raises GpumonError without pyarrow."""
     try:
         pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
@@ -63,6 +63,6 @@ def parquet_bytes(columns: Mapping[str, Column]) -> bytes:
         ) from error
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     arrays = {name: pyarrow.array(values, types[kind]) for name, (kind, values) in columns.items()}
-    out = io.BytesIO()
-    writer.write_table(pyarrow.table(arrays), out)
-    return out.getvalue()
+    buffer = io.BytesIO()
+    writer.write_table(pyarrow.table(arrays), buffer)
+    return buffer.getvalue()

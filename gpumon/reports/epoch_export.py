@@ -1,4 +1,4 @@
-"""The table of epochs for people and their spreadsheets: a row for each epoch, joined over ranks and devices."""
+"""CSV of epochs for spreadsheets: a row for each epoch, combined over ranks and devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpumon.diagnosis.past_findings import epoch_findings
 from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
 from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, utc
 from gpumon.reports.run_export import LOGGED, reached
-from gpumon.reports.run_json import known
+from gpumon.reports.run_json import nullable
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total, step_summaries
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.row_keys import STEP_ROWS
@@ -20,23 +20,23 @@ class EpochField(NamedTuple):
     """A column of the table."""
 
     name: str
-    of: Callable[[EpochSummary], Cell]
+    value_of: Callable[[EpochSummary], Cell]
 
 
 _PEAK = BY_KEY["framework_peak"]
-"""It stands before what is measured on devices, as it always has."""
+"""Keeps its position before the columns of devices, for existing spreadsheets."""
 
 
 def _value(key: str) -> Callable[[EpochSummary], Cell]:
-    return lambda epoch: known(epoch.number(key))
+    return lambda epoch: nullable(epoch.number(key))
 
 
 def _fields() -> Iterator[EpochField]:
     yield EpochField("epoch", lambda epoch: epoch.epoch if epoch.ordinal >= 0 else None)
     yield EpochField("begun_utc", lambda epoch: utc(epoch.begun))
     yield EpochField("ended_utc", lambda epoch: utc(epoch.ended))
-    yield EpochField("begun_seconds", lambda epoch: known(epoch.begun))
-    yield EpochField("ended_seconds", lambda epoch: known(epoch.ended))
+    yield EpochField("begun_seconds", lambda epoch: nullable(epoch.begun))
+    yield EpochField("ended_seconds", lambda epoch: nullable(epoch.ended))
     for column in shown(EPOCHS, View.CSV):
         if column is not _PEAK:
             yield EpochField(column.file_name, _value(column.key))
@@ -48,15 +48,15 @@ def _fields() -> Iterator[EpochField]:
 
 
 FIELDS: tuple[EpochField, ...] = tuple(_fields())
-"""Behind them come the metrics that were logged. A run without epochs has rows of its steps, and one of all of it."""
+"""The fixed columns; logged metrics follow. A run without epochs has step rows and a row for the whole run."""
 
 
 def lines(record: Record) -> Iterator[str]:
-    """Yield the table as CSV, a line at a time, its heading first. For spreadsheets: with a byte order mark."""
-    found = epoch_summaries(record)
-    if not found:
-        found = [*step_summaries(record), run_total(record, [], record.run.updated)]
-    names = list(dict.fromkeys(name for epoch in found for name in epoch.metrics))
+    """Yield the lines of the CSV table, heading first, with a byte order mark for spreadsheets."""
+    rows = epoch_summaries(record)
+    if not rows:
+        rows = [*step_summaries(record), run_total(record, [], record.run.updated)]
+    names = list(dict.fromkeys(name for epoch in rows for name in epoch.metrics))
     yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
-    for epoch in found:
-        yield csv_line([*(field.of(epoch) for field in FIELDS), *(epoch.metrics.get(name) for name in names)])
+    for epoch in rows:
+        yield csv_line([*(field.value_of(epoch) for field in FIELDS), *(epoch.metrics.get(name) for name in names)])

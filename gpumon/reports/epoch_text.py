@@ -1,4 +1,4 @@
-"""Cells of epochs as text, for every view: also of phases, rows of steps, the time between epochs, and whole runs."""
+"""Table cells of epochs for every view; also of phases, step rows, the time between epochs, and whole runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpumon.model.units import ABOUT, AT_LEAST, AT_MOST, MISSING, percent
 from gpumon.storage.ledger.summary import EpochSummary
 
 _SETTLES = frozenset(("utilization_mean", "idle_share"))
-"""Columns whose values change until the last samples of the driver have come."""
+"""Columns whose values may change until the driver's last samples have arrived."""
 
 
 def number(key: str, stretch: EpochSummary) -> float:
-    """The number in a cell: where a value is unknown, the bound that is known of it."""
+    """Return the number in a cell: the value, or its bound if only that is known."""
     if key == "utilization_range":
         return stretch.value("utilization_p95")
     if key == "energy" and stretch.lacks_energy:
@@ -26,7 +26,7 @@ def number(key: str, stretch: EpochSummary) -> float:
 
 
 def sign(key: str, stretch: EpochSummary) -> str:
-    """The sign before a number: `≥` and `≤` of bounds, `≈` of what may still change; empty of an exact one."""
+    """Return the prefix of a number: `≥` or `≤` for a bound, `≈` if it may still change, empty if it is exact."""
     if key == "energy":
         return AT_LEAST if stretch.lacks_energy else ""
     if key == "framework_peak":
@@ -40,24 +40,24 @@ def sign(key: str, stretch: EpochSummary) -> str:
 
 
 def largest(
-    columns: Iterable[Column], rows: Sequence[EpochSummary], beside: Sequence[EpochSummary] = ()
+    columns: Iterable[Column], rows: Sequence[EpochSummary], other_rows: Sequence[EpochSummary] = ()
 ) -> Mapping[str, float]:
-    """The largest known number of each of `columns`, by its key: of `rows`, else of what stands `beside` them.
+    """Return the largest known number of each column by key, from `rows`, or from `other_rows` if unknown in all rows.
 
-    A column that is unknown in all of them has none.
+    A column without known numbers is missing from the result.
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for column in columns:
-        for stretches in (rows, beside):
+        for stretches in (rows, other_rows):
             numbers = [value for stretch in stretches if is_known(value := number(column.key, stretch))]
             if numbers:
-                found[column.key] = max(numbers)
+                result[column.key] = max(numbers)
                 break
-    return found
+    return result
 
 
 def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *, is_narrow: bool = True) -> str:
-    """The text of a cell, by the `largest` number of each column."""
+    """Return the text of a cell; `largest` has the largest number of each column, which determines the unit."""
     if column.key == "utilization_range":
         low, high = stretch.value("utilization_p5"), stretch.value("utilization_p95")
         return f"{percent(low)[:-1]}–{percent(high)}" if is_known(low) and is_known(high) else MISSING
@@ -67,5 +67,5 @@ def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *,
 
 
 def peak(key: str, stretch: EpochSummary) -> str:
-    """A peak of memory by itself: `31.0 GiB`, `≤31.0 GiB`, `≥31.0 GiB`."""
+    """Return a memory peak as text: `31.0 GiB`, `≤31.0 GiB`, `≥31.0 GiB`."""
     return cell(BY_KEY[key], stretch, {})

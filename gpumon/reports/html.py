@@ -1,7 +1,7 @@
-"""One run as a page of its own: `gpumon runs report`.
+"""Report of a run as an HTML page: `gpumon runs report`.
 
-Everything is in the one file, Plotly too, so that it opens without a network; a Content-Security-Policy
-in it lets only its own two scripts run and nothing be fetched. All text is escaped.
+The page is a single file that includes Plotly, so it opens without a network. Its Content-Security-Policy allows only
+its own two scripts, and no requests. All text is escaped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 PHASES_UP_TO = 500
-"""Epochs of which the table shows the phases, too."""
+"""Largest number of epochs for which the table also shows phases."""
 _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.logged_number, (NAN, math.inf, -math.inf)))
 """Values that a diverged training logs."""
@@ -45,10 +45,13 @@ def page(
     record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None,
     prices: Prices | None = None,
 ) -> str:  # fmt: skip
-    """The report as HTML; `history` may have finer points than the traces. Raises MissingPackage without Plotly."""
+    """Return the report as HTML. `history` can provide finer points than the traces.
+
+    Raises MissingPackage without Plotly.
+    """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
-    devices = _drawn(record, traces)
+    devices = _drawn_devices(record, traces)
     logged = run_series(record, traces, "")
     spans = aggregate.phase_spans(record)
     figures = [
@@ -64,9 +67,9 @@ def page(
         for device in devices
     ]
     figures = [dated(drawn) for drawn in figures if drawn["data"]]
-    scripts = [_plotly(), _own("report.js")]
+    scripts = [_plotly(), _package_file("report.js")]
     policy = (
-        f"default-src 'none'; script-src {' '.join(_allowed(script) for script in scripts)}; "
+        f"default-src 'none'; script-src {' '.join(_script_hash(script) for script in scripts)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = f"{record.run.name} · {record.run.id}"
@@ -76,13 +79,13 @@ def page(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title>",
-        f"<style>{_own('report.css')}</style></head><body><main>",
+        f"<style>{_package_file('report.css')}</style></head><body><main>",
         *_head(record, epochs, now),
-        *_sums(record, epochs, total),
+        *_cards(record, epochs, total),
         *_notes(record, epochs, total, prices),
         '<section class="card"><h2>Timeline</h2>',
         *_tabs(devices),
-        f'<div id="timeline"></div>{_shaded(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
+        f'<div id="timeline"></div>{_phase_legend(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
         *_epochs(record, epochs, total),
         *_ranks(record),
         *_config(record),
@@ -95,8 +98,8 @@ def page(
     return "\n".join(parts) + "\n"
 
 
-def _drawn(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]:
-    """The devices that get a figure; None stands for a run of which no device is known."""
+def _drawn_devices(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]:
+    """Return the devices that get a figure; [None] if no device of the run is known."""
     seen = {trace.uuid for trace in traces}
     devices = [device for device in record.devices if device.uuid in seen]
     return [*devices] or [None]
@@ -105,7 +108,7 @@ def _drawn(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]
 def _series(
     record: Record, traces: Sequence[RunTrace], device: DeviceRow | None, history: FineHistory | None
 ) -> RunSeries:
-    """The lines of a device, as fine as they are kept."""
+    """Return the lines of a device at the finest stored resolution."""
     if device is None:
         return run_series(record, traces, "-")
     series = run_series(record, traces, device.uuid)
@@ -121,7 +124,7 @@ def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterato
     yield f'<p class="facts">run <b>{escape(run.id)}</b><br>{"<br>".join(escape(line) for line in lines)}</p>'
 
 
-def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
+def _cards(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     def text(key: str) -> str:
         return epoch_text.cell(BY_KEY[key], total, {}, is_narrow=False)
 
@@ -130,7 +133,7 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)
     cards = (
         ("seconds", text("seconds"), f"{units.three_digits(total.seconds * gpus / 3600)} GPU hours"),
-        *_counted(record, ended, total),
+        *_count_card(record, ended, total),
         ("utilization_mean", text("utilization_mean"), f"idle {text('idle_share')} of the time"),
         ("wait_share", text("wait_share"), text("wait")),
         ("memory_used_peak", text("memory_used_peak"),
@@ -139,10 +142,10 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
          f"{text('energy_per_step')} per step, {text('power_mean')}" if total.steps else text("power_mean")),
     )  # fmt: skip
     yield '<div class="sums">'
-    for what, value, more in cards:
+    for key, value, more in cards:
         if not any(letter.isdigit() for letter in value + more):
-            continue  # nothing is known of it: the notes say why
-        title = BY_KEY[what].title if what in BY_KEY else what
+            continue  # nothing is known; the notes explain why
+        title = BY_KEY[key].title if key in BY_KEY else key
         yield (
             f'<div class="sum"><div class="what">{escape(title)}</div><div class="value">{escape(value)}</div>'
             f'<div class="more">{escape(more)}</div></div>'
@@ -150,8 +153,8 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     yield "</div>"
 
 
-def _counted(record: Record, ended: Sequence[float], total: EpochSummary) -> Iterator[tuple[str, str, str]]:
-    """The card of epochs, `ended` their lengths in order; of a run without epochs that of steps, if it counts any."""
+def _count_card(record: Record, ended: Sequence[float], total: EpochSummary) -> Iterator[tuple[str, str, str]]:
+    """Yield the card of epochs, or of steps for a run without epochs; `ended` are the sorted durations of epochs."""
     if ended or record.epochs or record.run.epochs:
         middle = ended[len(ended) // 2] if ended else NAN
         yield "Epochs", str(len(ended)), f"{units.fine_duration(middle)} each (median)"
@@ -169,7 +172,7 @@ def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, 
     yield "</ul>"
 
 
-def _shaded(spans: Sequence[Span]) -> str:
+def _phase_legend(spans: Sequence[Span]) -> str:
     names = dict.fromkeys(span.phase for span in spans) if len(spans) <= SHADES else ()
     return f'<p class="key"><span></span>{escape(", ".join(names))}</p>' if names else ""
 
@@ -186,9 +189,10 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
 
 
 def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
-    few = len(epochs) <= PHASES_UP_TO
-    outside = run_tables.outside_rows(record, epochs, total, phases=few)
-    columns, rows = run_tables.epoch_table(epochs, aggregate.phase_summaries(record) if few else {}, total, outside)
+    has_phases = len(epochs) <= PHASES_UP_TO
+    outside = run_tables.outside_rows(record, epochs, total, phases=has_phases)
+    phases = aggregate.phase_summaries(record) if has_phases else {}
+    columns, rows = run_tables.epoch_table(epochs, phases, total, outside)
     by_steps = any(row.ordinal <= STEP_ROWS for _, row in outside)
     yield from _table("Epochs" if epochs else "Steps" if by_steps else "Whole run", columns, rows, last_is_total=True)
 
@@ -214,9 +218,9 @@ def _table(
         tip = f' title="{escape(columns[i].help)}"' if columns[i].help else ""
         yield f"<th{kinds[i]}{tip}>{escape(columns[i].title or columns[i].heading)}</th>"
     yield "</tr></thead><tbody>"
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         kind = " class=phase" if row[0].startswith(" ") else ""
-        if last_is_total and place == len(rows) - 1:
+        if last_is_total and index == len(rows) - 1:
             kind = " class=total"
         cells = (f"<td{_BAD if row[i] in _NO_NUMBERS else kinds[i]}>{escape(row[i].strip())}</td>" for i in kept)
         yield f"<tr{kind}>{''.join(cells)}</tr>"
@@ -224,23 +228,23 @@ def _table(
 
 
 def _json(figures: Sequence[Figure]) -> str:
-    """JSON that no text in it can end."""
+    """Return JSON in which no text can close the script element."""
     return json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _allowed(script: str) -> str:
+def _script_hash(script: str) -> str:
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
-def _own(name: str) -> str:
+def _package_file(name: str) -> str:
     return (files("gpumon.reports") / name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
-    """The source of plotly.js, from the Plotly that is installed: 4.8 MB, the smallest bundle in it."""
+    """Return the source of plotly.js from the installed Plotly package (4.8 MB, its smallest bundle)."""
     try:
         text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     except (ImportError, OSError) as error:
         raise MissingPackage("the report", "plotly") from error
-    # As text of an element it must not close it, nor open a comment in which a closing tag would be lost.
+    # The source must not close the script element, nor open a comment that would hide the closing tag.
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

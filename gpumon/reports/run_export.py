@@ -1,7 +1,7 @@
-"""One run for other programs: `gpumon runs export`.
+"""Export of a run for other programs: `gpumon runs export`.
 
-As a table it has a row for each rank, epoch, phase and device (docs/runs.md lists the columns). The unit of a
-column is the end of its name.
+CSV and Parquet have a row for each rank, epoch, phase and device; docs/runs.md lists the columns. The name of a column
+ends with its unit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpumon.cost import Measured, price_devices
 from gpumon.model.columns import USAGE
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, parquet_bytes, utc
-from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
+from gpumon.reports.run_json import device_to_json, metrics_to_json, nullable, run_document, values_to_json
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import (
     USAGE_INDEX,
@@ -37,32 +37,29 @@ from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOC
 
 
 class ExportFormat(NamedTuple):
-    """A row of the table."""
+    """A format of `gpumon runs export`."""
 
     content: str
-    """For the help: what one file has."""
+    """What a file contains, for the help."""
     make: Callable[[Record, Sequence[RunTrace], float, Prices | None], bytes]
-    """The file of a record and its traces at a time (s since 1970), with its cost by prices.
+    """Returns the file for a record, its traces, the current time (s since 1970) and prices.
 
-    Raises GpumonError where it cannot be made."""
+    Raises GpumonError if a package is missing."""
     is_binary: bool = False
-    """It goes to a file only, and to no terminal."""
+    """True if it must not be written to a terminal."""
 
 
 def _csv(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
     del traces, now
-
     return "".join(lines(record, prices)).encode()
 
 
 def _json(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
-
     return (json.dumps(document(record, traces, now, prices), allow_nan=False) + "\n").encode()
 
 
 def _parquet(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
     del traces, now
-
     return parquet(record, prices)
 
 
@@ -75,16 +72,16 @@ FORMATS: dict[str, ExportFormat] = {
 
 
 EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
-"""Parts of a run that have rows."""
+"""Parts of a run, in the column `part`."""
 
 Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
-"""A part of a rank as if it were an epoch, its name, and its phases."""
+"""A part of a rank, represented as an epoch; its name, such as `BETWEEN`; and its phases."""
 
 
-def whole_parts(record: Record) -> Iterator[Part]:
-    """Yield for each rank its rows of steps, the stretch outside its epochs, where that is known, and the whole.
+def parts_outside_epochs(record: Record) -> Iterator[Part]:
+    """Yield for each rank its step rows, the time outside its epochs if known, and the whole run.
 
-    Without epochs the phases are those of the whole.
+    For a rank without epochs, the phases belong to the whole run.
     """
     trained = {epoch.rank for epoch in record.epochs}
     outside: dict[str, list[PhaseRow]] = {}
@@ -133,9 +130,9 @@ def _as_epoch(rank: RankRow, ordinal: int) -> EpochRow:
 
 
 LOGGED = "logged."
-"""Before the names of logged metrics, so that none looks like a column of ours."""
+"""Prefix of the columns of logged metrics."""
 CONFIG = "config."
-"""Before the names of parameters."""
+"""Prefix of the columns of run parameters."""
 
 
 class _Row(NamedTuple):
@@ -153,12 +150,12 @@ class ExportField(NamedTuple):
     """A column of the table."""
 
     name: str
-    of: Callable[[Any], str | int | float | None]
+    value_of: Callable[[Any], str | int | float | None]
     help: str
 
 
-def _measured(place: int) -> Callable[[_Row], float | None]:
-    return lambda row: known(row.usage.values[place]) if row.usage else None
+def _usage_value(index: int) -> Callable[[_Row], float | None]:
+    return lambda row: nullable(row.usage.values[index]) if row.usage else None
 
 
 FIELDS: tuple[ExportField, ...] = (
@@ -180,25 +177,25 @@ FIELDS: tuple[ExportField, ...] = (
         "phase", lambda row: row.phase.phase if row.phase else "", "Phase of the part; empty for the whole of it."
     ),
     ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if unknown."),
-    ExportField("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
-    ExportField("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
-    ExportField("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty if it did not."),
-    ExportField("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
+    ExportField("begun_seconds", lambda row: nullable(row.epoch.begun), "When the epoch began, since 1970."),
+    ExportField("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and time in UTC."),
+    ExportField("ended_seconds", lambda row: nullable(row.epoch.ended), "When it ended, since 1970; empty if unknown."),
+    ExportField("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and time in UTC."),
     ExportField(
         "steps",
         lambda row: row.steps,
         "Steps of the rank; for an epoch with phases, those of training; empty if not counted.",
     ),
     ExportField("times", lambda row: row.phase.times if row.phase else 1, "Times the phase was entered."),
-    ExportField("seconds", lambda row: known((row.phase or row.epoch).seconds), "Duration, by the training's clock."),
+    ExportField("seconds", lambda row: nullable((row.phase or row.epoch).seconds), "Duration by the training's clock."),
     ExportField(
         "wait_seconds",
-        lambda row: known((row.phase or row.epoch).wait),
+        lambda row: nullable((row.phase or row.epoch).wait),
         "Time spent waiting for data; empty if not measured.",
     ),
     ExportField(
         "framework_peak_bytes",
-        lambda row: known((row.phase or row.epoch).peak.value),
+        lambda row: nullable((row.phase or row.epoch).peak.value),
         "The framework's own peak of live tensors, over all devices of the rank.",
     ),
     ExportField(
@@ -209,29 +206,29 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "utilization_from",
         lambda row: row.usage.utilization_from if row.usage else "",
-        "Origin of utilization: driver, ticks, or empty where it is not known.",
+        "Origin of utilization: driver, ticks, or empty if unknown.",
     ),
     *(
-        ExportField(column.file_name, _measured(i), column.help)
+        ExportField(column.file_name, _usage_value(i), column.help)
         for i, column in enumerate(USAGE)
         if column.key != "seconds"
     ),
     ExportField(
         "part",
         lambda row: row.part,
-        "Part of the run: an epoch, between (all that is outside epochs), steps (of a run without epochs), or run.",
+        "Part of the run: epoch, between (time outside epochs), steps (of a run without epochs), or run.",
     ),
     ExportField(
         "first_step",
         lambda row: row.epoch.epoch if row.part == STEPS else None,
-        "Steps that were made before, of a row of steps.",
+        "For rows of steps: the number of steps before this row.",
     ),
 )
-"""Behind them come the metrics that were logged, on rows of whole epochs and of the whole run."""
+"""The fixed columns. Costs, logged metrics (on rows of whole epochs and of the run) and parameters follow them."""
 
 
 def config_columns(record: Record) -> dict[str, Cell]:
-    """Return the parameters of a run by the names of their columns: the same in every row, last in each."""
+    """Return the parameters of a run by column name: the last columns, equal in every row."""
     return {
         CONFIG + name: str(value).lower() if isinstance(value, bool) else value
         for name, value in record.about.config.items()
@@ -239,18 +236,18 @@ def config_columns(record: Record) -> dict[str, Cell]:
 
 
 def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
-    """Yield the table as CSV, a line at a time, its heading first. For programs: comma, UTF-8 without a mark."""
-    names = _logged(record)
+    """Yield the lines of the CSV table, heading first: comma-separated, UTF-8 without a byte order mark."""
+    names = _logged_names(record)
     config = config_columns(record)
     costs = charges.FIELDS if prices else ()
     yield csv_line([*(field.name for field in FIELDS), *costs, *(LOGGED + name for name in names), *config])
     for row in _rows(record):
-        cells = [*(field.of(row) for field in FIELDS), *_cost_cells(row, prices)]
+        cells = [*(field.value_of(row) for field in FIELDS), *_cost_cells(row, prices)]
         yield csv_line([*cells, *_metrics(row, names), *config.values()])
 
 
 def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
-    """The cost of a row's device in its time; empty cells where no device was measured, none without prices."""
+    """Return the cost cells of a row: empty if no device was measured, none at all without prices."""
     if prices is None:
         return ()
     if row.usage is None or row.device is None:
@@ -262,10 +259,10 @@ def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
 
 
 def parquet(record: Record, prices: Prices | None = None) -> bytes:
-    """The table as Parquet. Raises GpumonError without pyarrow."""
-    names = _logged(record)
+    """Return the table as a Parquet file. Raises GpumonError without pyarrow."""
+    names = _logged_names(record)
     rows = list(_rows(record))
-    columns = {field.name: [field.of(row) for row in rows] for field in FIELDS}
+    columns = {field.name: [field.value_of(row) for row in rows] for field in FIELDS}
     for i, name in enumerate(charges.FIELDS if prices else ()):
         columns[name] = [_cost_cells(row, prices)[i] for row in rows]
     for i, name in enumerate(names):
@@ -280,24 +277,24 @@ def parquet(record: Record, prices: Prices | None = None) -> bytes:
 
 
 def document(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """Everything the ledger has of a run, as JSON: what `show --json` prints, each rank's rows, and the traces."""
+    """Return all data of a run as JSON: the document of `show --json`, the rows of each rank, and the traces."""
     ranks, counted = {rank.key: rank.rank for rank in record.ranks}, StepCounts(record)
     return {
-        **whole(record, now, prices),
-        "devices": [device_of(device) for device in record.devices],
+        **run_document(record, now, prices),
+        "devices": [device_to_json(device) for device in record.devices],
         "rank_epochs": [
             {
-                "rank": ranks.get(row.rank), "ordinal": row.ordinal, "epoch": row.epoch, "begun": known(row.begun),
-                "ended": known(row.ended), "seconds": known(row.seconds), "steps": counted.epoch(row),
-                "wait": known(row.wait),
-                "metrics": metrics_of(row.metrics),
+                "rank": ranks.get(row.rank), "ordinal": row.ordinal, "epoch": row.epoch, "begun": nullable(row.begun),
+                "ended": nullable(row.ended), "seconds": nullable(row.seconds), "steps": counted.epoch(row),
+                "wait": nullable(row.wait),
+                "metrics": metrics_to_json(row.metrics),
             }
             for row in record.epochs
         ],
         "usage": [
             {
                 "rank": ranks.get(row.rank), "ordinal": row.ordinal, "phase": row.phase or None, "device": row.uuid,
-                "utilization_from": row.utilization_from or None, **values_of(row.values),
+                "utilization_from": row.utilization_from or None, **values_to_json(row.values),
             }
             for row in record.usage
         ],
@@ -317,7 +314,7 @@ def _rows(record: Record) -> Iterator[_Row]:
         usage.setdefault((row.rank, row.ordinal, row.phase), []).append(row)
     stretches = [
         *((epoch, EPOCH, tuple(phases.get((epoch.rank, epoch.ordinal), ()))) for epoch in record.epochs),
-        *whole_parts(record),
+        *parts_outside_epochs(record),
     ]
     for epoch, stretch, parts in stretches:
         rank = ranks[epoch.rank]
@@ -328,8 +325,8 @@ def _rows(record: Record) -> Iterator[_Row]:
             else:
                 steps = (part or epoch).steps or None
             key = epoch.rank, (part or epoch).ordinal, part.phase if part else WHOLE_EPOCH
-            found: Sequence[UsageRow | None] = usage.get(key) or (None,)
-            for measured in found:
+            usage_rows: Sequence[UsageRow | None] = usage.get(key) or (None,)
+            for measured in usage_rows:
                 yield _Row(
                     run=record.run,
                     rank=rank,
@@ -343,16 +340,16 @@ def _rows(record: Record) -> Iterator[_Row]:
 
 
 def _unknown_device(uuid: str) -> DeviceRow:
-    """A device that has usage and no row of its own."""
+    """Return a row for a device that has usage but no row of its own."""
     return DeviceRow(uuid=uuid, number=-1, name="", memory_total=math.nan, power_limit=math.nan)
 
 
 def reached(peak: LivePeak) -> int | None:
-    """1 where a peak was reached, 0 where it was no more than that, None where it is unknown."""
+    """Return 1 if the peak was reached, 0 if it is an upper bound, None if it is unknown."""
     return int(peak.reached) if is_known(peak.value) else None
 
 
-def _logged(record: Record) -> list[str]:
+def _logged_names(record: Record) -> list[str]:
     stretches: tuple[EpochRow | StepRow | RankRow, ...] = (*record.epochs, *record.step_rows, *record.ranks)
     return list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))
 
@@ -364,11 +361,11 @@ def _metrics(row: _Row, names: Sequence[str]) -> list[float | None]:
 
 def _trace(trace: RunTrace, ranks: dict[str, int]) -> dict[str, Any]:
     return {
-        "rank": ranks.get(trace.rank), "device": trace.uuid or None, "begun": known(trace.begun),
+        "rank": ranks.get(trace.rank), "device": trace.uuid or None, "begun": nullable(trace.begun),
         "step": trace.step, "points": trace.points,
-        "columns": {name: _course(course) for name, course in trace.columns.items()},
+        "columns": {name: _envelope(envelope) for name, envelope in trace.columns.items()},
     }  # fmt: skip
 
 
-def _course(course: Envelope) -> dict[str, list[float | None]]:
-    return {part: [known(value) for value in getattr(course, part)] for part in Envelope._fields}
+def _envelope(envelope: Envelope) -> dict[str, list[float | None]]:
+    return {part: [nullable(value) for value in getattr(envelope, part)] for part in Envelope._fields}

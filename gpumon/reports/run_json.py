@@ -1,7 +1,7 @@
 """Runs as JSON: `gpumon runs list --json` and `gpumon runs show --json`.
 
-Keys of what was measured are those of `columns.USAGE`; units are base units, times seconds since 1970;
-null is "not known" and never 0.
+Measured values have the keys of `columns.USAGE`. Values are in base units, times in seconds since 1970; null means
+unknown.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SCHEMA = 1
 def listing(
     runs: Iterable[RunSummary], now: float, prices: Prices | None = None, costs: Mapping[str, Charge] | None = None
 ) -> dict[str, Any]:
-    """The list of runs; their cost by `prices`, where there are charges by the id of a run."""
+    """Return a list of runs; with `prices` and `costs` (charges by run id) also their cost."""
     return {
         "schema": SCHEMA,
         "runs": [
             {
-                **run_of(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
-                "energy": known(listed.energy),
-                "energy_least": known(listed.energy if is_known(listed.energy) else listed.energy_least),
-                "utilization_mean": known(listed.utilization),
+                **run_to_json(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
+                "energy": nullable(listed.energy),
+                "energy_least": nullable(listed.energy if is_known(listed.energy) else listed.energy_least),
+                "utilization_mean": nullable(listed.utilization),
                 "tags": list(listed.tags),
                 **(_cost(costs.get(listed.run.id, NO_CHARGE), prices) if prices and costs is not None else {}),
             }
@@ -49,34 +49,38 @@ def listing(
     }  # fmt: skip
 
 
-def whole(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """A run with its epochs and their phases, joined over ranks and devices, and its ranks; their cost by `prices`."""
+def run_document(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
+    """Return a run with its epochs and phases, combined over ranks and devices, and its ranks; `prices` adds costs."""
     phases = aggregate.phase_summaries(record)
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
-    together = between_epochs(record, epochs)
+    between = between_epochs(record, epochs)
     parts = [_phase(part) for part in outside_phases(record)]
     running = record.run.state is RunState.RUNNING
     devices = record.devices
     cost = _cost(price_run(total, epochs, devices, prices), prices) if prices else {}
     return {
         "schema": SCHEMA,
-        "run": {**run_of(record.run, now), **about_json(record.about)},
-        "total": {**total_of(total), **cost, "phases": [] if epochs else parts},
-        "between": {**_phase(together), "phase": None, "phases": parts} if together is not None else None,
+        "run": {**run_to_json(record.run, now), **about_json(record.about)},
+        "total": {**total_to_json(total), **cost, "phases": [] if epochs else parts},
+        "between": {**_phase(between), "phase": None, "phases": parts} if between is not None else None,
         "steps": [
-            {**_stretch(row), "ordinal": place, "epoch": None, "first_step": row.epoch}
-            for place, row in enumerate(step_summaries(record))
+            {**_stretch(row), "ordinal": ordinal, "epoch": None, "first_step": row.epoch}
+            for ordinal, row in enumerate(step_summaries(record))
         ],
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "epochs": [
-            {**epoch_of(epoch, phases.get(epoch.ordinal, ())), **costs, "verdict": judged.kind if judged else None}
-            for epoch, costs, judged in (
+            {
+                **epoch_to_json(epoch, phases.get(epoch.ordinal, ())),
+                **costs,
+                "verdict": finding.kind if finding else None,
+            }
+            for epoch, costs, finding in (
                 (epoch, _epoch_cost(epoch, devices, prices), verdict(epoch, running)) for epoch in epochs
             )
         ],
-        "ranks": [rank_of(rank) for rank in record.ranks],
-        "marks": [mark_of(mark, record.ranks) for mark in record.marks],
+        "ranks": [rank_to_json(rank) for rank in record.ranks],
+        "marks": [mark_to_json(mark, record.ranks) for mark in record.marks],
     }
 
 
@@ -88,29 +92,29 @@ def _epoch_cost(epoch: EpochSummary, devices: Sequence[DeviceRow], prices: Price
     return _cost(price_summary(epoch, devices, prices), prices) if prices else {}
 
 
-def run_of(run: RunRow, now: float) -> dict[str, Any]:
-    """A run by itself."""
+def run_to_json(run: RunRow, now: float) -> dict[str, Any]:
+    """Return a run without its epochs and ranks."""
     return {
         "id": run.id, "name": run.name, "user": run.user or None, "hostname": run.hostname or None,
         "framework": run.framework or None, "source": run.source, "label": run.label, "driver": run.driver or None,
-        "state": run.state.name.lower(), "watched": not run.unseen_seconds(now), "started": known(run.started),
-        "ended": known(run.ended), "updated": known(run.updated), "seconds": known(run.duration(now)),
+        "state": run.state.name.lower(), "watched": not run.unseen_seconds(now), "started": nullable(run.started),
+        "ended": nullable(run.ended), "updated": nullable(run.updated), "seconds": nullable(run.duration(now)),
         "world_size": run.world_size, "epochs_planned": run.epochs or None, "base": run.base,
         "first_epoch": run.first_epoch, "epochs_before": run.epochs_before, "resumes": run.resumes or None,
     }  # fmt: skip
 
 
-def epoch_of(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, Any]:
-    """An epoch with its phases."""
+def epoch_to_json(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, Any]:
+    """Return an epoch with its phases."""
     return {**_stretch(epoch), "phases": [_phase(phase) for phase in phases]}
 
 
-def total_of(total: EpochSummary) -> dict[str, Any]:
-    """A whole run, from `aggregate.run_total`."""
+def total_to_json(total: EpochSummary) -> dict[str, Any]:
+    """Return the totals of a run, from `aggregate.run_total`."""
     values = _values(total)
     return {
         **{key: value for key, value in values.items() if key not in _NOT_OF_RUN},
-        "metrics": metrics_of(total.metrics),
+        "metrics": metrics_to_json(total.metrics),
     }
 
 
@@ -120,8 +124,8 @@ _COLUMNS = shown(EPOCHS, View.JSON)
 
 
 def _values(stretch: EpochSummary) -> dict[str, Any]:
-    """The columns of a stretch, with how many ranks it has, and of what its peak and its utilization are."""
-    values = {column.key: known(stretch.number(column.key)) for column in _COLUMNS}
+    """Return the values of a stretch, its number of ranks, and the origins of its peak and utilization."""
+    values = {column.key: nullable(stretch.number(column.key)) for column in _COLUMNS}
     return {
         "ranks": stretch.ranks, **values,
         "framework_peak_reached": stretch.live_peak.reached if stretch.framework_peak > 0 else None,
@@ -129,34 +133,34 @@ def _values(stretch: EpochSummary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def values_of(values: Sequence[float]) -> dict[str, float | None]:
-    """A row of `columns.USAGE` by name."""
-    return {column.key: known(value) for column, value in zip(USAGE, values, strict=True)}
+def values_to_json(values: Sequence[float]) -> dict[str, float | None]:
+    """Return a row of values by the keys of `columns.USAGE`."""
+    return {column.key: nullable(value) for column, value in zip(USAGE, values, strict=True)}
 
 
-def mark_of(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
-    """A mark on the timeline."""
+def mark_to_json(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
+    """Return a mark on the timeline."""
     rank = next((rank.rank for rank in ranks if rank.key == mark.rank), None)
     return {
-        "rank": rank, "mark": mark.mark.name.lower(), "time": known(mark.time), "epoch": mark.epoch,
-        "step": mark.step, "asked": known(mark.asked), "free": known(mark.free),
+        "rank": rank, "mark": mark.mark.name.lower(), "time": nullable(mark.time), "epoch": mark.epoch,
+        "step": mark.step, "asked": nullable(mark.asked), "free": nullable(mark.free),
     }  # fmt: skip
 
 
-def metrics_of(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
-    """Return logged metrics; NaN and the infinities are words."""
+def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
+    """Return logged metrics; NaN and infinities become strings, because JSON has no numbers for them."""
     return {name: value if math.isfinite(value) else logged(value) for name, value in metrics.items()}
 
 
-def known(value: float) -> float | None:
-    """None for what is missing or no number that JSON has."""
+def nullable(value: float) -> float | None:
+    """Return a number for JSON, or None if it is NaN or infinite."""
     return value if math.isfinite(value) else None
 
 
 def _stretch(epoch: EpochSummary) -> dict[str, Any]:
     return {
-        "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": known(epoch.begun), "ended": known(epoch.ended),
-        **_values(epoch), "metrics": metrics_of(epoch.metrics),
+        "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": nullable(epoch.begun), "ended": nullable(epoch.ended),
+        **_values(epoch), "metrics": metrics_to_json(epoch.metrics),
     }  # fmt: skip
 
 
@@ -164,24 +168,24 @@ def _phase(phase: EpochSummary) -> dict[str, Any]:
     return {"phase": phase.phase, "times": phase.times, **_values(phase)}
 
 
-def rank_of(rank: RankRow) -> dict[str, Any]:
-    """A rank of a run."""
+def rank_to_json(rank: RankRow) -> dict[str, Any]:
+    """Return a rank of a run."""
     return {
         "key": rank.key, "rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid or None,
-        "started": known(rank.started), "ended": known(rank.ended), "state": rank.state.name.lower(),
-        "steps": rank.steps or None, "wait": known(rank.wait), "lost_events": rank.lost_events,
-        "peak": known(rank.peak), "retries": known(rank.retries), "ooms": known(rank.ooms),
-        "package_energy": known(rank.package_energy), "package_unknown": rank.package_unknown or None,
-        "metrics": metrics_of(rank.metrics), **facts_to_json(rank.facts),
-        "gpus": [device_of(device) for device in rank.devices],
+        "started": nullable(rank.started), "ended": nullable(rank.ended), "state": rank.state.name.lower(),
+        "steps": rank.steps or None, "wait": nullable(rank.wait), "lost_events": rank.lost_events,
+        "peak": nullable(rank.peak), "retries": nullable(rank.retries), "ooms": nullable(rank.ooms),
+        "package_energy": nullable(rank.package_energy), "package_unknown": rank.package_unknown or None,
+        "metrics": metrics_to_json(rank.metrics), **facts_to_json(rank.facts),
+        "gpus": [device_to_json(device) for device in rank.devices],
     }  # fmt: skip
 
 
-def device_of(device: DeviceRow) -> dict[str, Any]:
-    """A device of a run."""
+def device_to_json(device: DeviceRow) -> dict[str, Any]:
+    """Return a device of a run."""
     return {
-        "uuid": device.uuid, "index": device.number, "name": device.name, "memory_total": known(device.memory_total),
-        "power_limit": known(device.power_limit),
+        "uuid": device.uuid, "index": device.number, "name": device.name, "memory_total": nullable(device.memory_total),
+        "power_limit": nullable(device.power_limit),
     }  # fmt: skip
 
 
@@ -190,35 +194,31 @@ STATES = [state.name.lower() for state in RunState]
 
 
 def ref(name: str, help: str = "") -> Schema:
-    """Return a reference to a schema, with what it says there."""
+    """Return a reference to a schema, optionally with a description."""
     return {"$ref": f"#/$defs/{name}", **({"description": help} if help else {})}
 
 
-def thing(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
-    """Return the schema of an object with these keys and no others; all but the `optional` ones are always there."""
-    left_out = set(optional)
+def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+    """Return the schema of an object with exactly these keys, of which only the `optional` ones may be missing."""
+    omitted = set(optional)
     return {
         "type": "object", "properties": dict(properties), "additionalProperties": False,
-        "required": [name for name in properties if name not in left_out],
+        "required": [name for name in properties if name not in omitted],
     }  # fmt: skip
 
 
-def rows(name: str) -> Schema:
+def list_schema(name: str) -> Schema:
     """Return the schema of a list."""
     return {"type": "array", "items": ref(name)}
 
 
-def or_none(name: str) -> Schema:
-    """Return the schema of a thing that may not be there."""
+def nullable_schema(name: str) -> Schema:
+    """Return the schema of a value that may be null."""
     return {"oneOf": [{"type": "null"}, ref(name)]}
 
 
-def _known(kind: str, help: str, **bounds: float) -> Schema:
-    return {"type": [kind, "null"], "description": help, **bounds}
-
-
-def _schema(column: Column) -> Schema:
-    """The schema of a number; null where it is not known."""
+def _column_schema(column: Column) -> Schema:
+    """Return the schema of a column's values; null means unknown."""
     if column.unit is Unit.COUNT:
         return {**WHOLE, "title": column.title, "description": column.help}
     bounds = {"minimum": 0} if column.unit is not Unit.CELSIUS else {}
@@ -228,7 +228,7 @@ def _schema(column: Column) -> Schema:
 
 COUNT: Schema = {"type": "integer", "minimum": 0}
 WHOLE: Schema = {"type": ["integer", "null"], "minimum": 0}
-TIME: Schema = {"type": ["number", "null"], "description": "seconds since 1970; null where it is not known"}
+TIME: Schema = {"type": ["number", "null"], "description": "seconds since 1970; null if unknown"}
 RUN_ID: Schema = {"type": "string", "minLength": 1}
 TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 LOGGED: Schema = {"type": "object", "additionalProperties": ref("logged")}
@@ -238,9 +238,11 @@ PARAMETERS: Schema = {
 
 _VALUES: Mapping[str, Schema] = {
     "ranks": COUNT,
-    **{column.key: _schema(column) for column in _COLUMNS},
-    "framework_peak_reached": {"type": ["boolean", "null"], "description": "whether it was reached in this stretch"},
-    "utilization_from": ref("text", "where utilization comes from"),
+    **{column.key: _column_schema(column) for column in _COLUMNS},
+    "framework_peak_reached": {
+        "type": ["boolean", "null"], "description": "whether the peak was reached in this stretch",
+    },
+    "utilization_from": ref("text", "origin of utilization: driver, ticks, or both"),
 }  # fmt: skip
 _STRETCH: Mapping[str, Schema] = {
     "ordinal": COUNT, "epoch": {"type": ["integer", "null"]}, "begun": TIME, "ended": TIME, **_VALUES,
@@ -249,70 +251,71 @@ _STRETCH: Mapping[str, Schema] = {
 _RUN: Mapping[str, Schema] = {
     "id": RUN_ID, "name": {"type": "string"}, "user": ref("text"), "hostname": ref("text"), "framework": ref("text"),
     "source": {"type": "string"}, "label": {"type": "string"}, "driver": ref("text"), "state": {"enum": STATES},
-    "watched": {"type": "boolean", "description": "false where nothing was heard of a running run for a minute"},
+    "watched": {"type": "boolean", "description": "false if a running run was not seen for a minute"},
     "started": TIME, "ended": TIME, "updated": TIME, "seconds": ref("amount"), "world_size": COUNT,
-    "epochs_planned": _known("integer", "null where it is not known", minimum=1), "base": {"type": "integer"},
+    "epochs_planned": {"type": ["integer", "null"], "description": "null if unknown", "minimum": 1},
+    "base": {"type": "integer"},
     "first_epoch": {"type": "integer"},
-    "epochs_before": {**COUNT, "description": "done before this run, by those that it continues"},
+    "epochs_before": {**COUNT, "description": "epochs done by the runs that it continues"},
     "resumes": ref("text", "id of the run that it continues"),
 }  # fmt: skip
 _ABOUT: Mapping[str, Schema] = {
     "config": PARAMETERS, "program": PARAMETERS, "tags": TEXTS,
     "notes": {
         "type": "array",
-        "items": thing({"time": TIME, "text": {"type": "string"}, "author": ref("text")}),
+        "items": object_schema({"time": TIME, "text": {"type": "string"}, "author": ref("text")}),
     },
     "omitted": COUNT,
 }  # fmt: skip
 
 RUN_SCHEMAS: Mapping[str, Schema] = {
-    "run_listed": thing({
+    "run_listed": object_schema({
         **_RUN, "epochs_done": WHOLE, "gpus": COUNT, "energy": ref("amount", "joules"),
-        "energy_least": ref("amount", "joules that were surely used; the same as energy where that is known"),
+        "energy_least": ref("amount", "lower bound of the energy in joules; equal to energy if that is known"),
         "utilization_mean": ref("amount", "0 to 1"), "tags": TEXTS,
     }),
-    "run_told": thing({**_RUN, **_ABOUT}),
-    "run_phase": thing({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_VALUES}),
-    "run_total": thing({
+    "run_told": object_schema({**_RUN, **_ABOUT}),
+    "run_phase": object_schema({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_VALUES}),
+    "run_total": object_schema({
         **{key: schema for key, schema in _VALUES.items() if key not in _NOT_OF_RUN}, "metrics": LOGGED,
-        "phases": rows("run_phase"),
+        "phases": list_schema("run_phase"),
     }),
-    "run_between": thing({
-        "phase": {"type": "null"}, "times": WHOLE, **_VALUES, "phases": rows("run_phase"),
+    "run_between": object_schema({
+        "phase": {"type": "null"}, "times": WHOLE, **_VALUES, "phases": list_schema("run_phase"),
     }),
-    "run_steps": thing({**_STRETCH, "epoch": {"type": "null"}, "first_step": COUNT}),
-    "run_epoch": thing({**_STRETCH, "phases": rows("run_phase"), "verdict": ref("text")}),
-    "run_device": thing({
+    "run_steps": object_schema({**_STRETCH, "epoch": {"type": "null"}, "first_step": COUNT}),
+    "run_epoch": object_schema({**_STRETCH, "phases": list_schema("run_phase"), "verdict": ref("text")}),
+    "run_device": object_schema({
         "uuid": RUN_ID, "index": {"type": ["integer", "null"]}, "name": {"type": "string"},
         "memory_total": ref("amount", "bytes"), "power_limit": ref("amount", "watts"),
     }),
-    "run_rank": thing({
+    "run_rank": object_schema({
         "key": RUN_ID, "rank": {"type": "integer"}, "local_rank": {"type": ["integer", "null"]},
         "pid": {"type": ["integer", "null"]}, "started": TIME, "ended": TIME, "state": {"enum": STATES},
         "steps": {"type": ["integer", "null"]}, "wait": ref("amount"), "lost_events": COUNT, "peak": ref("amount"),
         "retries": ref("amount"), "ooms": ref("amount"), "package_energy": ref("amount", "joules"),
         "package_unknown": ref("text"), "metrics": LOGGED,
         **{fact.key: {"type": ["number", "string", "null"]} for fact in RUN_FACTS if fact.key},
-        "gpus": rows("run_device"),
+        "gpus": list_schema("run_device"),
     }),
-    "run_mark": thing({
+    "run_mark": object_schema({
         "rank": {"type": ["integer", "null"]}, "mark": {"enum": [mark.name.lower() for mark in Mark]}, "time": TIME,
         "epoch": {"type": ["integer", "null"]}, "step": {"type": ["integer", "null"]},
         "asked": ref("amount", "bytes"), "free": ref("amount", "bytes"),
     }),
-    "runs": thing({
-        "schema": {"const": SCHEMA}, "runs": rows("run_listed"), "next_offset": ref("next_offset"),
+    "runs": object_schema({
+        "schema": {"const": SCHEMA}, "runs": list_schema("run_listed"), "next_offset": ref("next_offset"),
         "problem": ref("text"),
     }),
-    "run_whole": thing({
+    "run_whole": object_schema({
         "schema": {"const": SCHEMA}, "run": ref("run_told"), "total": ref("run_total"),
-        "between": or_none("run_between"), "steps": rows("run_steps"),
-        "findings": rows("finding"), "ranks": rows("run_rank"), "marks": rows("run_mark"),
+        "between": nullable_schema("run_between"), "steps": list_schema("run_steps"),
+        "findings": list_schema("finding"), "ranks": list_schema("run_rank"), "marks": list_schema("run_mark"),
         "epochs_total": COUNT,
     }),
-    "epochs": thing({
-        "schema": {"const": SCHEMA}, "run": RUN_ID, "epochs_total": COUNT, "epochs": rows("run_epoch"),
+    "epochs": object_schema({
+        "schema": {"const": SCHEMA}, "run": RUN_ID, "epochs_total": COUNT, "epochs": list_schema("run_epoch"),
         "next_offset": ref("next_offset"),
     }),
 }  # fmt: skip
-"""By name. `next_offset` is of whoever answers in pages."""
+"""By name. `next_offset` is only in responses of the web server, which are divided into pages."""

@@ -45,7 +45,7 @@ def notes(
     if any(is_known(stretch.value("run_allocated_peak")) for stretch in without_peak):
         yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
     elif AT_LEAST in peaks:
-        yield f"{AT_LEAST} lower bound: what has not ended may reach more."
+        yield f"{AT_LEAST} lower bound: an epoch that has not ended may still reach more."
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
@@ -92,12 +92,12 @@ def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
     origin = {
         "driver": "the driver's own samples, several per second",
         "ticks": "one sample per tick of the daemon",
-        "driver, ticks": "the driver's own samples, and from one sample per tick where it gave none",
+        "driver, ticks": "the driver's own samples, and from one sample per tick when it returned none",
     }.get(total.utilization_from)
     if origin:
         return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."
     if total.value("sampled") > 0:
-        return "The driver gave no utilization of this run's GPUs; of MIG instances it has none."
+        return "The driver reported no utilization for this run's GPUs; it has none for MIG instances."
     return f"No GPU of this run was sampled{' yet' if is_running else ''}."
 
 

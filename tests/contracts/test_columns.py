@@ -206,7 +206,7 @@ def test_files_have_each_column_of_epochs_by_its_key_and_unit(record: Record) ->
 
 def test_json_and_its_schema_have_each_column_of_epochs(record: Record) -> None:
     (epoch,) = epoch_summaries(record)
-    (made,) = run_json.whole(record, NOW)["epochs"]
+    (made,) = run_json.run_document(record, NOW)["epochs"]
     schema = run_json.RUN_SCHEMAS["run_epoch"]["properties"]
     for column in shown(EPOCHS, View.JSON):
         assert made[column.key] == pytest.approx(epoch.number(column.key)), column.key

@@ -188,7 +188,7 @@ def test_particulars_show_in_the_head_of_a_run(shown: Ledger) -> None:
 
 def test_particulars_are_in_json(shown: Ledger) -> None:
     with closing(shown):
-        document = run_json.whole(shown.record("resnet50-1a2b"), BEGAN + 99.0)
+        document = run_json.run_document(shown.record("resnet50-1a2b"), BEGAN + 99.0)
         listing = run_json.listing(shown.runs(), BEGAN + 99.0)
     told = document["run"]
     assert told["config"]["lr"] == 0.1
@@ -228,7 +228,7 @@ def test_what_strangers_wrote_into_a_ledger_is_bounded(tmp_path: Path) -> None:
         book.add("tag", run="resnet50-1a2b", tag="t" * 999, removed=0)
         with Ledger(str(book.path)) as ledger:
             about = ledger.record("resnet50-1a2b").about
-            run_json.whole(ledger.record("resnet50-1a2b"), 1.0)
+            run_json.run_document(ledger.record("resnet50-1a2b"), 1.0)
     assert len(about.config) <= 1024
     assert max(map(len, about.tags)) <= 40
     assert len(about.notes[0].text) <= 500

@@ -95,7 +95,7 @@ def template() -> Iterator[Path]:
 
 def views(record: Record) -> None:
     """Every view of a run."""
-    json.dumps(run_json.whole(record, NOW), allow_nan=False)
+    json.dumps(run_json.run_document(record, NOW), allow_nan=False)
     json.dumps(run_export.document(record, [], NOW), allow_nan=False)
     assert list(run_export.lines(record))
     assert list(epoch_export.lines(record))

@@ -316,7 +316,7 @@ def test_a_run_on_a_gpu_without_utilization_was_sampled_all_the_same(book: Book)
         (listed,) = ledger.runs()
         text = "\n".join(run_text.lines(ledger.record(listed.run.id), NOW, 0))
     assert "No GPU of this run was sampled" not in text
-    assert "The driver gave no utilization of this run's GPUs" in text
+    assert "The driver reported no utilization for this run's GPUs" in text
 
 
 def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None:
@@ -334,7 +334,11 @@ def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None
     text += compare.lines(compare.compare([record, record]), 0)
     assert all(line.isprintable() for line in text)
     assert "No GPU of this run was sampled yet." in text
-    for made in (run_json.whole(record, NOW), run_json.listing([listed], NOW), run_export.document(record, [], NOW)):
+    for made in (
+        run_json.run_document(record, NOW),
+        run_json.listing([listed], NOW),
+        run_export.document(record, [], NOW),
+    ):
         assert "\\u001b" not in json.dumps(made, allow_nan=False)
     assert "".join(run_export.lines(record))
 
@@ -373,7 +377,7 @@ def test_a_training_that_counts_no_steps_has_no_number_of_them(book: Book) -> No
     record = record_of(book)
     (epoch,) = aggregate.epoch_summaries(record)
     assert (epoch.steps, aggregate.run_total(record, [epoch], NOW).steps) == (None, None)
-    said = run_json.whole(record, NOW)
+    said = run_json.run_document(record, NOW)
     assert (said["total"]["steps"], said["epochs"][0]["steps"], said["ranks"][0]["steps"]) == (None, None, None)
 
 
@@ -556,7 +560,7 @@ def test_other_steps_in_an_epoch_are_said(book: Book) -> None:
 
 @given(st.integers(3, 40), st.integers(0, 1000))
 def test_the_places_of_a_drawn_median_lie_among_those_of_the_values(size: int, seed: int) -> None:
-    below, above = compare._drawn(size, Random(seed))
+    below, above = compare._draw_median(size, Random(seed))
     assert 0 <= below <= above < size
 
 
@@ -565,7 +569,7 @@ def test_medians_are_drawn_as_the_bootstrap_draws_them(size: int) -> None:
     """Against the plain way: draw `size` values, sort, take the middle."""
     values = [float(value**2) for value in range(size)]
     random = Random(5)
-    places = [compare._drawn(size, random) for _ in range(20_000)]
+    places = [compare._draw_median(size, random) for _ in range(20_000)]
     fast = [(values[below] + values[above]) / 2 for below, above in places]
     plain = [compare.median(sorted(random.choices(values, k=size))) for _ in range(20_000)]
     assert sum(fast) / len(fast) == pytest.approx(sum(plain) / len(plain), rel=0.03)

@@ -75,7 +75,7 @@ def test_a_wait_that_nobody_measured_is_missing_in_every_view(book: Book, writte
     unmeasured_wait(book, written=written)
     record = record_of(book)
     assert {row["WAIT"] for row in cells_of(record, phases=True)} == {""}, "a column of which nothing is known is empty"
-    made = run_json.whole(record, NOW)
+    made = run_json.run_document(record, NOW)
     assert made["total"]["wait"] is None
     assert {one["wait"] for epoch in made["epochs"] for one in (epoch, *epoch["phases"])} == {None}
     assert {row["wait_seconds"] for row in csv.DictReader(run_export.lines(record))} == {""}
@@ -129,7 +129,7 @@ def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(bo
     assert "≥ lower bound: read between steps" in said
     _, ranks = run_tables.rank_table(record)
     assert "≥5.0 GiB" in ranks[0]
-    first, second, third = run_json.whole(record, NOW)["epochs"]
+    first, second, third = run_json.run_document(record, NOW)["epochs"]
     assert [(one["framework_peak"], one["framework_peak_reached"]) for one in (first, second, third)] == [
         (5 * GIB, True), (5 * GIB, False), (None, None),
     ]  # fmt: skip
@@ -186,8 +186,9 @@ def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) 
     rows = cells_of(record)
     assert [row["loss"] for row in rows] == ["0.9711", "nan", "∞", ""]
     assert [row["late"] for row in rows] == ["", "", "1.5", ""]
-    assert [one["metrics"].get("loss") for one in run_json.whole(record, NOW)["epochs"]] == [0.9711, "NaN", "Infinity"]
-    json.dumps(run_json.whole(record, NOW), allow_nan=False)
+    document = run_json.run_document(record, NOW)
+    assert [epoch["metrics"].get("loss") for epoch in document["epochs"]] == [0.9711, "NaN", "Infinity"]
+    json.dumps(document, allow_nan=False)
     table = list(csv.DictReader(run_export.lines(record)))
     assert [(row["logged.loss"], row["logged.late"]) for row in table if row["epoch"]] == [
         ("0.9711", ""),
@@ -363,7 +364,7 @@ def test_a_peak_of_what_goes_on_is_a_lower_bound_and_the_notes_say_so(book: Book
     for key, peak in (("framework_peak", "5.0 GiB"), ("memory_used_peak", "42.0 GiB")):
         assert [epoch_text.peak(key, one) for one in (*epochs, total)] == [peak, f"≥{peak}", f"≥{peak}"]
     said = " ".join(run_notes.notes(record, epochs, total))
-    assert "≥ lower bound: what has not ended may reach more." in said
+    assert "≥ lower bound: an epoch that has not ended may still reach more." in said
     assert "read between steps" not in said
 
 

@@ -206,7 +206,7 @@ def test_what_is_logged_for_a_row_that_is_over_is_in_every_output(tmp_path: Path
     record = kept(ledger, tmp_path)
     logged = [{}, {"accuracy": 0.75}, {}]
     assert [dict(row.metrics) for row in step_summaries(record)] == logged
-    assert [row["metrics"] for row in run_json.whole(record, NOW)["steps"]] == logged
+    assert [row["metrics"] for row in run_json.run_document(record, NOW)["steps"]] == logged
     table = list(csv.DictReader(io.StringIO("".join(epoch_export.lines(record)))))
     assert [row[f"{epoch_export.LOGGED}accuracy"] for row in table][:3] == ["", "0.75", ""]
     shown = [line for line in run_text.lines(record, NOW, 0) if line[:1].isdigit()]
@@ -259,7 +259,7 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     last = list(run_text.lines(record, NOW, 0, tail=2))
     assert [line.split()[0] for line in last if line[:1].isdigit()] == ["281–290", "291–300"]
     assert "the last 2 of 30 rows of steps" in last
-    told = run_json.whole(record, NOW)
+    told = run_json.run_document(record, NOW)
     assert [row["first_step"] for row in told["steps"]] == list(range(0, 300, 10))
     assert told["steps"][0]["metrics"] == {"loss": 0.1}
     table = list(csv.DictReader(io.StringIO("".join(run_export.lines(record)))))

@@ -119,7 +119,7 @@ def test_the_row_between_epochs_is_in_every_output(tmp_path: Path) -> None:
     assert row.split()[1:3] == ["10", "s"]
     named = [line.split()[0] for line in run_text.lines(record, NOW, 0, phases=True) if line.startswith("  ")]
     assert named == ["train", "train", "other", "evaluate", "checkpoint"]
-    told = run_json.whole(record, NOW)
+    told = run_json.run_document(record, NOW)
     assert (told["between"]["seconds"], told["total"]["phases"]) == (10.25, [])
     assert [part["phase"] for part in told["between"]["phases"]] == ["other", "evaluate", "checkpoint"]
     json.dumps(told, allow_nan=False)
@@ -176,7 +176,7 @@ def test_an_evaluation_alone_has_its_row_its_phase_and_its_metrics(tmp_path: Pat
     assert "WAIT" not in heading, "nobody measured one"
     assert [line.split()[0] for line in lines if line.startswith(("  ", "all"))] == ["other", "test", "all"]
     assert next(line for line in lines if line.startswith("all")).split()[-1] == "0.5"
-    told = run_json.whole(record, NOW)
+    told = run_json.run_document(record, NOW)
     assert (told["total"]["metrics"], told["total"]["wait"], told["total"]["steps"]) == ({"test_loss": 0.5}, None, None)
     assert (told["between"], [part["phase"] for part in told["total"]["phases"]]) == (None, ["other", "test"])
     rows = list(csv.DictReader(io.StringIO("".join(run_export.lines(record)))))
@@ -232,7 +232,7 @@ def test_the_steps_of_a_whole_run_are_those_of_its_rows(
     rest, total = between_epochs(record, epochs), aggregate.run_total(record, epochs, NOW)
     assert rest is not None
     assert ([epoch.steps for epoch in epochs], rest.steps, total.steps) == ([20, 20], behind, whole)
-    told = run_json.whole(record, NOW)
+    told = run_json.run_document(record, NOW)
     assert (told["total"]["steps"], told["between"]["steps"]) == (whole, behind)
     row = next(line.split() for line in run_text.lines(record, NOW, 0) if line.startswith("all"))
     assert row[3] == str(whole)

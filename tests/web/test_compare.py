@@ -100,7 +100,7 @@ def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) 
         break_off(book, IDS[1], ", seconds = 4.2, metrics = '{}'")
     by = noted(book)
     for texts in by.values():
-        assert "B: epoch 5 broke off after 4.2 s and counts in no median of epochs." in texts
+        assert "B: epoch 5 broke off after 4.2 s: excluded from medians." in texts
     [said] = [text for text in by[EPOCHS] if "has one that broke off" in text]
     assert said.startswith("B second")
     assert said.endswith("the axis of time alone has it.")

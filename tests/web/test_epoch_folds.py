@@ -66,7 +66,7 @@ def test_all_epochs_come_when_a_row_of_them_is_opened(path: str) -> None:
         found = find_run(ledgers, RUN)
         assert found is not None
         record = found[0].record(RUN, phases=False, times=True)
-    rows = rest({"run": run_json.run_of(record.run, BEGAN), **all_rows(record)}).values["epochs"]
+    rows = rest({"run": run_json.run_to_json(record.run, BEGAN), **all_rows(record)}).values["epochs"]
     assert [row["ordinal"] for row in rows if not row["key"].startswith("part")] == list(range(EPOCHS))
 
 

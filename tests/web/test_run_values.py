@@ -415,7 +415,7 @@ def test_an_epoch_of_whose_gpus_nothing_was_measured_has_no_verdict_anywhere(has
     told = [epoch(one, found["run"]) for one in found["epochs"]]
     assert [cells["verdict_text"] for cells in told] == ["fine", None, None]
     assert [cells["verdict"] for cells in told][1:] == [None, None]
-    listed = run_json.whole(record, BEGAN + 1000)["epochs"]
+    listed = run_json.run_document(record, BEGAN + 1000)["epochs"]
     assert [one["verdict"] for one in listed] == ["fine", None, None], "null is unknown"
     judged = [verdict(one, False) for one in aggregate.epoch_summaries(record)]
     assert [one and one.kind for one in judged] == ["fine", None, None]

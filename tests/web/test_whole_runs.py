@@ -79,7 +79,7 @@ def test_a_run_without_epochs_has_rows_of_its_steps_and_one_of_all_of_it(tmp_pat
     ]  # fmt: skip
     assert [row["ordinal"] for row in rows] == sorted(row["ordinal"] for row in rows)
     assert found.totals["epochs"] == len(rows)
-    told = run_json.whole(run.record, NOW)
+    told = run_json.run_document(run.record, NOW)
     assert rows[-1]["energy"] == pytest.approx(told["total"]["energy"], rel=1e-3)
     assert rows[-1]["seconds"] == pytest.approx(told["total"]["seconds"], rel=1e-3)
     assert [row["energy"] for row in rows[:30]] == pytest.approx([row["energy"] for row in told["steps"]], rel=1e-3)
@@ -113,11 +113,11 @@ def test_what_lies_between_epochs_stands_with_its_phases_above_them(tmp_path: Pa
     assert newest_first[:2] == ["Whole run", "Between epochs"]
     assert newest_first[-2:] == ["1", "0"]
     assert {"· evaluate ×2", "· checkpoint"} <= set(newest_first)
-    told = run_json.whole(run.record, NOW)
+    told = run_json.run_document(run.record, NOW)
     energy = {row["epoch"]: row["energy"] for row in rows}
     assert energy["Between epochs"] == pytest.approx(told["between"]["energy"], rel=1e-3)
     assert energy["0"] + energy["1"] + energy["Between epochs"] == pytest.approx(energy["Whole run"], rel=0.005)
-    assert [row["key"] for row in rest({"run": run_json.run_of(run.record.run, NOW), **all_rows(run.record)})
+    assert [row["key"] for row in rest({"run": run_json.run_to_json(run.record.run, NOW), **all_rows(run.record)})
             .values["epochs"]] == [row["key"] for row in rows]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, letters, verdict
 from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference, Measure
-from gpumon.reports.run_json import known
+from gpumon.reports.run_json import nullable
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon_web.page import Cells, Rows
 from gpumon_web.run_chart import ROLES
@@ -71,7 +71,7 @@ def numbers(compared: Comparison, names: Named) -> Rows:
 def whole_notes(compared: Comparison) -> list[str]:
     """A sentence on rows of whole runs where they stand below medians over epochs."""
     beside = all(compared.epochs) and any(single for _, single in _shown(compared))
-    return [f"Of whole runs: {SINGLE}"] if beside else []
+    return [f"Whole runs: {SINGLE}"] if beside else []
 
 
 def _shown(compared: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
@@ -95,12 +95,12 @@ def saved(compared: Comparison) -> list[Cells]:
     for one, single in _shown(compared):
         column = saved_name(one.measure, single=single)
         for place, (row, value) in enumerate(zip(rows, one.medians, strict=True)):
-            row[column] = known(value)
+            row[column] = nullable(value)
             found = one.differences[place - 1] if place else None
-            row[f"{column}_difference"] = known(found.value) if found else None
+            row[f"{column}_difference"] = nullable(found.value) if found else None
             if not single:
-                row[f"{column}_difference_low"] = known(found.low) if found else None
-                row[f"{column}_difference_high"] = known(found.high) if found else None
+                row[f"{column}_difference_low"] = nullable(found.low) if found else None
+                row[f"{column}_difference_high"] = nullable(found.high) if found else None
     return rows
 
 
@@ -159,7 +159,7 @@ def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
         who = ", ".join(names[place][0] for place in config.without)
         found.append(f"No parameters are known of {who}: run.config(…) records them.")
     if config.is_dirty:
-        found.append("Runs of one commit had uncommitted changes: their code may differ.")
+        found.append("Runs of the same commit had uncommitted changes: their code may differ.")
     return [{"text": one} for one in found]
 
 

@@ -13,7 +13,7 @@ from gpumon.model.frame import RunState
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
 from gpumon.reports.compare_measures import config_differences
 from gpumon.reports.figures.logged import broken_off
-from gpumon.reports.run_json import run_of
+from gpumon.reports.run_json import run_to_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import EpochTimes, Record, RunRow, RunTrace
@@ -91,7 +91,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
     if len(found) < FEWEST:
         return {"ids": ids, "gone": gone, "problem": problem, "runs": []}
     records = [one.record for one in found]
-    rows = [run_of(record.run, now) for record in records]
+    rows = [run_to_json(record.run, now) for record in records]
     rows = [{**run, "name": run_name(run)} for run in rows]
     names = labels([run["name"] for run in rows])
     compared = compare(records, [one.epochs for one in found], [one.all for one in found])

@@ -38,7 +38,7 @@ def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
 
 def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
     """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
-    found = run_json.epoch_of(epoch, ())
+    found = run_json.epoch_to_json(epoch, ())
     judged = verdict(epoch, running)
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     measured = epoch.value("seconds")

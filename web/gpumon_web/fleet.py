@@ -28,7 +28,7 @@ from gpumon.model.panels import GPU_PANELS
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA, short_name
 from gpumon.reports.figures.run import COLORS
-from gpumon.reports.run_json import known
+from gpumon.reports.run_json import nullable
 from gpumon.storage.history.recent import RecentHistory
 from gpumon_web.health import checks, throttled_lately
 from gpumon_web.look import fault, news_about, news_of, notes_of, worth_a_look
@@ -102,8 +102,8 @@ def gpu_row(
         "reason": "" if sample.state is Availability.OK else sample.reason,
         "since": round(since.time, 1) if since else None,
         "at_least": bool(since and since.at_least),
-        "memory_total": known(sample.value("gpu.memory_total")),
-        "power_limit": known(sample.value("gpu.power_limit")),
+        "memory_total": nullable(sample.value("gpu.memory_total")),
+        "power_limit": nullable(sample.value("gpu.power_limit")),
         "age": round(sample.age, 1) if sample.state is Availability.STALE else None,
         "last": last_known(sample),
         "holders": holders(processes, joined),
@@ -123,7 +123,7 @@ def last_known(sample: Sample) -> dict[str, float | None] | None:
     """The values of a GPU that has not answered for `age` seconds, as they were then; None of any other."""
     if sample.state is not Availability.STALE:
         return None
-    return {panel.metric.name: known(sample.value(panel.metric.name)) for panel in GPU_PANELS if not panel.is_rate}
+    return {panel.metric.name: nullable(sample.value(panel.metric.name)) for panel in GPU_PANELS if not panel.is_rate}
 
 
 def parts(sample: Sample) -> list[dict[str, Any]]:
@@ -180,12 +180,12 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "user": process.user,
         "name": process.name,
         "kind": process.kind,
-        "memory": known(process.memory_used),
-        "sm": known(round(process.sm_utilization, 2)),
-        "encoder": known(round(process.encoder_utilization, 2)),
-        "decoder": known(round(process.decoder_utilization, 2)),
-        "cpu": known(round(process.cpu_utilization, 1)),
-        "started": known(process.started),
+        "memory": nullable(process.memory_used),
+        "sm": nullable(round(process.sm_utilization, 2)),
+        "encoder": nullable(round(process.encoder_utilization, 2)),
+        "decoder": nullable(round(process.decoder_utilization, 2)),
+        "cpu": nullable(round(process.cpu_utilization, 1)),
+        "started": nullable(process.started),
         "run": _run_id(process, joined),
         "where": job_or_container(process),
     }
@@ -204,13 +204,13 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
         "framework": run.framework,
         "ranks": ranks.present if ranks.is_distributed else "",
         "gpus": list(ranks.gpus),
-        "started": known(run.started),
-        "updated": known(run.updated) if not running else None,
+        "started": nullable(run.started),
+        "updated": nullable(run.updated) if not running else None,
         "epoch": run.epoch_text if run.epoch >= 0 else "",
         "step_text": _step_text(run),
         "phase": run.phase,
         "resumed": run.first_epoch if run.resumed else None,
-        "progress": known(round(now.done, 3)),
+        "progress": nullable(round(now.done, 3)),
         "left": coarse_time(now.left),
     }
 

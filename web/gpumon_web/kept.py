@@ -117,7 +117,8 @@ def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: P
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
         read = told_of(ledger, row.id, is_each=prices is not None)
-        document = {"run": run_json.run_of(read.record.run, row.updated), **all_rows(read.record, prices, read.long)}
+        run = run_json.run_to_json(read.record.run, row.updated)
+        document = {"run": run, **all_rows(read.record, prices, read.long)}
         rest = PAGES[page].rest
         assert rest is not None
         return packed(_sent(rest(document), []))

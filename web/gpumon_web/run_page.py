@@ -228,8 +228,8 @@ def _page(
     drawing = drawing_of(read, chosen, recent, told, ring, is_each=shown == EACH)
     return {
         "schema": run_json.SCHEMA,
-        "run": run_json.run_of(record.run, now),
-        "total": run_json.total_of(total),
+        "run": run_json.run_to_json(record.run, now),
+        "total": run_json.total_to_json(total),
         "parts": stretches(record, read.sums, total),
         "epochs": rows(record, newest),
         "folds": fold_rows(record, folds),
@@ -242,12 +242,12 @@ def _page(
             told[len(found) - 1 :] if read.long else told, record.run.first_epoch,
             read.long.lengths if read.long else NO_LENGTHS,
         ),
-        "ranks": [run_json.rank_of(rank) for rank in record.ranks],
-        "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
+        "ranks": [run_json.rank_to_json(rank) for rank in record.ranks],
+        "marks": [run_json.mark_to_json(mark, record.ranks) for mark in record.marks],
         "about": about_json(record.about),
         "live": live,
         "device": shown or None,
-        "devices": [run_json.device_of(one) for one in devices],
+        "devices": [run_json.device_to_json(one) for one in devices],
         "chart": run_chart(
             drawing._replace(verdicts=verdicts, total=total if len(chosen) == len(devices) else None),
             len(devices),
@@ -338,7 +338,7 @@ def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
     found = [*(span for span in aggregate.phase_spans(record) if span.end <= since), *newer]
-    return [[span.begin, run_json.known(span.end), span.phase] for span in found]
+    return [[span.begin, run_json.nullable(span.end), span.phase] for span in found]
 
 
 def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:

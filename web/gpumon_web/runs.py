@@ -167,7 +167,7 @@ class Runs:
                     **run_row(ranks, frame, self._feed.epochs),
                     "metrics": {name: said(value) for name, value in ranks.first.metrics.items()},
                     "step": ranks.slowest.step,
-                    "wait": run_json.known(ranks.slowest.wait),
+                    "wait": run_json.nullable(ranks.slowest.wait),
                     "label": self._feed.live.origin().label,
                 }
                 for ranks in ranks_of(frame.runs)

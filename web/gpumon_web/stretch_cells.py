@@ -36,7 +36,7 @@ def stretches(
 
 def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
     """A row; `place` is its place among all of them."""
-    found = run_json.total_of(stretch)
+    found = run_json.total_to_json(stretch)
     is_steps = stretch.ordinal <= STEP_ROWS
     return {
         "place": place,

@@ -88,7 +88,7 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
     side = margin(cells)
     every = [*runs.rows, *runs.whole]
     if not every:
-        return [[Segment(" " * (side + 1)), Segment("Nothing of these runs was measured.", theme.DIM)]]
+        return [[Segment(" " * (side + 1)), Segment("No value of these runs was measured.", theme.DIM)]]
     name = max(20, *(width(one.title) for one in every)) if cells >= 70 else 16
     value = max(8, *(width(text) for one in every for text in one.values))
     tells_values = cells >= 60

@@ -116,7 +116,7 @@ def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Pac
     """One run without its epochs."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
-        document = run_json.whole(ledger.record(row.id), now)
+        document = run_json.run_document(ledger.record(row.id), now)
         count = len(document.pop("epochs"))
         return packed({**document, "epochs_total": count})
 
@@ -134,7 +134,7 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
         phases = aggregate.phase_summaries(record)
         running = row.state is RunState.RUNNING
         rows = [
-            {**run_json.epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}
+            {**run_json.epoch_to_json(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}
             for epoch, judged in ((epoch, verdict(epoch, running)) for epoch in aggregate.epoch_summaries(record))
         ]
         following = offset + limit if offset + limit < total else None

@@ -12,7 +12,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
 from gpumon.reports import events, history, status_json, usage
-from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, ref, rows, thing
+from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, list_schema, object_schema, ref
 from gpumon.storage.usage.account import DeviceUse
 from gpumon.storage.usage.summary import GROUPINGS
 from gpumon_web.api import now
@@ -38,20 +38,20 @@ OWN: Mapping[str, Schema] = {
             "detail": {"type": "string", "description": "what is wrong and what to do, in one line"},
         },
     },
-    "findings": thing({"schema": {"const": now.SCHEMA}, **_AGE, "findings": rows("finding")}),
-    "user_gpu": thing({
+    "findings": object_schema({"schema": {"const": now.SCHEMA}, **_AGE, "findings": list_schema("finding")}),
+    "user_gpu": object_schema({
         "uuid": RUN_ID, "label": {"type": "string"}, "gpu_state": {"enum": [state.value for state in GpuState]},
         "processes": COUNT, "memory_used": ref("amount", "bytes of this user's processes"), "runs": TEXTS,
     }),
-    "user": thing({
-        "user": ref("text", "null: holders whose name is not known"), "gpus": rows("user_gpu"),
+    "user": object_schema({
+        "user": ref("text", "null: holders whose name is not known"), "gpus": list_schema("user_gpu"),
         "memory_used": ref("amount", "bytes; null where a part is not known"), "runs": TEXTS,
     }),
-    "users": thing({
-        "schema": {"const": status_json.SCHEMA}, **_AGE, "users": rows("user"),
+    "users": object_schema({
+        "schema": {"const": status_json.SCHEMA}, **_AGE, "users": list_schema("user"),
         "unknown_gpus": {**TEXTS, "description": "UUIDs of GPUs of which it is not known who holds them"},
     }),
-    "event": thing({
+    "event": object_schema({
         "time": {"type": "number"}, "time_ns": {"type": "integer"},
         "kind": {
             "type": "string", "examples": [kind.name for kind in EVENT_KINDS],
@@ -60,38 +60,40 @@ OWN: Mapping[str, Schema] = {
         "severity": _SEVERITY, "uuid": ref("text"), "user": ref("text"), "run": ref("text"), "cause": ref("text"),
         "lasted": ref("amount", "seconds"), "last_seen": TIME, "details": {"type": "object"},
     }),
-    "events": thing({
+    "events": object_schema({
         "schema": {"const": events.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
-        "events": rows("event"), "next_offset": ref("next_offset"), "problem": ref("text"),
+        "events": list_schema("event"), "next_offset": ref("next_offset"), "problem": ref("text"),
     }),
-    "account": thing({
+    "account": object_schema({
         "user": {"type": "string"}, "held": ref("amount", _HELD), "judged": ref("amount", _JUDGED),
         "busy": ref("amount", "seconds"), "idle_held": ref("amount", "seconds"),
         "metered": ref("amount", "seconds of `held` for which `energy` is known"), "energy": ref("amount", "joules"),
     }),
-    "account_group": thing({
+    "account_group": object_schema({
         "begin": {"type": "number"}, "end": {"type": "number"},
-        "device": {"oneOf": [{"type": "null"}, thing({
+        "device": {"oneOf": [{"type": "null"}, object_schema({
             "uuid": RUN_ID, "number": {"type": "integer"}, "name": {"type": "string"},
         })]},
-        "accounts": rows("account"),
-        "unknown": thing({"held": ref("amount", "seconds"), "busy": ref("amount", "seconds"), "energy": ref("amount")}),
-        "free": thing({"seconds": ref("amount"), "energy": ref("amount", "joules")}),
+        "accounts": list_schema("account"),
+        "unknown": object_schema({
+            "held": ref("amount", "seconds"), "busy": ref("amount", "seconds"), "energy": ref("amount"),
+        }),
+        "free": object_schema({"seconds": ref("amount"), "energy": ref("amount", "joules")}),
         "unseen": ref("amount", "seconds, over all GPUs, of which nothing is known: no daemon, or no answer"),
-        "total": thing({name: ref("amount") for name in DeviceUse._fields if not name.startswith("free")}),
+        "total": object_schema({name: ref("amount") for name in DeviceUse._fields if not name.startswith("free")}),
     }),
-    "accounts": thing({
+    "accounts": object_schema({
         "schema": {"const": usage.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
-        "by": {"enum": list(GROUPINGS)}, "groups": rows("account_group"), "problem": ref("text"),
+        "by": {"enum": list(GROUPINGS)}, "groups": list_schema("account_group"), "problem": ref("text"),
     }),
-    "gap": thing({
+    "gap": object_schema({
         "begin": {"type": "number"}, "end": {"type": "number"},
         "reason": {
             "enum": list(history.REASONS),
             "description": "; ".join(f"`{name}`: {why}" for name, why in history.REASONS.items()),
         },
     }),
-    "line": thing({
+    "line": object_schema({
         "metric": {"enum": list(BY_NAME)},
         "unit": {"type": "string", "description": "base unit; of a counter, per second"},
         "gpu": ref("text", "UUID; null of the machine"), "label": ref("text"), "is_rate": {"type": "boolean"},
@@ -100,24 +102,24 @@ OWN: Mapping[str, Schema] = {
             "enum": [*(why.name.lower() for why in Availability), None],
             "description": "why the newest sample has no value, by the names of docs/metrics.md",
         },
-        "gaps": rows("gap"),
+        "gaps": list_schema("gap"),
     }),
-    "coarse_cells": thing({
+    "coarse_cells": object_schema({
         "begin": {"type": "number"}, "end": {"type": "number"},
         "step": {"type": "number", "minimum": 0, "description": "seconds of each mean that is kept"},
     }),
-    "series": thing({
+    "series": object_schema({
         "schema": {"const": history.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
         "step": {"type": "number", "minimum": 0, "description": "seconds of each stretch; 0: each is a sample"},
         "coarse": {
-            **rows("coarse_cells"),
+            **list_schema("coarse_cells"),
             "description": "where means of more than `step` are kept: stretches within one repeat its values",
         },
         "times": {
             "type": "array", "items": {"type": "number"},
             "description": "seconds since 1970: of each sample, or the middle of each stretch",
         },
-        "series": rows("line"), "problem": ref("text"),
+        "series": list_schema("line"), "problem": ref("text"),
     }),
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ def layout() -> Component:
     ends = bound("ends", "text", className="mut note long")
     axes = bound("axes", "choices", html.Div, className="seg", role="group", **aria(label="Axis"))
     numbers = table("numbers", "Numbers", NUMBERS, "measure", css="compared", loading="Loading these runs …",
-                    empty="Nothing of these runs was measured.")  # fmt: skip
+                    empty="No value of these runs was measured.")  # fmt: skip
     differing = table("differs", "What differs", DIFFERS, "name", css="compared", loading="Loading these runs …",
                       empty_from="alike")  # fmt: skip
     return html.Div(
