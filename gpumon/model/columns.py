@@ -14,7 +14,8 @@ from enum import Enum, Flag, auto
 
 from gpumon.common.numbers import NAN
 from gpumon.model import units
-from gpumon.model.metrics import IDLE, Unit
+from gpumon.model.metrics import BY_NAME as METRICS
+from gpumon.model.metrics import IDLE, Kind, Unit
 
 
 class View(Flag):
@@ -95,7 +96,7 @@ class Column:
     over_time: OverTime = OverTime.UNKNOWN
     measured_by: MeasuredBy = MeasuredBy.OWN
     of: str = ""
-    """The metric of the device that it is measured from, such as `gpu.power`."""
+    """The metric of the device that it shows or is measured from, such as `gpu.power`."""
     across: str = ""
     """For the documentation: how ranks or devices combine, where no rule says it."""
 
@@ -103,6 +104,13 @@ class Column:
     def heading(self) -> str:
         """Heading in text tables of commands."""
         return self.short.upper()
+
+    @property
+    def heading_with_unit(self) -> str:
+        """Heading in terminals above numbers without a unit: `SM %`, `GPU GiB`."""
+        if self.unit is Unit.RATIO:
+            return f"{self.short} %"
+        return self.short.replace("mem", "GiB") if self.unit is Unit.BYTES else self.short
 
     @property
     def file_name(self) -> str:
@@ -120,6 +128,12 @@ class Column:
         if self.unit is None:
             raise TypeError(f"{self.key} is text")
         return units.in_column(value, self.unit, largest, is_fine=self.is_fine, is_narrow=is_narrow)
+
+    def write_without_unit(self, value: float) -> str:
+        """A value below a `heading_with_unit`."""
+        if self.unit is None:
+            raise TypeError(f"{self.key} is text")
+        return units.without_unit(value, self.unit)
 
 
 def _mean(key: str, title: str, short: str, unit: Unit, help: str, of: str, views: View = View.FILES) -> Column:
@@ -351,6 +365,46 @@ PROCESSES: tuple[Column, ...] = (
 )  # fmt: skip
 """A process on a GPU, now or in a window of time."""
 PROCESS_BY_KEY = {column.key: column for column in PROCESSES}
+
+
+def _metric(name: str, short: str, keep: int, views: View, title: str = "") -> Column:
+    """A column of the values of a metric, which says what they are; of a counter of bytes, of its rate."""
+    metric = METRICS[name]
+    unit = Unit.BYTES_PER_SECOND if metric.kind is Kind.COUNTER else metric.unit
+    return Column(metric.key, title or metric.title, short, unit, metric.help, keep, views, of=name)
+
+
+GPUS: tuple[Column, ...] = (
+    Column("gpu", "GPU", "GPU", None, "Number of the GPU.", 100, View.TABLES),
+    Column("name", "Model", "model", None, "Its model.", 60, View.COMMAND),
+    Column("day", "Last 24 hours", "24 h", None, "Who had it, hour by hour. A tint: held; solid: used.", 20,
+           View.BROWSER),
+    Column("history", "Utilization over time", "utilization", None, "Its utilization in the last minutes.", 50,
+           View.TERMINAL | View.BROWSER, of="gpu.utilization"),
+    Column("bar", "Bar", "bar", None, "Its utilization as a bar.", 50, View.COMMAND, of="gpu.utilization"),
+    _metric("gpu.utilization", "now", 98, View.TABLES, title="Now"),
+    _metric("gpu.memory_used", "mem", 90, View.TABLES),
+    _metric("gpu.temperature", "°C", 40, View.TABLES),
+    _metric("gpu.power", "W", 30, View.TABLES),
+    _metric("gpu.clock_sm", "GHz", 25, View.TERMINAL),
+    _metric("gpu.pcie_received", "PCIe in", 15, View.TERMINAL),
+    _metric("gpu.pcie_sent", "out", 15, View.TERMINAL),
+    _metric("gpu.fan", "fan", 10, View.TERMINAL),
+    _metric("gpu.performance_state", "P", 10, View.TERMINAL),
+    _metric("gpu.encoder_utilization", "enc", 10, View.TERMINAL),
+    _metric("gpu.decoder_utilization", "dec", 10, View.TERMINAL),
+    Column("throttled", "Throttled", "throttled", None, "What holds its clocks down.", 20, View.TERMINAL,
+           of="gpu.event_reasons"),
+    Column("state", "State", "state", None, "What it does, in a word.", 96, View.COMMAND | View.TERMINAL),
+    Column("who", "Who", "who", None, "Users who have it, with their runs or programs.", 80,
+           View.COMMAND | View.BROWSER),
+    Column("user", "User", "user", None, "The user who has it.", 80, View.TERMINAL),
+    Column("run", "Run or program", "run or program", None, "The run or the program on it.", 70, View.TERMINAL),
+    Column("epoch", "Epoch", "epoch", None, "The epoch in which its run is.", 60, View.TERMINAL),
+    Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until its run ends.", 20, View.TERMINAL),
+)  # fmt: skip
+"""A GPU now. In JSON it has all metrics, by their keys."""
+GPU_BY_KEY = {column.key: column for column in GPUS}
 USERS: tuple[Column, ...] = (
     Column("user", "User", "user", None, "The user who held GPUs.", 100, View.TABLES | View.FILES),
     Column("now", "GPUs now", "GPUs now", Unit.COUNT, "How many GPUs the user holds now.", 94,
@@ -376,6 +430,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "Ranks": RANKS,
     "Runs": RUNS,
     "Costs": COSTS,
+    "GPUs": GPUS,
     "Processes": PROCESSES,
     "Users": USERS,
 }

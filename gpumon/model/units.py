@@ -86,6 +86,11 @@ def gibibytes(value: float) -> str:
     return f"{value / 2**30:.1f}" if math.isfinite(value) else MISSING
 
 
+def without_unit(value: float, unit: Unit) -> str:
+    """Format a measured value without its unit, which the heading has: `97`, `72.0` for GiB, `1.98` for GHz."""
+    return signed(_BARE.get(unit, rounded)(value)) if math.isfinite(value) else MISSING
+
+
 def counted(number: int, noun: str) -> str:
     """Format a number with a noun: `1 run`, `3,000 processes`."""
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
@@ -421,3 +426,10 @@ _WRITERS: dict[Unit, Callable[[float], str]] = {
     Unit.BYTES_PER_SECOND: lambda value: f"{bytes_binary(value)}/s",
     Unit.PER_SECOND: lambda value: pace(value, pace_decimals([value])),
 }
+_BARE: dict[Unit, Callable[[float], str]] = {
+    Unit.RATIO: lambda value: rounded(value * 100),
+    Unit.BYTES: gibibytes,
+    Unit.BYTES_PER_SECOND: gibibytes,
+    Unit.HERTZ: lambda value: f"{value / 1e9:.2f}",
+}
+"""Formats of numbers without a unit: percent, GiB and GHz; others are whole."""

@@ -13,6 +13,7 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
 from gpumon.model.frame import Frame
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST
@@ -51,7 +52,7 @@ class GpuTablePicture(Picture):
         self._rows: Memo[Line] = Memo()
         self._unmeasured: Memo[frozenset[str]] = Memo()
         self._told: set[str] = set()
-        """Metrics of `SELDOM_TOLD` that some GPU has or had a value of: no column goes when a value does."""
+        """Columns of `SELDOM_TOLD` that some GPU has or had a value of: no column goes when a value does."""
         self._sizes: dict[str, float] = {}
         """Memory of each GPU in GiB, as it was last known: one that is lost still has as much."""
         self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
@@ -148,7 +149,9 @@ class GpuTablePicture(Picture):
         longest = max((len(sample.device.label) for sample in samples), default=1)
         cells = self._rooms.cells
         seldom = SELDOM_TOLD if cells >= VERY_WIDE else ()
-        self._told.update(name for name in seldom if any(isfinite(sample.value(name)) for sample in samples))
+        self._told.update(
+            name for name in seldom if any(isfinite(sample.value(GPU_BY_KEY[name].of)) for sample in samples)
+        )
         totals = len(self._totals()) > 1
         return gpu_columns(cells, longest, totals=totals, told=frozenset(self._told), missing=self._missing())
 
@@ -235,8 +238,8 @@ class GpuTablePicture(Picture):
             sample=sample, state=state, idle=idle,
             label=view.label(status),
             holder=holder(sample, run, status.processes, len(status.runs)), left=self._left(run.id) if run else NAN,
-            received=view.rate(uuid, "gpu.pcie_received") if columns.received else NAN,
-            sent=view.rate(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),
+            received=view.rate(uuid, "gpu.pcie_received") if columns.pcie_received else NAN,
+            sent=view.rate(uuid, "gpu.pcie_sent") if columns.pcie_sent else NAN, history=self._history(uuid, grid),
             bracket=bracket, is_selected=uuid == view.subject,
         )  # fmt: skip
         ground = theme.CURSOR if gpu.is_selected and self.active else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpumon.model.columns import GPU_BY_KEY
+
 SHORT = 56
 """Below so many cells a GPU has a short line."""
 SHORT_CELLS = 39
@@ -12,15 +14,15 @@ SHORT_CELLS = 39
 WIDE = 100
 VERY_WIDE = 198
 """Cells from which there are columns of what drivers do not always tell:"""
-SELDOM_TOLD = {
-    "gpu.fan": ("fan", "fan %", 7), "gpu.performance_state": ("state", "P", 4),
-    "gpu.encoder_utilization": ("encoder", "enc %", 7), "gpu.decoder_utilization": ("decoder", "dec %", 7),
-}  # fmt: skip
-"""Field, heading and cells by metric."""
+SELDOM_TOLD = {"fan": 7, "performance_state": 4, "encoder_utilization": 7, "decoder_utilization": 7}
+"""Cells by column."""
+NUMBERS = ("temperature", "power", "clock_sm", "pcie_received", "pcie_sent", *SELDOM_TOLD)
+"""Columns of numbers after that of memory, from left to right."""
+BAR = "bar"
 MEASURED = {
-    "temperature": "gpu.temperature", "power": "gpu.power", "clock": "gpu.clock_sm", "received": "gpu.pcie_received",
-    "sent": "gpu.pcie_sent", "throttled": "gpu.event_reasons", "bar": "gpu.memory_total",
-}  # fmt: skip
+    BAR: "gpu.memory_total",
+    **{key: GPU_BY_KEY[key].of for key in (*NUMBERS, "throttled") if key not in SELDOM_TOLD},
+}
 """Metrics by the columns that leave where no GPU has them."""
 HOLDERS = "holders"
 """Name of the columns that leave where nobody tells who has a GPU."""
@@ -31,7 +33,10 @@ STATE_TAIL = 16
 
 
 class GpuColumns(NamedTuple):
-    """First cells of words and bars, and cells after the last one of numbers; 0 where there is no such column."""
+    """First cells of words and bars, and cells after the last one of numbers; 0 where there is no such column.
+
+    Columns of metrics have the keys of `model.columns`.
+    """
 
     cells: int
     begin: int
@@ -46,9 +51,9 @@ class GpuColumns(NamedTuple):
     of: int
     temperature: int
     power: int
-    clock: int
-    received: int
-    sent: int
+    clock_sm: int
+    pcie_received: int
+    pcie_sent: int
     throttled: int
     user: int
     user_cells: int
@@ -56,10 +61,9 @@ class GpuColumns(NamedTuple):
     epoch: int
     end: int
     fan: int = 0
-    state: int = 0
-    """Of the performance state."""
-    encoder: int = 0
-    decoder: int = 0
+    performance_state: int = 0
+    encoder_utilization: int = 0
+    decoder_utilization: int = 0
     has_holders: bool = True
 
     @property
@@ -75,20 +79,20 @@ def gpu_columns(
 ) -> GpuColumns:  # fmt: skip
     """Share out `cells`; `label` is the cells of the longest number of a GPU.
 
-    `totals`: memory is not the same on all, so that each row says how much there is. `told`: metrics of `SELDOM_TOLD`
-    that some driver tells; `missing`: columns of `MEASURED` that no GPU has anything for, and maybe `HOLDERS`.
+    `totals`: memory is not the same on all, so that each row says how much there is. `told`: columns of `SELDOM_TOLD`
+    that some driver reports; `missing`: those of `MEASURED` that no GPU has, and maybe `HOLDERS`.
     """
     if cells < SHORT:
         return _short(cells, label)
     is_wide = cells >= WIDE
     begin = 2 if is_wide else 1
     index = begin + max(3, label)
-    bar_cells = 0 if "bar" in missing else 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
+    bar_cells = 0 if BAR in missing else 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
     wanted = {
         "of": 6 * (totals and cells >= 80), "temperature": (4 + is_wide) * (cells >= 70),
         "power": (5 + is_wide) * (cells >= 76),
-        "clock": 8 * (cells >= 150), "received": 8 * (cells >= 185), "sent": 6 * (cells >= 185),
-        **{name: width * (cells >= VERY_WIDE and metric in told) for metric, (name, _, width) in SELDOM_TOLD.items()},
+        "clock_sm": 8 * (cells >= 150), "pcie_received": 8 * (cells >= 185), "pcie_sent": 6 * (cells >= 185),
+        **{key: width * (cells >= VERY_WIDE and key in told) for key, width in SELDOM_TOLD.items()},
         "throttled": 14 * (cells >= 150),
     }  # fmt: skip
     wanted |= dict.fromkeys(missing & wanted.keys(), 0)
@@ -128,6 +132,6 @@ def _short(cells: int, label: int) -> GpuColumns:
     user = min(used + 1, cells)
     return GpuColumns(
         cells=cells, begin=1, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=0, bar_cells=0,
-        used=used, of=0, temperature=0, power=0, clock=0, received=0, sent=0, throttled=0, user=user, user_cells=6,
-        run=0, epoch=0, end=cells - 1,
+        used=used, of=0, temperature=0, power=0, clock_sm=0, pcie_received=0, pcie_sent=0, throttled=0, user=user,
+        user_cells=6, run=0, epoch=0, end=cells - 1,
     )  # fmt: skip

@@ -13,10 +13,11 @@ from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
-from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns
+from gpumon_tui.renderables.gpu_columns import NUMBERS, GpuColumns
 from gpumon_tui.renderables.gpu_row import FREE
 from gpumon_tui.renderables.nothing_to_list import READING_HISTORY
 from gpumon_tui.renderables.placed import Placed, drawn
@@ -29,7 +30,13 @@ APART = 8
 
 
 def heading(
-    columns: GpuColumns, window: float, sizes: set[float], edge: str = NOW, first: str = "GPU", *, is_read: bool = True
+    columns: GpuColumns,
+    window: float,
+    sizes: set[float],
+    edge: str = NOW,
+    first: str = GPU_BY_KEY["gpu"].short,
+    *,
+    is_read: bool = True,
 ) -> Line:
     """Return the headings of the columns; `edge` says until when the strips of `window` seconds go, `first` is that of
     the first column. Until history `is_read` it is said that it is not."""
@@ -38,33 +45,32 @@ def heading(
     if not columns.is_short:
         row.put(columns.begin, first, ink)
     until = window_texts(window_words(window), edge) if is_read else (READING_HISTORY, "reading …")
-    for text in (f"utilization, {until[0]}", *until):
+    for text in (f"{GPU_BY_KEY['history'].short}, {until[0]}", *until):
         if width(text) <= columns.strip_cells + 1:
             row.put(columns.strip, text, ink if is_read else theme.FAINT)
             break
     if columns.cells >= 100 and edge in (NOW, END):
         row.right(columns.percent, edge, ink)
     size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
-    title = f"GiB of {size}" if size else "GiB"
-    row.put(columns.bar, title, ink) if columns.bar_cells else row.right(columns.used, "GiB", ink)
-    for end, name in (
-        (columns.temperature, "°C"), (columns.power, "W"), (columns.clock, "GHz"), (columns.received, "PCIe in"),
-        (columns.sent, "out"), *((getattr(columns, name), title) for name, title, _ in SELDOM_TOLD.values()),
-    ):  # fmt: skip
-        if end:
-            row.right(end, name, ink)
+    memory = GPU_BY_KEY["memory_used"].heading_with_unit
+    title = f"{memory} of {size}" if size else memory
+    row.put(columns.bar, title, ink) if columns.bar_cells else row.right(columns.used, memory, ink)
+    for key in NUMBERS:
+        if end := getattr(columns, key):
+            row.right(end, GPU_BY_KEY[key].heading_with_unit, ink)
     if columns.throttled:
-        row.put(columns.throttled, "throttled", ink)
+        row.put(columns.throttled, GPU_BY_KEY["throttled"].short, ink)
     if columns.is_short:
         return drawn(row.pieces, columns.cells)
     if not columns.has_holders:
-        row.right(columns.end, "state", ink)
+        row.right(columns.end, GPU_BY_KEY["state"].short, ink)
         return drawn(row.pieces, columns.cells)
-    row.put(columns.user, "user", ink)
-    row.put(columns.run, "run or program" if columns.cells >= 100 else "run, program", ink)
-    row.right(columns.epoch, "epoch", ink)
+    row.put(columns.user, GPU_BY_KEY["user"].short, ink)
+    run = GPU_BY_KEY["run"].short
+    row.put(columns.run, run if columns.cells >= 100 else run.replace(" or", ","), ink)
+    row.right(columns.epoch, GPU_BY_KEY["epoch"].short, ink)
     if columns.epoch < columns.end:
-        row.right(columns.end, "left", ink)
+        row.right(columns.end, GPU_BY_KEY["left"].short, ink)
     return drawn(row.pieces, columns.cells)
 
 

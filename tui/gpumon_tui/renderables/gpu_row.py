@@ -10,12 +10,13 @@ from rich.style import Style
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import NAN
 from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability
 from gpumon_tui import palette, theme
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import level
-from gpumon_tui.renderables.gpu_columns import GpuColumns
+from gpumon_tui.renderables.gpu_columns import NUMBERS, SELDOM_TOLD, GpuColumns
 from gpumon_tui.renderables.gpu_facts import throttled
 from gpumon_tui.renderables.memory_bar import memory_bar
 from gpumon_tui.renderables.placed import Piece, Placed
@@ -90,7 +91,11 @@ def _percent(row: Placed, value: float, end: int, strong: Style) -> None:
         row.right(end, units.MISSING, theme.FAINT)
         return
     row.put(end - 1, "%", theme.DIM)
-    row.right(end - 1, _within(_PERCENT, f"{value * 100:.0f}"), strong if value >= 0.005 else theme.DIM)
+    row.right(
+        end - 1,
+        _within(_PERCENT, GPU_BY_KEY["utilization"].write_without_unit(value)),
+        strong if value >= 0.005 else theme.DIM,
+    )
 
 
 def _within(room: int, *texts: str) -> str:
@@ -113,7 +118,11 @@ def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -
         row.right(columns.used - 1, _within(columns.used - 2 - columns.percent, f"{size:.0f}"), style)
     else:
         before = columns.bar + columns.bar_cells if columns.bar_cells else columns.percent + 1
-        row.right(columns.used, _within(columns.used - before, units.gibibytes(used), f"{size:.0f}"), style)
+        row.right(
+            columns.used,
+            _within(columns.used - before, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}"),
+            style,
+        )
     if columns.of and isfinite(total) and not sample.device.is_divided:  # the rest of that is free to nobody
         row.put(columns.used, f"/{_within(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
 
@@ -128,23 +137,18 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
             row.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
             before = end
 
-    temperature, watts = sample.value("gpu.temperature"), sample.value("gpu.power")
-    hot = level(BY_NAME["gpu.temperature"], temperature)
-    number(columns.temperature, units.rounded(temperature), theme.LEVELS[hot])
-    number(columns.power, units.rounded(watts), theme.PLAIN)
-    clock = sample.value("gpu.clock_sm") / 1e9
-    number(columns.clock, f"{clock:.2f}" if isfinite(clock) else units.MISSING, theme.PLAIN)
-    for end, rate in ((columns.received, gpu.received), (columns.sent, gpu.sent)):
-        number(end, units.gibibytes(rate), theme.DIM if rate < 0.05 * 2**30 else theme.PLAIN)
-    for end, name in ((columns.fan, "fan"), (columns.state, "performance_state"),
-                      (columns.encoder, "encoder_utilization"), (columns.decoder, "decoder_utilization")):  # fmt: skip
-        if not end:
+    faint_below = {"pcie_received": 0.05 * 2**30, "pcie_sent": 0.05 * 2**30, **dict.fromkeys(SELDOM_TOLD, 0.005)}
+    rates = {"pcie_received": gpu.received, "pcie_sent": gpu.sent}
+    for key in NUMBERS:
+        column = GPU_BY_KEY[key]
+        value = rates[key] if key in rates else sample.value(column.of)
+        if key == "performance_state":
+            number(columns.performance_state, units.performance_state(value), theme.DIM)
             continue
-        value = sample.value(f"gpu.{name}")
-        if name == "performance_state":
-            number(end, units.performance_state(value), theme.DIM)
-        else:
-            number(end, units.rounded(value * 100), theme.DIM if value < 0.005 else theme.PLAIN)
+        style = theme.DIM if value < faint_below.get(key, 0.0) else theme.PLAIN
+        if key == "temperature":
+            style = theme.LEVELS[level(BY_NAME[column.of], value)]
+        number(getattr(columns, key), column.write_without_unit(value), style)
     if columns.throttled:
         is_hot = gpu.label.is_hot
         text = throttled(sample, is_hot=is_hot, room=THROTTLED_CELLS) or units.MISSING
