@@ -12,8 +12,9 @@ from gpumon.common.text import cut, text_width
 from gpumon.diagnosis.finding import group_findings
 from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY, GPUS, View, shown
 from gpumon.model.frame import Frame, Run, RunState, Sample
-from gpumon.model.metrics import BY_NAME, HOST_INDEX, Availability
+from gpumon.model.metrics import HOST_INDEX, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
 from gpumon.model.vendors import short_name
@@ -67,19 +68,12 @@ class RunLine(NamedTuple):
 
 
 class GpuRow(NamedTuple):
-    """Cells of the line of a GPU; for a GPU that cannot be read only label, model and `reason`."""
+    """The line of a GPU."""
 
-    label: str
-    model: str
+    cells: Mapping[str, str]
+    """Texts by column; only number and model of a GPU that cannot be read."""
     reason: str = ""
     """State and reason if the GPU cannot be read, else empty."""
-    bar: str = ""
-    utilization: str = ""
-    memory: str = ""
-    degrees: str = ""
-    power: str = ""
-    word: str = ""
-    who: str = ""
 
 
 def lines(
@@ -162,7 +156,7 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
 def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
     label, model = sample.device.label, _model(sample)
     if sample.state not in (Availability.OK, Availability.STALE):
-        return GpuRow(label, model, f"{sample.state.title}: {sample.reason}")
+        return GpuRow({"gpu": label, "name": model}, f"{sample.state.title}: {sample.reason}")
     # The last known utilization would look current while the driver hangs.
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     utilization = math.nan if sample.state is Availability.STALE else utilization
@@ -170,18 +164,25 @@ def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
     if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
         used, total = (host[HOST_INDEX[name]] for name in ("host.memory_used", "host.memory_total"))
         memory = f"{units.of_total(used, total)} shared with the host"
-    degrees = units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit)
-    watts = f"{units.rounded(power):>4}/{units.rounded(limit)} W"
-    return GpuRow(label, model, "", bar(utilization), units.percent(utilization), memory, degrees, watts, word, who)
+    watts = GPU_BY_KEY["power"].write_without_unit
+    cells = {
+        "gpu": label, "name": model, "bar": bar(utilization),
+        "utilization": GPU_BY_KEY["utilization"].write(utilization, is_narrow=True), "memory_used": memory,
+        "temperature": GPU_BY_KEY["temperature"].write(sample.value("gpu.temperature")),
+        "power": f"{watts(power):>4}/{watts(limit)} W", "state": word, "who": who,
+    }  # fmt: skip
+    return GpuRow(cells)
 
 
 def _plain(row: GpuRow, width: int) -> str:
     """Return the full line, with models padded to `width`."""
-    head = f"{row.label:>3}  {row.model:<{width}}"
+    cells = row.cells
+    head = f"{cells['gpu']:>3}  {cells['name']:<{width}}"
     if row.reason:
         return f"{head}  {row.reason}"
-    who = "  ".join(part for part in (row.word, row.who) if part)
-    return (f"{head}  {row.bar} {row.utilization:>4}  {row.memory:>14}  {row.degrees:>5}  {row.power}  {who}").rstrip()
+    who = "  ".join(part for part in (cells["state"], cells["who"]) if part)
+    numbers = f"{cells['utilization']:>4}  {cells['memory_used']:>14}  {cells['temperature']:>5}  {cells['power']}"
+    return f"{head}  {cells['bar']} {numbers}  {who}".rstrip()
 
 
 def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> str:
@@ -287,12 +288,10 @@ def bar(ratio: float, width: int = _BAR) -> str:
 
 
 _GAP = "  "
-_ORDER = ("label", "model", "bar", "utilization", "memory", "degrees", "power", "word", "who")
-_ALWAYS = ("label", "utilization", "word")
-_OPTIONAL = ("memory", "who", "model", "bar", "degrees", "power")
-"""Columns that are left out on narrow terminals, the last one first."""
-_RIGHT = ("label", "utilization", "memory", "degrees", "power")
-_MAX_WIDTHS = {"who": 24, "word": 28}
+_COLUMNS = shown(GPUS, View.COMMAND)
+_ALWAYS = 95
+"""Importance from which on a column is shown however narrow the terminal is."""
+_MAX_WIDTHS = {"who": 24, "state": 28}
 """Maximum width of a column; `who` also gets the remaining width."""
 _MORE, _NARROW_DOT = " …", " · "
 _TITLE_PARTS = 3
@@ -333,36 +332,39 @@ def _fit_title(line: str, width: int) -> Iterator[str]:
 def _widths(rows: Sequence[GpuRow], width: int) -> dict[str, int]:
     """Return the width of each column that fits."""
     needed = {}
-    for name in _ORDER:  # for a GPU that cannot be read, most are empty
-        widest = max((text_width(getattr(row, name).strip()) for row in rows), default=0)
+    for column in _COLUMNS:  # for a GPU that cannot be read, most are empty
+        widest = max((text_width(row.cells.get(column.key, "").strip()) for row in rows), default=0)
         if widest:
-            needed[name] = min(widest, _MAX_WIDTHS.get(name, widest))
-    needed["label"] = max(needed.get("label", 0), 3)
-    shown = {name: needed[name] for name in _ALWAYS if name in needed}
-    for name in _OPTIONAL:
-        if name in needed and sum(shown.values()) + needed[name] + len(_GAP) * len(shown) <= width:
-            shown[name] = needed[name]
-    return shown
+            needed[column.key] = min(widest, _MAX_WIDTHS.get(column.key, widest))
+    needed["gpu"] = max(needed.get("gpu", 0), 3)
+    widths: dict[str, int] = {}
+    for column in sorted(_COLUMNS, key=lambda column: -column.keep):
+        wide = needed.get(column.key, 0)
+        if wide and (column.keep >= _ALWAYS or sum(widths.values()) + wide + len(_GAP) * len(widths) <= width):
+            widths[column.key] = wide
+    return widths
 
 
 def _row(row: GpuRow, widths: dict[str, int], width: int) -> str:
+    number, who = row.cells["gpu"], row.cells.get("who", "")
     if row.reason:
-        model = f"{row.model:<{widths['model']}}{_GAP}" if "model" in widths else ""
-        full = f"{row.label:>3}{_GAP}{model}{row.reason}"
-        return full if text_width(full) <= width else cut(f"{row.label:>3}{_GAP}{row.reason}", width)
+        model = f"{row.cells['name']:<{widths['name']}}{_GAP}" if "name" in widths else ""
+        full = f"{number:>3}{_GAP}{model}{row.reason}"
+        return full if text_width(full) <= width else cut(f"{number:>3}{_GAP}{row.reason}", width)
     cells = []
-    for name in _ORDER:
-        if name in widths:
-            text = getattr(row, name).strip()
-            if name == "who":
-                cells.append(text)
-                continue
-            text = cut(text, widths[name])
-            padding = " " * (widths[name] - text_width(text))
-            cells.append(padding + text if name in _RIGHT else text + padding)
+    for column in _COLUMNS:
+        if column.key not in widths:
+            continue
+        text = row.cells[column.key].strip()
+        if column.key == "who":
+            cells.append(text)
+            continue
+        text = cut(text, widths[column.key])
+        padding = " " * (widths[column.key] - text_width(text))
+        cells.append(padding + text if column.is_number or column.key == "gpu" else text + padding)
     line = _GAP.join(cells)
-    if "who" not in widths and row.who:
-        line = f"{line.rstrip()}{_GAP}{row.who}" if text_width(line.rstrip()) + 8 <= width else line
+    if "who" not in widths and who:
+        line = f"{line.rstrip()}{_GAP}{who}" if text_width(line.rstrip()) + 8 <= width else line
     return cut(line.rstrip(), width)
 
 
