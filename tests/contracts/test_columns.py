@@ -11,13 +11,31 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.common.clock import SECOND
 from gpumon.common.config import read_prices
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
-from gpumon.model.columns import COSTS, EPOCHS, PROCESSES, RANKS, RUNS, TABLES, USAGE, USERS, Column, View, shown
+from gpumon.model.columns import (
+    COSTS,
+    EPOCHS,
+    GPU_BY_KEY,
+    GPUS,
+    PROCESSES,
+    RANKS,
+    RUNS,
+    TABLES,
+    USAGE,
+    USERS,
+    Column,
+    View,
+    shown,
+)
 from gpumon.model.frame import RunState
-from gpumon.model.metrics import Unit
+from gpumon.model.metrics import BY_NAME as METRICS
+from gpumon.model.metrics import GPU_INDEX, Unit
+from gpumon.model.origin import Driver, Origin
 from gpumon.reports import (
     charges,
     compare,
@@ -29,28 +47,42 @@ from gpumon.reports import (
     run_json,
     run_tables,
     status_details,
+    status_text,
     usage,
 )
 from gpumon.reports.csv import BYTE_ORDER_MARK
+from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
+from gpumon_tui import theme
+from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.renderables import (
     account_columns,
     epoch_lines,
+    gpu_columns,
+    gpu_heading,
     process_columns,
     run_list,
     run_live,
     run_opened,
 )
+from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
+from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.run_reading.opened import opened
 from gpumon_web import costs as web_costs
 from gpumon_web import epoch_cells, run_rows
+from gpumon_web.api import schemas
+from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
+from gpumon_web.fleet import gpu_row as web_row
+from gpumon_web.page import Gpu, Now
+from gpumon_web.pages import fleet as fleet_page
 from gpumon_web.pages import gpu as gpu_page
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages import users as users_page
+from tests.builders import frame_of, process, sample, tick
 from tests.runs import BEGAN, GIB, Book, measured
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +172,7 @@ _BROWSER: Mapping[str, Callable[[float], str]] = {
     "percent": lambda value: units.number(value, Unit.RATIO), "bytes": lambda value: units.number(value, Unit.BYTES),
     "joules": lambda value: units.energy_in_column(value, value), "lasting": units.fine_duration,
     "duration": units.fine_duration,
-    "count": lambda value: units.number(value, Unit.COUNT),
+    "count": lambda value: units.number(value, Unit.COUNT), "celsius": lambda value: units.number(value, Unit.CELSIUS),
 }  # fmt: skip
 """What the scripts write of values by kind: `test_numbers_are_the_same_text_in_a_page_as_everywhere_else` holds it."""
 
@@ -259,3 +291,107 @@ def test_costs_have_the_titles_of_the_table() -> None:
     prices = read_prices({"currency": "EUR", "gpu-hour": 3.0, "kwh": 0.3, "co2": 300})
     assert [column.heading for column in charges.columns(prices)] == [column.heading for column in COSTS]
     assert [column.title for column in web_costs.COSTS] == [column.title for column in COSTS]
+
+
+GPU = sample(
+    0, utilization=0.97, memory_used=37 * GIB, memory_total=80 * GIB, power=212.0, power_limit=700.0, temperature=66.0,
+    clock_sm=1.98e9, fan=0.41, encoder_utilization=0.07, decoder_utilization=0.02, performance_state=2.0,
+)  # fmt: skip
+RATES = {"pcie_received": 3.2 * GIB, "pcie_sent": 1.5 * GIB}
+UNIT_SIGNS = {
+    Unit.RATIO: "%", Unit.BYTES: "GiB", Unit.BYTES_PER_SECOND: "GiB/s", Unit.WATTS: "W", Unit.CELSIUS: "°C",
+    Unit.HERTZ: "GHz",
+}  # fmt: skip
+
+
+def gpus_in_command() -> Shown:
+    """`gpumon status` has no headings: its columns are in the order of the table."""
+    frame = frame_of(tick(1, [GPU], processes=[process()]))
+    line = list(status_text.lines(frame, Origin("nvml"), Driver(), "node", "", width=200))[1]
+    texts = re.split(r"  +", line.strip())
+    return {column.key: (column.heading, text) for column, text in zip(shown(GPUS, View.COMMAND), texts, strict=True)}
+
+
+def gpus_in_terminal() -> Shown:
+    columns = gpu_columns.gpu_columns(230, told=frozenset(gpu_columns.SELDOM_TOLD))
+    head = "".join(segment.text for segment in gpu_heading.heading(columns, 600.0, {80.0}))
+    label, nobody = GpuLabel("busy", theme.GOOD, True), GpuHolder("", False, "", ())
+    rates = RATES["pcie_received"], RATES["pcie_sent"]
+    line = GpuLine(GPU, GpuState.BUSY, label, "", nobody, NAN, *rates, [])
+    row = "".join(segment.text for segment in drawn(gpu_row(line, columns), 230))
+    places = {
+        "utilization": (columns.strip + columns.strip_cells, columns.percent),
+        "memory_used": (columns.bar, columns.used),
+    }
+    end = columns.used
+    for key in gpu_columns.NUMBERS:
+        places[key] = end, (end := getattr(columns, key))
+    found = {key: (head[begin:end].strip(), row[begin:end].strip(" ▆▁")) for key, (begin, end) in places.items()}
+    assert {key: head[begin:].split("  ")[0] for key, begin in (("user", columns.user), ("run", columns.run))} == {
+        key: GPU_BY_KEY[key].short for key in ("user", "run")
+    }
+    return found
+
+
+def gpus_in_browser() -> Shown:
+    frame = frame_of(tick(1, [GPU], processes=[process()]))
+    (status,) = gpu_statuses(frame, [])
+    values = dict(zip(GPU_INDEX, GPU.values, strict=True))
+    cells = fleet_page.row(Gpu({**web_row(status, []), "fault": None}, values, values, None), Now())
+    keys = {"utilization": "now", "memory_used": "memory"}
+    by_cell = {column.key: column for column in fleet_page.COLUMNS}
+    found = {}
+    for column in shown(GPUS, View.BROWSER):
+        if column.unit is not None:
+            place = by_cell[keys.get(column.key, column.key)]
+            cell = cells[place.key]
+            text = (
+                cell["used"] if place.kind == "memory" else cell if place.kind == "text" else _BROWSER[place.kind](cell)
+            )
+            assert place.help == column.help
+            found[column.key] = place.title, text
+    return found
+
+
+@pytest.mark.parametrize(
+    ("view", "read"),
+    [(View.COMMAND, gpus_in_command), (View.TERMINAL, gpus_in_terminal), (View.BROWSER, gpus_in_browser)],
+    ids=["command", "terminal", "browser"],
+)
+def test_a_column_of_gpus_is_the_same_in_every_view(view: View, read: Callable[[], Shown]) -> None:
+    found = read()
+    numbers = {column.key: column for column in shown(GPUS, view) if column.unit is not None}
+    numbers.pop("left", None)  # its run has no end here
+    assert numbers.keys() <= found.keys()
+    for column in numbers.values():
+        title, text = found[column.key]
+        value = RATES[column.key] if column.key in RATES else GPU.value(column.of)
+        assert title.removesuffix(" of 80") in (column.title, column.short, column.heading, column.heading_with_unit)
+        if column.key == "performance_state":
+            assert text == units.performance_state(value)
+        elif view is View.TERMINAL:
+            number = plain(column.write(value)).removesuffix(UNIT_SIGNS[column.unit])
+            assert text.removesuffix("%") == number
+        else:
+            assert re.sub(r"/[\d.]+", "", plain(text)) == plain(column.write(value)), "without its limit"
+
+
+def test_a_column_of_a_metric_has_its_unit_and_meaning() -> None:
+    described = schemas.schemas()["gpu"]["properties"]
+    page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
+    for column in GPUS:
+        if column.unit is not None and column.of:
+            metric = METRICS[column.of]
+            assert (column.key, column.help) == (metric.key, metric.help)
+            assert described[column.key]["description"] == column.help
+            assert (
+                f"| {column.title} | `{column.short}` | `{column.key}` | {column.unit.value} | {column.help} |" in page
+            )
+
+
+def test_tables_of_gpus_have_the_titles_of_the_table() -> None:
+    titles = {column.title for column in fleet_page.COLUMNS} - {DEFAULT_WINDOW.title}
+    table = {column.title for column in shown(GPUS, View.BROWSER)}
+    assert titles == table - {GPU_BY_KEY["history"].title}, "whose title is its window"
+    node = {column.title for column in node_page.COLUMNS} - {"Used"}
+    assert node <= {column.title for column in (*GPUS, RUNS[0])}

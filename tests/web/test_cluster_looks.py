@@ -134,7 +134,7 @@ def test_on_a_phone_rows_of_gpus_runs_and_holders_are_low_and_nothing_is_left_ou
 
 
 @pytest.mark.parametrize(
-    ("place", "table", "words"), [("#/person/ada", "hours", "CO₂"), ("#/node/gn001", "gpus", "Temp.")]
+    ("place", "table", "words"), [("#/person/ada", "hours", "CO₂"), ("#/node/gn001", "gpus", "Temperature")]
 )
 def test_hours_of_a_user_and_gpus_of_a_node_fit_every_window(
     browser: Browser, place: str, table: str, words: str

@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
-from gpumon.model.metrics import Unit
+from gpumon.model.columns import GPU_BY_KEY
 from gpumon_web.holders import memory_parts
 from gpumon_web.page import Cells, Gpu, Now
 
@@ -70,7 +70,7 @@ def group_sums(members: Sequence[Gpu]) -> Cells:
             "parts": _parts(members, used, size) if size else None,
         },
         "watts": watts,
-        "power": units.MISSING if watts is None else f"{watts:,.0f} W",
+        "power": units.MISSING if watts is None else GPU_BY_KEY["power"].write(watts),
         "temperature": max(warm, default=None),
     }  # fmt: skip
 
@@ -86,4 +86,4 @@ def _parts(members: Sequence[Gpu], used: float | None, size: float) -> list[Cell
 
 
 def _bytes(value: float | None) -> str:
-    return units.MISSING if value is None else units.number(value, Unit.BYTES)
+    return units.MISSING if value is None else GPU_BY_KEY["memory_used"].write(value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model import units
-from gpumon.model.metrics import Unit
+from gpumon.model.columns import GPU_BY_KEY
 from gpumon_web import levels
 from gpumon_web.holders import holder_of, idle_for, of_no_run
 from gpumon_web.page import Cells, Gpu, Now
@@ -76,10 +76,10 @@ def power_text(power: float | None, limit: float | None, *, is_sum: bool = False
     """`300 / 700 W`; of a sum beyond a kilowatt `4.21 / 5.6 kW`."""
     if power is None and not (limit and not is_sum):
         return units.MISSING
-    watts = units.MISSING if power is None else f"{power:,.0f}"
+    watts = units.MISSING if power is None else GPU_BY_KEY["power"].write(power).removesuffix(" W")
     if is_sum and power is not None and limit is not None and limit > 1000:
         return f"{power / 1000:.2f} / {limit / 1000:.1f} kW"
-    return f"{watts} / {units.number(limit, Unit.WATTS)}" if limit else f"{watts} W"
+    return f"{watts} / {GPU_BY_KEY['power'].write(limit)}" if limit else f"{watts} W"
 
 
 def _holder(holder: Cells) -> Cells:

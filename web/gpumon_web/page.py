@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
 _KINDS: Mapping[Unit | None, str] = {
     Unit.RATIO: "percent", Unit.BYTES: "bytes", Unit.SECONDS: "duration", Unit.JOULES: "joules", Unit.WATTS: "watts",
-    Unit.CELSIUS: "celsius", Unit.HERTZ: "megahertz", Unit.COUNT: "count",
+    Unit.CELSIUS: "celsius", Unit.HERTZ: "gigahertz", Unit.COUNT: "count",
 }  # fmt: skip
 """Kinds of the numbers of a unit; others are words, which Python writes."""
 _LEAVES = ((85, ""), (70, "c-extra"), (55, "c-rare"))

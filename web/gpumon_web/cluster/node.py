@@ -12,27 +12,27 @@ from gpumon.cluster.queries import node_queries
 from gpumon.cluster.snapshot import watts
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
-from gpumon.model.metrics import Unit
+from gpumon.model.columns import GPU_BY_KEY, RUN_BY_KEY
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import who
 from gpumon_web.cluster.words import percent
-from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
+from gpumon_web.page import Args, Cells, Column, Now, Page, Rows, described
 from gpumon_web.tokens import fact, line, tag, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-_COLUMNS = (
-    Column("gpu", "GPU", is_head=True, sorts_by="order"),
-    Column("state", "State", "rich", sorts_by="state_word", css="c-state"),
-    Column("users", "User", "rich", sorts_by="name", css="c-users"),
-    Column("run", "Run", "mono", css="c-run"),
-    Column("used", "Used", "percent", help="Mean of five minutes", css="c-used"),
-    Column("memory", "Memory", is_number=True, sorts_by="bytes", css="c-memory"),
-    Column("power", "Power", "watts", css="c-power"),
-    Column("temperature", "Temp.", "celsius", css="c-temp"),
+COLUMNS = (
+    described(GPU_BY_KEY["gpu"], css="", is_head=True, sorts_by="order"),
+    described(GPU_BY_KEY["state"], "rich", sorts_by="state_word", css="c-state"),
+    described(GPU_BY_KEY["user"], "rich", key="users", sorts_by="name", css="c-users"),
+    described(RUN_BY_KEY["id"], "mono", key="run", css="c-run"),
+    Column("used", "Used", "percent", help="Mean of five minutes.", css="c-used"),
+    described(GPU_BY_KEY["memory_used"], "text", key="memory", sorts_by="bytes", css="c-memory"),
+    described(GPU_BY_KEY["power"], css="c-power"),
+    described(GPU_BY_KEY["temperature"], css="c-temp"),
 )
 _STATES = {"free": ("free", "ok"), "busy": ("busy", ""), "held_idle": ("allocated, idle", "warn"),
            "lost": ("does not answer", "bad"), "unknown": ("unknown", "")}  # fmt: skip
@@ -53,7 +53,7 @@ def layout() -> Component:
             ),
             bound("wrong", "notes", html.Ul, className="look"),
             card("GPUs", bound("gpus_age", "text", html.P, className="age"),
-                 table("gpus", "GPUs", _COLUMNS, "gpu", css="plain devices", empty_from="nothing")),
+                 table("gpus", "GPUs", COLUMNS, "gpu", css="plain devices", empty_from="nothing")),
         ]
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
 def _memory(used: float, size: float) -> str:
     if not (is_known(used) and used >= 0):
         return units.MISSING
-    return units.of_total(used, size) if is_known(size) else units.number(used, Unit.BYTES)
+    return units.of_total(used, size) if is_known(size) else GPU_BY_KEY["memory_used"].write(used)
 
 
 PAGE = Page("node", "Node", layout, live, args={"id": ""}, tab="cluster", is_tab=False, needs_id=True)

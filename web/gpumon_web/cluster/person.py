@@ -14,12 +14,13 @@ from gpumon.cluster.queries import ROLLING, Period, user_queries
 from gpumon.cluster.snapshot import NOT_YET, hours, kwh
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
+from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.costs import COSTS, cost_cells, has_costs
-from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
+from gpumon_web.page import Args, Cells, Column, Now, Page, Rows, described
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -28,10 +29,10 @@ _AGE = 90.0
 """Seconds up to which a sum counts as one up to now."""
 _HOURS = (
     Column("period", "Period", is_head=True, sorts_by="seconds"),
-    Column("time", "GPU-hours", is_number=True, sorts_by="held"),
-    Column("used", "Used", is_number=True, sorts_by="used_share"),
-    Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds"),
-    Column("energy", "Energy", is_number=True, sorts_by="joules"),
+    described(USER_BY_KEY["held"], "text", key="time", css="", sorts_by="held"),
+    described(USER_BY_KEY["used"], "text", css="", sorts_by="used_share"),
+    described(USER_BY_KEY["idle_held"], "text", key="idle", css="", sorts_by="idle_seconds"),
+    described(USER_BY_KEY["energy"], "text", css="", sorts_by="joules"),
     *COSTS,
 )
 _NODES = (

@@ -13,7 +13,7 @@ from gpumon.common.config import NO_GROUP, Prices, UserGroups
 from gpumon.common.numbers import exact, is_known, shown
 from gpumon.cost import Charge
 from gpumon.model import units
-from gpumon.model.columns import USER_BY_KEY
+from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
 from gpumon_web.costs import COSTS, cost_cells
@@ -38,18 +38,18 @@ USERS = (
 )
 """A file has base units, and in `basis` the period, the currency, and whether sums may be more."""
 IDLE = (
-    Column("user", "User", "rich", is_head=True, sorts_by="name"),
+    described(USER_BY_KEY["user"], "rich", css="", is_head=True, sorts_by="name"),
     Column("node", "Node", "rich", sorts_by="node_name", css="c-node"),
     Column("gpu", "GPUs", is_number=True, sorts_by="count"),
     Column("lasts", "Idle for", is_number=True, sorts_by="seconds", css="c-lasts"),
 )
 RUNS = (
-    Column("run", "Run", "mono", is_head=True),
-    Column("user", "User", "rich", sorts_by="name", css="c-user"),
+    described(RUN_BY_KEY["id"], "mono", key="run", css="", is_head=True),
+    described(RUN_BY_KEY["user"], "rich", sorts_by="name", css="c-user"),
     Column("job", "Slurm job", "mono", css="c-job"),
     Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
-    Column("gpus", "GPUs", "count", css="c-gpus"),
-    Column("epoch", "Epoch", "rich", sorts_by="reached", css="c-epoch"),
+    described(RUN_BY_KEY["gpus"], css="c-gpus"),
+    described(RUN_BY_KEY["epoch"], "rich", sorts_by="reached", css="c-epoch")._replace(is_number=False),
 )
 IDLE_OF_ONE = (IDLE[1]._replace(is_head=True), *IDLE[2:])
 RUNS_OF_ONE = tuple(column for column in RUNS if column.key != "user")

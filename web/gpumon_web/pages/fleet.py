@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model import units
-from gpumon.model.metrics import BY_NAME, Unit
+from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
@@ -17,7 +17,7 @@ from gpumon_web.gpu_lines import power_text, users_of, who, words_of
 from gpumon_web.health import nothing_wrong
 from gpumon_web.holders import memory_parts
 from gpumon_web.last_day import last_day
-from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
+from gpumon_web.page import Args, Cells, Gpu, Kept, Now, Page, Rows, described
 from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag
 
 if TYPE_CHECKING:
@@ -26,17 +26,21 @@ if TYPE_CHECKING:
 _MUTED = frozenset(("free", "stale", "lost", "asleep"))
 _DENSE = 8
 
+_USED, _MEMORY, _POWER = (GPU_BY_KEY[key] for key in ("utilization", "memory_used", "power"))
 COLUMNS = (
-    Column("gpu", "GPU", "state", css="c-gpu", sorts_by="index", is_head=True),
-    Column("day", "Last 24 hours", "day", sort=False, css="c-day", needs="day", help="A tint: held; solid: used"),
-    Column("spark", DEFAULT_WINDOW.title.capitalize(), "spark", sort=False, css="c-spark"),
-    Column("now", "Now", "percent", css="c-now", small_unit="big", csv="utilization_ratio"),
-    Column("memory", "Memory", "memory", css="c-memory", sorts_by="used", csv="memory_used_bytes"),
-    Column("power", BY_NAME["gpu.power"].title, "text", css="c-power", sorts_by="watts", is_number=True,
-           small_unit="unit", csv="power_watts"),
-    Column("temperature", BY_NAME["gpu.temperature"].title, "celsius", css="c-temp", small_unit="unit"),
-    Column("who", "Who", "rich", css="c-who", sorts_by="user", csv_list="users"),
-)  # fmt: skip
+    described(GPU_BY_KEY["gpu"], "state", css="c-gpu", sorts_by="index", is_head=True),
+    described(GPU_BY_KEY["day"], "day", sort=False, css="c-day", needs="day"),
+    described(GPU_BY_KEY["history"], "spark", key="spark", sort=False, css="c-spark")._replace(
+        title=DEFAULT_WINDOW.title.capitalize()
+    ),
+    described(_USED, key="now", css="c-now", small_unit="big", csv=_USED.file_name),
+    described(_MEMORY, "memory", key="memory", css="c-memory", sorts_by="used", csv=_MEMORY.file_name)._replace(
+        is_number=False
+    ),
+    described(_POWER, "text", css="c-power", sorts_by="watts", small_unit="unit", csv=_POWER.file_name),
+    described(GPU_BY_KEY["temperature"], css="c-temp", small_unit="unit"),
+    described(GPU_BY_KEY["who"], "rich", css="c-who", sorts_by="user", csv_list="users"),
+)
 ORDERS = (("mine", "Mine first"), ("gpu", "GPU"), ("free", "Free first"), ("-now", "Utilization"))
 """Orders of rows: one of a column, or rows with a tag first."""
 SHOWS = (("", "All"), ("mine", "Mine"), ("free", "Free"), ("held", "Allocated, idle"))
@@ -214,7 +218,7 @@ def row(gpu: Gpu, now: Now) -> Cells:
 
 
 def _bytes(value: float | None) -> str:
-    return units.MISSING if value is None else units.number(value, Unit.BYTES)
+    return units.MISSING if value is None else _MEMORY.write(value)
 
 
 def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
