@@ -21,7 +21,7 @@ from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.model.vendors import short_name
 from gpumon.reports.charges import cells, columns, explained
-from gpumon.reports.text_table import Table, TextColumn, distinct, end_of, sentence, shared, text_column, wrapped
+from gpumon.reports.text_table import Table, TextColumn, distinct, draw_tables, end_of, sentence, text_column, wrapped
 
 _MAX_NAMES = 4
 """Largest number of node names in a table cell."""
@@ -143,23 +143,25 @@ _MIN_ROWS = 5
 """Rows of free GPUs and of problems that are always shown."""
 _NARROW = 72
 """Width below which GPU models are shown without their vendor."""
-_FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, most=32, least=16),
-         TextColumn("NODES", 80, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
-_FREE_NARROW = (_FREE[0], _FREE[1]._replace(least=9), _FREE[2]._replace(least=10), _FREE[3])
+_FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, max_width=32, min_width=16),
+         TextColumn("NODES", 80, right=False, min_width=12), TextColumn("GPUS", 95))  # fmt: skip
+_FREE_NARROW = (_FREE[0], _FREE[1]._replace(min_width=9), _FREE[2]._replace(min_width=10), _FREE[3])
 """Shortens models before nodes, because models differ in their first letters."""
 _USERS = (
-    text_column(USER_BY_KEY["user"], most=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
+    text_column(USER_BY_KEY["user"], max_width=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "used", "idle_held", "energy")),
 )  # fmt: skip
 _RUNS = (
-    text_column(RUN_BY_KEY["id"], most=32), text_column(RUN_BY_KEY["user"], most=16),
-    TextColumn("SLURM JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
+    text_column(RUN_BY_KEY["id"], max_width=32), text_column(RUN_BY_KEY["user"], max_width=16),
+    TextColumn("SLURM JOB", 60, right=False, max_width=16), TextColumn("NODES", 70, right=False, min_width=12),
     text_column(RUN_BY_KEY["gpus"])._replace(keep=90), text_column(RUN_BY_KEY["epoch"])._replace(keep=85),
 )  # fmt: skip
-_IDLE = (TextColumn("ALLOCATED, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
-         TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85))  # fmt: skip
-_PROBLEMS = (TextColumn("WHAT IS WRONG", 95, right=False, most=32, least=13),
-             TextColumn("", 100, right=False, least=12))  # fmt: skip
+_IDLE = (
+    TextColumn("ALLOCATED, IDLE", 100, right=False, max_width=24), TextColumn("NODE", 95, right=False, max_width=32),
+    TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85),
+)  # fmt: skip
+_PROBLEMS = (TextColumn("WHAT IS WRONG", 95, right=False, max_width=32, min_width=13),
+             TextColumn("", 100, right=False, min_width=12))  # fmt: skip
 
 _NODE_HEADINGS = ("NODES", "NODE", _PROBLEMS[0].heading)
 """Headings of the columns that name nodes."""
@@ -196,18 +198,18 @@ def lines(
         Table(
             _with_short_names(names, _FREE_NARROW if is_narrow else _FREE),
             [_free_row(gpus, names, is_narrow=is_narrow) for gpus in model.free_gpus(nodes)],
-            least=_MIN_ROWS,
+            min_rows=_MIN_ROWS,
         ),
         Table(
             _with_short_names(names, _PROBLEMS),
             [(names.cell([problem.node]), problem.dated) for problem in problems],
-            least=_MIN_ROWS,
+            min_rows=_MIN_ROWS,
         ),
         *_user_tables(answers, snapshot, period, prices, groups),
         Table(_with_short_names(names, _RUNS), [_run_row(run, names) for run in runs]),
         Table(_with_short_names(names, _IDLE), [_idle_row(holder, names) for holder in idle]),
     ]
-    yield from shared(tables, width, max(1, height - len(above)) if height else 0)
+    yield from draw_tables(tables, width, max(1, height - len(above)) if height else 0)
 
 
 def _user_tables(
@@ -217,7 +219,7 @@ def _user_tables(
     users, uncertainty = model.users(answers, period), coverage.uncertainty(answers, period)
     charges = cost.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
-    names = distinct([user.name or "unknown" for user in users], _USERS[0].most)
+    names = distinct([user.name or "unknown" for user in users], _USERS[0].max_width)
     rows = [
         (
             *_user_row(user, name, is_complete=uncertainty.is_complete(user.name)),

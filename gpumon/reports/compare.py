@@ -280,9 +280,12 @@ def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = 
         yield "No value of these runs was measured."
         return
     runs = len(compared[0].medians)
-    columns = [TextColumn("", 100, right=False), TextColumn("A", 99, most=_WIDE)]
+    columns = [TextColumn("", 100, right=False), TextColumn("A", 99, max_width=_WIDE)]
     for index, letter in enumerate(letters(runs)[1:]):
-        columns += [TextColumn(letter, 98 - index, most=_WIDE), TextColumn(f"{letter} − A", 90 - index, right=False)]
+        columns += [
+            TextColumn(letter, 98 - index, max_width=_WIDE),
+            TextColumn(f"{letter} − A", 90 - index, right=False),
+        ]
     rows = []
     for line in compared:
         first, *others = line.measure.texts(line.medians)

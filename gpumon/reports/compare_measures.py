@@ -87,8 +87,10 @@ def config_differences(records: Sequence[Record]) -> ConfigComparison:
 def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int) -> Iterator[str]:
     """Yield a table of differences and a sentence on equal parameters; nothing if no run has recorded parameters."""
     if compared.differences:
-        columns = [TextColumn("CONFIG", 100, right=False, most=_WIDE)]
-        columns += [TextColumn(letter, 99 - index, right=False, most=_WIDE) for index, letter in enumerate(letters)]
+        columns = [TextColumn("CONFIG", 100, right=False, max_width=_WIDE)]
+        columns += [
+            TextColumn(letter, 99 - index, right=False, max_width=_WIDE) for index, letter in enumerate(letters)
+        ]
         shown = compared.differences[:_SHOWN]
         yield from draw(columns, [(difference.name, *_cells(difference)) for difference in shown], width)
         if len(shown) < len(compared.differences):

@@ -78,17 +78,18 @@ SCHEMA = 1
 _COLUMNS = (
     TextColumn("TIME", 100, right=False),
     TextColumn("EVENT", 95, right=False),
-    TextColumn("GPU", 90, right=False, most=13),
-    TextColumn("USER", 80, right=False, most=16, least=6),
-    TextColumn("RUN", 70, right=False, most=32, least=12),
-    TextColumn("DETAILS", 85, right=False, most=80, least=20),
+    TextColumn("GPU", 90, right=False, max_width=13),
+    TextColumn("USER", 80, right=False, max_width=16, min_width=6),
+    TextColumn("RUN", 70, right=False, max_width=32, min_width=12),
+    TextColumn("DETAILS", 85, right=False, max_width=80, min_width=20),
 )
 _EVENT, _GPU = 1, 2
 """Indexes of columns."""
 _SHORT = 8
 """Width of a UUID on a narrow terminal."""
 _NARROW = tuple(
-    column._replace(least={_EVENT: 14, _GPU: _SHORT}.get(index, column.least)) for index, column in enumerate(_COLUMNS)
+    column._replace(min_width={_EVENT: 14, _GPU: _SHORT}.get(index, column.min_width))
+    for index, column in enumerate(_COLUMNS)
 )
 _THROTTLED = "Throttled by "
 _AT_LEAST = {"idle_began": "idle since it was first seen", "throttling_began": "throttled since it was first seen"}
@@ -124,7 +125,7 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
                 "severity": event.severity, "uuid": event.subject.device or None, "user": event.subject.user or None,
                 "run": event.subject.run or None, "cause": event.subject.cause or None,
                 "lasted": event.lasted if is_known(event.lasted) else None,
-                "last_seen": event.until_ns / SECOND if event.until_ns else None, "details": _plain(event.details),
+                "last_seen": event.until_ns / SECOND if event.until_ns else None, "details": _json_value(event.details),
             }
             for event in events
         ],
@@ -205,12 +206,12 @@ def _number(value: Any) -> float:
         return NAN
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value for JSON, with None for NaN and infinity."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not is_known(value - value):
         return None
     return value
@@ -254,30 +255,30 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
     return [row for index, row in enumerate(rows) if index not in removed]
 
 
-def unwatched_words(one: LastedEvent) -> tuple[str, float]:
+def unwatched_words(row: LastedEvent) -> tuple[str, float]:
     """Return `nobody watched for 12 s` and NaN; for a restart `…, from` and the start of the pause (s since 1970).
 
     Without a pause, the text is empty.
     """
-    if one.unwatched is None:
+    if row.unwatched is None:
         return "", NAN
-    words = f"nobody watched for {units.long_duration(one.unwatched)}"
-    if one.event.kind is not RESTARTED:
+    words = f"nobody watched for {units.long_duration(row.unwatched)}"
+    if row.event.kind is not RESTARTED:
         return words, NAN
-    return f"{words}, from", one.event.time_ns / SECOND - one.unwatched
+    return f"{words}, from", row.event.time_ns / SECOND - row.unwatched
 
 
-def went_on_words(one: LastedEvent, labels: Mapping[str, str]) -> str:
+def went_on_words(row: LastedEvent, labels: Mapping[str, str]) -> str:
     """Return how the previous daemon ended, if it was killed, and `before and after it: throttling on GPU 0–7`."""
     groups: dict[str, set[str]] = {}
-    for event in one.went_on:
+    for event in row.went_on:
         name = _NAMES.get(event.kind.name, event.kind.label)
         numbers = groups.setdefault(name, set())
         if event.subject.device in labels:
             numbers.add(labels[event.subject.device])
     states = [f"{name} on GPU {_join_labels(numbers)}" if numbers else name for name, numbers in groups.items()]
     killed = "the one before was killed, or the machine went down"
-    is_killed = one.event.kind is RESTARTED and one.event.details.get("unseen")
+    is_killed = row.event.kind is RESTARTED and row.event.details.get("unseen")
     return "; ".join(
         [*([killed] if is_killed else []), *([f"before and after it: {', '.join(states)}"] if states else [])]
     )

@@ -78,7 +78,7 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
     yield f"from {moment(totals.begin)} to {moment(totals.end)} ({duration(totals.end - totals.begin)})"
     devices = totals.gpus
     has_indexes = any(device.label for device in devices)
-    columns = [TextColumn("GPU", 10), TextColumn("UUID", 2 if has_indexes else 10, right=False, least=13)]
+    columns = [TextColumn("GPU", 10), TextColumn("UUID", 2 if has_indexes else 10, right=False, min_width=13)]
     names = [clean(device.uuid, 100) for device in devices]
     if width and not has_indexes:
         names = distinct(names, max(13, width // 3))

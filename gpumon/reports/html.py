@@ -24,8 +24,8 @@ from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import Mark
 from gpumon.model.metrics import Unit
 from gpumon.reports import epoch_text, run_notes, run_tables, run_text
-from gpumon.reports.figures.run import SHADES, Figure, dated, figure
-from gpumon.reports.figures.run_series import FineHistory, RunSeries, refined, run_series
+from gpumon.reports.figures.run import SHADES, Figure, figure, with_local_dates
+from gpumon.reports.figures.run_series import FineHistory, RunSeries, refine, run_series
 from gpumon.reports.run_tables import config_table, state
 from gpumon.reports.text_table import TextColumn
 from gpumon.storage.ledger import aggregate
@@ -66,7 +66,7 @@ def page(
         )
         for device in devices
     ]
-    figures = [dated(drawn) for drawn in figures if drawn["data"]]
+    figures = [with_local_dates(drawn) for drawn in figures if drawn["data"]]
     scripts = [_plotly(), _package_file("report.js")]
     policy = (
         f"default-src 'none'; script-src {' '.join(_script_hash(script) for script in scripts)}; "
@@ -112,7 +112,7 @@ def _series(
     if device is None:
         return run_series(record, traces, "-")
     series = run_series(record, traces, device.uuid)
-    return refined(series, history, device.uuid) if history else series
+    return refine(series, history, device.uuid) if history else series
 
 
 def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:

@@ -88,30 +88,30 @@ def csv(window: ProcessWindow) -> Iterator[str]:
     """Yield the lines of CSV, the heading first."""
     yield csv_line(FIELDS)
     for use in window.processes:
-        one, (pod, name) = use.process, pod_parts(use.process.pod)
+        process, (pod, name) = use.process, pod_parts(use.process.pod)
+        measures = (cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.key]))
         yield csv_line(
             (
-                round(one.first, 3), utc(one.first), round(one.last, 3), utc(one.last), one.device, one.pid,
-                _known(one.started), one.kind, *(getattr(one._replace(pod=pod), text) for text in TEXTS),
-                round(use.held, 3), *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.key])),
-                name,
+                round(process.first, 3), utc(process.first), round(process.last, 3), utc(process.last), process.device,
+                process.pid, _known(process.started), process.kind,
+                *(getattr(process._replace(pod=pod), text) for text in TEXTS), round(use.held, 3), *measures, name,
             )
         )  # fmt: skip
 
 
 def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
-    one, memory = use.process, use.measures["memory_used"]
-    uid, name = pod_parts(one.pod)
+    process, memory = use.process, use.measures["memory_used"]
+    uid, name = pod_parts(process.pod)
     shown = [
         _marked(measure.write(value), use, use.measures[measure.key])
         for measure, value in ((measure, use.measures[measure.key].mean) for measure in MEASURES)
     ]
     peak = _marked(units.bytes_binary(memory.peak), use, memory)
-    device = numbers.get(one.device) or clean(one.device, 13)
+    device = numbers.get(process.device) or clean(process.device, 13)
     return (
-        device, str(one.pid), clean(one.user) or units.MISSING, clean(one.name) or units.MISSING,
-        units.moment(one.first), units.moment(one.last), units.hours(use.held), peak, *shown,
-        clean(one.job), clean(name or one.container or uid),
+        device, str(process.pid), clean(process.user) or units.MISSING, clean(process.name) or units.MISSING,
+        units.moment(process.first), units.moment(process.last), units.hours(use.held), peak, *shown,
+        clean(process.job), clean(name or process.container or uid),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The tables of one run as text: its epochs, their phases, and its ranks."""
+"""Text tables of runs, and of the epochs, phases, parameters and ranks of a run."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from gpumon.storage.ledger.row_keys import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10
-"""Of a commit's id, as people see it."""
+"""Shown length of a commit id."""
 _SHOWN = 12
-"""Parameters in the head of a run; `--json` and the report have all."""
+"""Largest number of parameters in the header of a run; `--json` and the report have all."""
 _WIDE = 40
 _UNKNOWN = " (whether files were changed since is unknown)"
 
 
 def about_lines(about: RunMetadata) -> Iterator[str]:
-    """Yield the particulars in a few lines: tags, program, parameters, notes."""
+    """Yield lines with tags, program, parameters and notes."""
     if about.tags:
         yield f"tags: {', '.join(about.tags)}"
     if about.program:
-        yield "  ·  ".join(program_words(about.program))
+        yield "  ·  ".join(program_texts(about.program))
     if about.config:
         shown = [f"{name} {cut(written(value), _WIDE)}" for name, value in [*about.config.items()][:_SHOWN]]
         more = len(about.config) - len(shown)
         yield "config: " + "  ·  ".join([*shown, *([f"and {more} more (--json)"] if more else [])])
     if about.omitted:
-        yield f"{units.count(about.omitted)} of the parameters and notes had no room and were not kept"
+        yield f"{units.count(about.omitted)} parameters and notes were not kept: they exceed the limit"
     for note in about.notes:
         yield f"note: {note.text}{_by(note)}"
 
 
-def program_words(program: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield script, commit and versions as people read them."""
+def program_texts(program: Mapping[str, Parameter]) -> Iterator[str]:
+    """Yield script, commit and versions as text."""
     for name, value in program.items():
         if name == "commit":
             dirty = program.get("dirty")
@@ -61,14 +61,14 @@ def program_words(program: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def written(value: Parameter) -> str:
-    """A value as people read it."""
+    """Return a parameter as text."""
     if value is None or isinstance(value, bool):
         return str(value).lower() if value is not None else "none"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def about_json(about: RunMetadata) -> dict[str, Any]:
-    """The particulars for programs."""
+    """Return parameters, program, tags and notes as JSON."""
     notes = [
         {"time": note.time if is_known(note.time) else None, "text": note.text, "author": note.author or None}
         for note in about.notes
@@ -80,7 +80,7 @@ def about_json(about: RunMetadata) -> dict[str, Any]:
 
 
 def config_table(about: RunMetadata) -> tuple[Sequence[TextColumn], list[tuple[str, str]]]:
-    """The parameters as a table: its columns and rows."""
+    """Return the columns and rows of a table of the parameters."""
     columns = (TextColumn("NAME", 100, right=False), TextColumn("VALUE", 90, right=False))
     return columns, [(name, written(value)) for name, value in about.config.items()]
 
@@ -93,20 +93,20 @@ _ROOM = {
     "id": (49, 17), "name": (24, 0), "user": (16, 6), "tags": (32, 0), "resumes": (49, 0), "hostname": (24, 0),
     "framework": (16, 0),
 }  # fmt: skip
-"""The widest and the narrowest that columns of text become."""
+"""Largest and smallest width of text columns."""
 _RUNS = shown(RUNS, View.COMMAND)
 RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
 _COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
-"""Place of the columns of costs, where there are any."""
+"""Index of the cost columns."""
 
 
 def lines(
     runs: Sequence[RunSummary], now: float, width: int, prices: Prices | None = None,
     costs: Mapping[str, Charge] | None = None,
 ) -> Iterator[str]:  # fmt: skip
-    """A line for each run under a heading, at most `width` cells wide (0: as wide as it gets).
+    """Yield a heading and a line for each run, at most `width` columns wide (0: unlimited).
 
-    `costs`: charges by the id of a run, which have columns where there are `prices`.
+    With `prices`, `costs` (charges by run id) have columns.
     """
     if prices is None or costs is None:
         yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
@@ -122,8 +122,8 @@ def state(run: RunRow, now: float) -> str:
     return "unseen" if run.unseen_seconds(now) else run.state.name.lower()
 
 
-def place(listed: RunSummary) -> str:
-    """Return the epoch in which a run is or ended, as all views count it: `12/90`, whether or not that was done."""
+def newest_epoch(listed: RunSummary) -> str:
+    """Return the newest epoch of a run, finished or not: `12/90`."""
     return units.epoch_position(listed.newest, listed.run.epochs, listed.run.base)
 
 
@@ -140,7 +140,7 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
         "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
         "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration(now)),
         "state": state(run, now),
-        "epoch": place(listed), "gpus": str(listed.gpus or units.MISSING),
+        "epoch": newest_epoch(listed), "gpus": str(listed.gpus or units.MISSING),
         "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
         "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
     }  # fmt: skip
@@ -148,20 +148,20 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
 
 
 OPEN = " …"
-"""Behind the number of an epoch that has not ended."""
+"""Follows the number of an epoch that has not ended."""
 BETWEEN = "between"
-"""The row of all that lies outside epochs."""
+"""Title of the row for the time outside epochs."""
 _NAME_WIDTH = 16
-"""Cells of a metric's name."""
+"""Largest width of a metric name, in columns."""
 _METRICS = 8
-"""Logged metrics that get a column."""
+"""Largest number of logged metrics with a column."""
 
 TitledRow = tuple[str, EpochSummary]
-"""The first cell of a row, and the stretch of time that it shows."""
+"""The first cell of a row, and the values of the row."""
 
 _EPOCHS = shown(EPOCHS, View.COMMAND)
-_FIRST = {word: TextColumn(word, 100, right=False, most=24) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
-"""The first column, by what the rows are of."""
+_FIRST = {word: TextColumn(word, 100, right=False, max_width=24) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
+"""The first column, by its heading."""
 _RANKS = tuple(map(text_column, shown(RANKS, View.COMMAND)))
 
 
@@ -173,9 +173,9 @@ def epoch_table(
     costs: Sequence[TextColumn] = (),
     priced: Callable[[EpochSummary], Sequence[str]] = lambda _: (),
 ) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
-    """The columns and rows of the table of epochs; a phase is a row whose first cell is indented.
+    """Return the columns and rows of the table of epochs; the first cell of phases is indented.
 
-    `outside`: the rows of `outside_rows`; `costs`: columns of what has a price, of which `priced` gives the cells.
+    `outside` are the rows of `outside_rows`. `costs` are cost columns, for which `priced` returns the cells of a row.
     """
     stretches = (*epochs, *(row for _, row in outside), total)
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))[:_METRICS]
@@ -185,26 +185,27 @@ def epoch_table(
         named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
-    beside = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
-    rows_of = [stretch for _, stretch in named]
-    most = epoch_text.largest(_EPOCHS, rows_of[:beside], rows_of[beside:])
-    logged_texts = [_logged(rows_of, name) for name in names]
+    # Rows of the time outside epochs and the total do not determine the units of columns.
+    main_rows = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
+    summaries = [stretch for _, stretch in named]
+    largest = epoch_text.largest(_EPOCHS, summaries[:main_rows], summaries[main_rows:])
+    logged_texts = [_logged(summaries, name) for name in names]
     rows = [
         (
             title,
-            *(epoch_text.cell(column, stretch, most) for column in _EPOCHS),
+            *(epoch_text.cell(column, stretch, largest) for column in _EPOCHS),
             *priced(stretch),
-            *(texts[place] for texts in logged_texts),
+            *(texts[index] for texts in logged_texts),
         )
-        for place, (title, stretch) in enumerate(named)
+        for index, (title, stretch) in enumerate(named)
     ]
-    nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
-    # Of which nobody knows anything, the note below says it once.
-    rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
-    return [_FIRST[_rows_of(epochs, outside)], *map(text_column, _EPOCHS), *costs, *logged], rows
+    empty_columns = {index for index, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
+    # A note below the table explains columns without any known value.
+    rows = [tuple("" if index in empty_columns else cell for index, cell in enumerate(row)) for row in rows]
+    return [_FIRST[_row_kind(epochs, outside)], *map(text_column, _EPOCHS), *costs, *logged], rows
 
 
-def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> str:
+def _row_kind(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> str:
     if epochs:
         return "EPOCH"
     if any(row.ordinal <= STEP_ROWS for _, row in outside):
@@ -215,40 +216,40 @@ def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> st
 def outside_rows(
     record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary, *, phases: bool
 ) -> list[TitledRow]:  # fmt: skip
-    """Rows of what lies outside the epochs of a run, with a row for each of its `phases`.
+    """Return the rows for the time outside epochs; with `phases` also a row for each phase.
 
-    A run without epochs has no other rows than these phases, and rows of its steps where it marked them.
+    For a run without epochs these are its step rows, if it marked steps, and its phases.
     """
-    parts, together = outside_phases(record), between_epochs(record, epochs)
+    parts, between = outside_phases(record), between_epochs(record, epochs)
     if not epochs and record.step_rows:
         rows = [(steps_text(row) + (OPEN if not is_known(row.ended) else ""), row) for row in step_summaries(record)]
         return [*rows, *(_titled(part) for part in parts if part.phase != OTHER)]
-    if together is not None and is_worth_a_row(together, parts, total):
-        return [(BETWEEN, together), *(_titled(part) for part in parts if phases)]
+    if between is not None and is_worth_a_row(between, parts, total):
+        return [(BETWEEN, between), *(_titled(part) for part in parts if phases)]
     return [_titled(part) for part in parts] if not epochs and any(part.phase != OTHER for part in parts) else []
 
 
 def _titled(phase: EpochSummary) -> TitledRow:
-    # Training goes on after each other phase, if only for its last microseconds: that is no second training.
+    # Training continues after every other phase, if only for microseconds: its count says nothing.
     times = f" ×{phase.times}" if phase.times > 1 and phase.phase not in (TRAINING, OTHER) else ""
     return f"  {phase.phase}{times}", phase
 
 
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
-    """The columns and rows of the table of ranks."""
+    """Return the columns and rows of the table of ranks."""
     values = [_rank_values(record, rank) for rank in record.ranks]
-    energies = units.energy_column([of["energy"] for of in values])
+    energies = units.energy_column([own["energy"] for own in values])
     return _RANKS, [_rank(*row) for row in zip(record.ranks, values, energies, strict=True)]
 
 
 def _logged(stretches: Sequence[EpochSummary], name: str) -> list[str]:
-    """Return the values that were logged by a name, with equal decimals; empty where none was."""
+    """Return the values of a logged metric with equal decimals; empty if a row has none."""
     texts = iter(units.logged_column([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
 def _rank_values(record: Record, rank: RankRow) -> Mapping[str, float]:
-    """What was measured of a rank, by the keys of `columns.USAGE`."""
+    """Return the measured values of a rank by the keys of `columns.USAGE`."""
     own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
     whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
     return dict(zip((column.key for column in USAGE), totals(whole or own), strict=True))
@@ -259,18 +260,18 @@ def _rank(rank: RankRow, values: Mapping[str, float], energy: str) -> tuple[str,
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
         rank.state.name.lower(), units.count(rank.steps or None), units.fine_duration(rank.wait),
         units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
-        units.limited(values["memory_used_peak"], Unit.BYTES, _of_rank(rank)), energy,
+        units.limited(values["memory_used_peak"], Unit.BYTES, _open_peak_sign(rank)), energy,
         units.rounded(rank.retries), units.rounded(rank.ooms),
     )  # fmt: skip
 
 
-def _of_rank(rank: RankRow) -> str:
-    """The sign of a peak that a rank may still exceed."""
+def _open_peak_sign(rank: RankRow) -> str:
+    """Return the sign for a peak that a running rank may still exceed."""
     return AT_LEAST if rank.state is RunState.RUNNING else ""
 
 
 def _rank_peak(rank: RankRow, read: float) -> str:
-    """Of all devices of a rank together, as its framework counts them."""
+    """Return the memory peak of a rank over all its devices, by its framework, else the peak of the readings `read`."""
     if is_known(rank.peak):
-        return units.limited(rank.peak, Unit.BYTES, _of_rank(rank))
+        return units.limited(rank.peak, Unit.BYTES, _open_peak_sign(rank))
     return units.limited(read, Unit.BYTES, AT_LEAST)

@@ -1,4 +1,4 @@
-"""Tables of plain text that fit a width: the least important columns go first."""
+"""Plain-text tables that fit into a width by dropping the least important columns."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ class TextColumn(NamedTuple):
 
     heading: str
     keep: int
-    """The higher, the longer it stays when there is little room."""
+    """Priority: columns with the lowest are dropped first."""
     right: bool = True
-    """Numbers stand to the right."""
-    most: int = 0
-    """The widest it becomes, in cells of the terminal; 0 for as wide as its cells are."""
-    least: int = 0
-    """The narrowest it gets before a column is dropped; 0 for never narrower."""
+    """Whether cells are aligned to the right, as for numbers."""
+    max_width: int = 0
+    """Largest width in terminal columns; 0 for the width of the widest cell."""
+    min_width: int = 0
+    """Width down to which cells are shortened before a column is dropped; 0 for never."""
     shorten: Callable[[str, int], str] = cut
-    """Gives a text in at most so many cells."""
+    """Shortens a cell to a width."""
     title: str = ""
-    """Heading where there is more room; `heading` where it is empty."""
+    """Heading if there is more room; empty for `heading`."""
     help: str = ""
 
 
-def text_column(column: Column, most: int = 0, least: int = 0) -> TextColumn:
-    """A column of `model.columns` in a table of text."""
-    return TextColumn(column.heading, column.keep, column.is_number, most, least, title=column.title, help=column.help)
+def text_column(column: Column, max_width: int = 0, min_width: int = 0) -> TextColumn:
+    """Return a column of `model.columns` as a text column."""
+    return TextColumn(
+        column.heading, column.keep, column.is_number, max_width, min_width, title=column.title, help=column.help
+    )  # fmt: skip
 
 
 def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
-    """The heading and the rows as lines, at most `width` cells wide (0: as wide as it gets).
+    """Yield the heading and the rows as lines, at most `width` columns wide (0: unlimited).
 
-    Columns in which no row has anything are left out.
+    Columns with only empty cells are omitted.
     """
     kept, widths = fitting(columns, rows, width)
     yield _line([columns[i] for i in kept], [columns[i].heading for i in kept], [widths[i] for i in kept])
@@ -48,20 +50,22 @@ def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: in
 
 
 def fitting(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
-    """Places of the columns that are drawn, and the width of every column."""
+    """Return the indices of the columns that are drawn, and the width of every column."""
     widths = []
     for i, column in enumerate(columns):
         widest = max((text_width(row[i]) for row in rows), default=0)
         wanted = max(text_width(column.heading), widest)
-        widths.append(min(wanted, column.most) if column.most else wanted)
+        widths.append(min(wanted, column.max_width) if column.max_width else wanted)
     kept = [i for i in range(len(columns)) if not rows or any(row[i] for row in rows)]
     if not width:
         return kept, widths
-    least = [min(wide, column.least) if column.least else wide for wide, column in zip(widths, columns, strict=True)]
-    while len(kept) > 1 and _total(kept, least) > width:
+    smallest = [
+        min(wide, column.min_width) if column.min_width else wide for wide, column in zip(widths, columns, strict=True)
+    ]
+    while len(kept) > 1 and _total(kept, smallest) > width:
         kept.remove(min(kept, key=lambda i: (columns[i].keep, -i)))
     for i in sorted(kept, key=lambda i: columns[i].keep):
-        widths[i] = max(least[i], widths[i] - max(0, _total(kept, widths) - width))
+        widths[i] = max(smallest[i], widths[i] - max(0, _total(kept, widths) - width))
     return kept, widths
 
 
@@ -70,20 +74,20 @@ def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
 
 
 def distinct(names: Sequence[str], width: int) -> list[str]:
-    """Names in at most `width` cells each; of those that begin alike, the middle is left out, so that they differ."""
-    ends = [cut(name, width) for name in names]
+    """Shorten names to `width`; names that would become equal keep their end and lose their middle."""
+    shortened = [cut(name, width) for name in names]
     for tail in range(width // 2, width - 1):
-        alike = {end for end in ends if ends.count(end) > 1}
-        if not alike:
+        duplicates = {text for text in shortened if shortened.count(text) > 1}
+        if not duplicates:
             break
-        for place, (name, end) in enumerate(zip(names, ends, strict=True)):
-            if end in alike and text_width(name) > width:
-                ends[place] = cut(name, width - tail) + end_of(name, tail)
-    return ends
+        for index, (name, text) in enumerate(zip(names, shortened, strict=True)):
+            if text in duplicates and text_width(name) > width:
+                shortened[index] = cut(name, width - tail) + end_of(name, tail)
+    return shortened
 
 
 def end_of(text: str, width: int) -> str:
-    """Return the last letters of a text, in at most so many cells."""
+    """Return the longest end of a text that fits into `width` columns."""
     while text_width(text) > width:
         text = text[1:]
     return text
@@ -98,12 +102,12 @@ def _line(columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[
     return GAP.join(padded).rstrip()
 
 
-BETWEEN = "  ·  "
-"""Between two parts of a line."""
-MOST = 12
-"""Rows of a table where there is a height; the rest is counted."""
-LEAST = 3
-"""The same in little room."""
+SEPARATOR = "  ·  "
+"""Separates the parts of a line."""
+MAX_ROWS = 12
+"""Largest number of rows of a table if the height is limited; a line counts the rest."""
+MIN_ROWS = 3
+"""Number of rows down to which a table is shortened first."""
 
 
 class Table(NamedTuple):
@@ -113,70 +117,69 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     title: str = ""
     below: str = ""
-    """A sentence behind its rows; empty for none."""
-    least: int = LEAST
-    """Rows that it keeps as long as another table has more than its own; more than usual: also in the least room."""
+    """A sentence after its rows; empty for none."""
+    min_rows: int = MIN_ROWS
+    """Number of rows down to which it is shortened; if larger than `MIN_ROWS`, they are always shown."""
 
 
-def wrapped(parts: Iterable[str], width: int, between: str = BETWEEN) -> Iterator[str]:
-    """Yield parts beside each other, on as many lines as they need at `width` cells (0: on one).
+def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Iterator[str]:
+    """Yield the parts of a line, wrapped to `width` columns (0: on one line).
 
-    A part goes onto a line of its own before it is broken, which happens between words; only a word that is wider than
-    a line is cut.
+    Lines break between parts if possible, else between words. A word longer than a line is cut.
     """
-    here = ""
+    line = ""
     for part in parts:
-        if here and width and text_width(here + between + part) > width:
-            yield here
-            here = ""
-        here = here + between + part if here else part
-        if width and text_width(here) > width:
-            *full, here = _words(here, width)
+        if line and width and text_width(line + separator + part) > width:
+            yield line
+            line = ""
+        line = line + separator + part if line else part
+        if width and text_width(line) > width:
+            *full, line = _wrap_words(line, width)
             yield from full
-    if here:
-        yield here
+    if line:
+        yield line
 
 
 def sentence(text: str, width: int) -> Iterator[str]:
-    """Yield a sentence, on as many lines as it needs."""
+    """Yield a sentence wrapped to `width` columns."""
     return wrapped([text], width)
 
 
-def shared(tables: Sequence[Table], width: int, height: int) -> Iterator[str]:
-    """Yield tables that have rows, each behind an empty line, in at most `height` lines (0: each whole).
+def draw_tables(tables: Sequence[Table], width: int, height: int) -> Iterator[str]:
+    """Yield the tables that have rows, each after an empty line, in at most `height` lines (0: unlimited).
 
-    The longest gives way first, down to its `least` rows; where that does not do, those that are like others down to a
-    row. What has no room even then is left to the caller.
+    The longest table is shortened first, down to its `min_rows`; if that is not enough, tables with the usual minimum
+    are shortened to one row. The result can still be longer than `height`.
     """
-    found = [one for one in tables if one.rows]
-    counts = [min(len(one.rows), MOST) if height else len(one.rows) for one in found]
+    shown = [table for table in tables if table.rows]
+    counts = [min(len(table.rows), MAX_ROWS) if height else len(table.rows) for table in shown]
     for floor in (0, 1):
-        least = [one.least if one.least > LEAST or not floor else floor for one in found]
-        while height and sum(map(_height, found, counts, [width] * len(found))) > height:
-            able = [at for at, count in enumerate(counts) if count > least[at]]
-            if not able:
+        minimums = [table.min_rows if table.min_rows > MIN_ROWS or not floor else floor for table in shown]
+        while height and sum(map(_height, shown, counts, [width] * len(shown))) > height:
+            candidates = [i for i, count in enumerate(counts) if count > minimums[i]]
+            if not candidates:
                 break
-            counts[max(able, key=lambda at: (counts[at], at))] -= 1
-    for one, count in zip(found, counts, strict=True):
+            counts[max(candidates, key=lambda i: (counts[i], i))] -= 1
+    for table, count in zip(shown, counts, strict=True):
         yield ""
-        yield from _drawn(one, count, width)
+        yield from _draw_table(table, count, width)
 
 
-def _height(one: Table, count: int, width: int) -> int:
-    titles = sum(1 for _ in sentence(one.title, width)) + sum(1 for _ in sentence(one.below, width))
-    return 1 + titles + 1 + count + (count < len(one.rows))
+def _height(table: Table, count: int, width: int) -> int:
+    texts = sum(1 for _ in sentence(table.title, width)) + sum(1 for _ in sentence(table.below, width))
+    return 1 + texts + 1 + count + (count < len(table.rows))
 
 
-def _drawn(one: Table, count: int, width: int) -> Iterator[str]:
-    yield from sentence(one.title, width)
-    yield from draw(one.columns, one.rows[:count], width)
-    if count < len(one.rows):
-        yield f"and {units.count(len(one.rows) - count)} more"
-    yield from sentence(one.below, width)
+def _draw_table(table: Table, count: int, width: int) -> Iterator[str]:
+    yield from sentence(table.title, width)
+    yield from draw(table.columns, table.rows[:count], width)
+    if count < len(table.rows):
+        yield f"and {units.count(len(table.rows) - count)} more"
+    yield from sentence(table.below, width)
 
 
-def _words(text: str, width: int) -> list[str]:
-    """Lines of a text that is broken between its words."""
+def _wrap_words(text: str, width: int) -> list[str]:
+    """Return the lines of a text wrapped between words."""
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word

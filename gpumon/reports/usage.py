@@ -41,11 +41,11 @@ class Headlines(NamedTuple):
     unseen_below: str
 
 
-def sum_text(value: float, to_text: Callable[[float], str], known: float, of: float) -> str:
-    """Return a sum as text, with `≥` if only `known` of `of` seconds are known; `–` instead of `≥ 0`."""
-    if known >= WHOLE * of and known:
+def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float, seconds: float) -> str:
+    """Return a sum over `seconds` as text, with `≥` if only `known_seconds` of them are known; `–` instead of `≥ 0`."""
+    if known_seconds >= WHOLE * seconds and known_seconds:
         return to_text(value)
-    return f"≥ {to_text(value)}" if known and value else units.MISSING
+    return f"≥ {to_text(value)}" if known_seconds and value else units.MISSING
 
 
 def ratio_text(share: float) -> str:
@@ -111,7 +111,7 @@ def seen(group: AccountGroup | None) -> AccountGroup | None:
     return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
 
 
-def why_nobody(group: AccountGroup | None, user: str = "") -> str:
+def no_rows_text(group: AccountGroup | None, user: str = "") -> str:
     """Return the text for a window without rows, of all users or of one."""
     if seen(group) is None:
         return NOT_YET if group else "Nothing is known of this window."
@@ -196,8 +196,8 @@ FIELDS = (
 `unknown` for unknown users or shares; `free` for time without users; `unseen` for time that was not sampled; `total`
 for all time that was sampled. An empty cell is not known."""
 COLUMNS = (
-    TextColumn("", 90, right=False, most=32),
-    text_column(USER_BY_KEY["user"], most=24),
+    TextColumn("", 90, right=False, max_width=32),
+    text_column(USER_BY_KEY["user"], max_width=24),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "busy", "idle_held", "energy")),
 )
 USER, GROUP = "user", "group"
@@ -276,29 +276,29 @@ def csv(
 
 def _csv_rows(group: AccountGroup, holder: str) -> Iterator[tuple[str, Sequence[Cell]]]:
     """Yield rows, each with its name in the table."""
-    use, place = group.use, _place_cells(group)
+    use, interval = group.use, _interval(group)
     for account in group.accounts:
-        yield account.user, _line(place, account.user, holder, account.held, account.judged, *_known(account))
+        yield account.user, _line(interval, account.user, holder, account.held, account.judged, *_known_values(account))
     rest = group.rest
     if any(rest[1:]):
-        yield UNKNOWN_USER, _line(place, "", "unknown", rest.held, None, rest.busy, None, None, rest.energy)
+        yield UNKNOWN_USER, _line(interval, "", "unknown", rest.held, None, rest.busy, None, None, rest.energy)
     if use.free:
-        yield FREE, _line(place, "", "free", use.free, None, None, None, None, use.free_energy)
+        yield FREE, _line(interval, "", "free", use.free, None, None, None, None, use.free_energy)
     if group.unseen:
-        yield NOT_SEEN, _line(place, "", "unseen", group.unseen, None, None, None, None, None)
+        yield NOT_SEEN, _line(interval, "", "unseen", group.unseen, None, None, None, None, None)
     whole = use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy
-    yield TOTAL, _line(place, "", "total", *whole)
+    yield TOTAL, _line(interval, "", "total", *whole)
 
 
-def _line(place: Sequence[Cell], user: str, kind: str, *sums: Cell) -> Sequence[Cell]:
-    return (*place, user, kind, *(round(value, 3) if isinstance(value, float) else value for value in sums))
+def _line(interval: Sequence[Cell], user: str, kind: str, *sums: Cell) -> Sequence[Cell]:
+    return (*interval, user, kind, *(round(value, 3) if isinstance(value, float) else value for value in sums))
 
 
-def _place_cells(group: AccountGroup) -> tuple[Cell, ...]:
+def _interval(group: AccountGroup) -> tuple[Cell, ...]:
     return group.begin, utc(group.begin), group.end, group.device.uuid if group.device else ""
 
 
-def _known(account: Account) -> tuple[Cell, ...]:
+def _known_values(account: Account) -> tuple[Cell, ...]:
     judged, metered = account.judged > 0, account.metered > 0
     return (
         account.busy if judged else None, account.idle_held if judged else None,
@@ -324,7 +324,7 @@ def _group_json(group: AccountGroup, holder: str) -> dict[str, Any]:
 
 
 def _account_json(account: Account, holder: str) -> dict[str, Any]:
-    busy, idle_held, metered, energy = _known(account)
+    busy, idle_held, metered, energy = _known_values(account)
     return {
         holder: account.user, "held": account.held, "judged": account.judged, "busy": busy, "idle_held": idle_held,
         "metered": metered, "energy": energy,

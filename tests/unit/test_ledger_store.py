@@ -20,7 +20,7 @@ from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, ledger_path, ledger_paths, places
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import RunState
-from gpumon.reports.figures.run_series import thinned
+from gpumon.reports.figures.run_series import thin
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.schema import LEDGER_FILE, TABLES, VERSION
@@ -457,9 +457,9 @@ def test_logged_values_stay_as_they_were_logged_when_the_points_of_a_long_run_ar
 
 def test_points_of_a_logged_metric_that_are_drawn_as_one_have_the_last_of_their_values() -> None:
     course = Envelope([1.0, 0.5, 0.25, NAN, NAN], [1.0, 0.5, 0.25, NAN, NAN], [1.0, 0.5, 0.25, NAN, NAN])
-    assert thinned(course, 2, keeps_last=True).mean == pytest.approx([0.5, 0.25, NAN], nan_ok=True)
-    assert thinned(course, 2, keeps_last=True).high == pytest.approx([1.0, 0.25, NAN], nan_ok=True)
-    assert thinned(course, 2).mean == pytest.approx([0.75, 0.25, NAN], nan_ok=True)
+    assert thin(course, 2, keeps_last=True).mean == pytest.approx([0.5, 0.25, NAN], nan_ok=True)
+    assert thin(course, 2, keeps_last=True).high == pytest.approx([1.0, 0.25, NAN], nan_ok=True)
+    assert thin(course, 2).mean == pytest.approx([0.75, 0.25, NAN], nan_ok=True)
 
 
 def test_a_trace_goes_on_after_a_restart_and_takes_columns_on_the_way() -> None:

@@ -18,8 +18,8 @@ from gpumon.analysis.memory import PARTS
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
-from gpumon.reports.figures.run import BANDS, dated, figure
-from gpumon.reports.figures.run_series import RunSeries, bridged, run_series, thinned
+from gpumon.reports.figures.run import BANDS, figure, with_local_dates
+from gpumon.reports.figures.run_series import RunSeries, bridge_gaps, run_series, thin
 from gpumon.reports.html import page
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.query import MOST
@@ -57,13 +57,13 @@ def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
 
 def test_a_spike_stays_when_points_are_joined() -> None:
     course = Envelope([1.0] * 9 + [NAN] * 3, [2.0] * 9 + [NAN] * 3, [3.0] * 4 + [99.0] + [3.0] * 4 + [NAN] * 3)
-    low, mean, high = thinned(course, 3)
+    low, mean, high = thin(course, 3)
     assert (low[:3], mean[:3], high[:3]) == ([1.0] * 3, [2.0] * 3, [3.0, 99.0, 3.0])
     assert all(math.isnan(line[3]) for line in (low, mean, high))
 
 
 def test_a_point_or_two_without_a_sample_are_no_gap_and_three_are() -> None:
-    closed = bridged([1.0, NAN, NAN, 2.0, NAN, NAN, NAN, 3.0, NAN])
+    closed = bridge_gaps([1.0, NAN, NAN, 2.0, NAN, NAN, NAN, 3.0, NAN])
     assert closed[:4] == [1.0, 1.0, 1.0, 2.0]
     assert [value == value for value in closed[4:]] == [False, False, False, True, False]
 
@@ -243,7 +243,7 @@ def test_times_of_a_figure_are_numbers_and_those_of_a_report_are_this_machines(b
     training(book, epochs=3)
     found = drawn(book)
     assert found["layout"]["xaxis"]["range"][0] == BEGAN * 1000
-    text = dated(found)
+    text = with_local_dates(found)
     day = datetime.fromtimestamp(BEGAN).strftime("%Y-%m-%d %H:%M:%S")
     assert text["layout"]["xaxis"]["range"][0] == f"{day}.000"
     assert all(isinstance(shape["x0"], str) for shape in text["layout"]["shapes"])
@@ -266,8 +266,8 @@ def test_where_the_clocks_are_changed_no_time_of_a_report_lies_over_another(
                 "shapes": [{"x0": times[9], "x1": times[99]}],
             },
         }  # fmt: skip
-        text = dated(figure)
-        early = dated({**figure, "layout": {**figure["layout"], "xaxis": {"range": times[:2]}}})
+        text = with_local_dates(figure)
+        early = with_local_dates({**figure, "layout": {**figure["layout"], "xaxis": {"range": times[:2]}}})
     finally:
         monkeypatch.undo()
         time.tzset()

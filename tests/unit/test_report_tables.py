@@ -210,7 +210,7 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     book.epoch(key, 0, epoch=40)
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert run_tables.place(listed) == "41/90"
+    assert run_tables.newest_epoch(listed) == "41/90"
     assert listed.done == 1, "the others ended in the run that it resumes"
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "41 of 90 epochs done (1 in this run)" in text
@@ -258,7 +258,9 @@ def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_i
     book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert (run_tables.place(listed), listed.done) == ("3/4", 2), "as a frame has it: the place of its newest epoch"
+    assert (run_tables.newest_epoch(listed), listed.done) == ("3/4", 2), (
+        "as a frame has it: the place of its newest epoch"
+    )
     assert "2 of 4 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
 
 

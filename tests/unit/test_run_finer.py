@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.reports import html
-from gpumon.reports.figures.run_series import POINTS, RunSeries, refined
+from gpumon.reports.figures.run_series import POINTS, RunSeries, refine
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.tiered_history import TieredHistory
@@ -63,7 +63,7 @@ def trace(begin: float, step: float, points: int) -> RunSeries:
 def test_finer_points_stand_wherever_there_are_some_and_the_trace_elsewhere(
     history: TieredHistory, begin: float
 ) -> None:
-    found = refined(trace(begin, 64.0, 450), history, GPU)
+    found = refine(trace(begin, 64.0, 450), history, GPU)
     assert found.step == 10
     assert found.points <= POINTS
     line = found.columns["gpu.utilization"]
@@ -81,15 +81,15 @@ def test_finer_points_stand_wherever_there_are_some_and_the_trace_elsewhere(
 
 def test_without_anything_finer_a_run_stays_as_it_is(history: TieredHistory, begin: float) -> None:
     for series in (trace(begin, 5.0, 450), trace(begin - 9 * HOUR, 64.0, 100), RunSeries(begin, 64.0, {})):
-        assert refined(series, history, GPU) is series
+        assert refine(series, history, GPU) is series
     coarse = trace(begin, 64.0, 450)
-    assert refined(coarse, history, "") is coarse
-    assert refined(coarse, history, device(7).uuid) is coarse
-    assert refined(coarse, open_history(), GPU) is coarse
+    assert refine(coarse, history, "") is coarse
+    assert refine(coarse, history, device(7).uuid) is coarse
+    assert refine(coarse, open_history(), GPU) is coarse
 
 
 def test_the_points_of_a_long_run_are_bounded(history: TieredHistory, begin: float) -> None:
-    found = refined(trace(begin, 64.0, 450), history, GPU, points=1000)
+    found = refine(trace(begin, 64.0, 450), history, GPU, points=1000)
     assert found.points <= 1000
     assert found.step == 30
     low = found.columns["gpu.utilization"].low[int((begin + STALL - found.begun) // found.step)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.reports.figures.run_series import RunSeries, zoomed
+from gpumon.reports.figures.run_series import RunSeries, zoom
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import MOST
@@ -48,7 +48,7 @@ def line(found: RunSeries | None) -> dict[float, float]:
 
 
 def test_what_is_still_in_the_ring_is_shown_by_its_samples() -> None:
-    found = zoomed(trace(), watched(range(320), stall=100), GPU, BEGIN + 80, BEGIN + 120)
+    found = zoom(trace(), watched(range(320), stall=100), GPU, BEGIN + 80, BEGIN + 120)
     assert found is not None
     assert found.step == 1
     assert [at for at, value in line(found).items() if value == 0] == [100.5]
@@ -57,8 +57,8 @@ def test_what_is_still_in_the_ring_is_shown_by_its_samples() -> None:
 
 def test_fast_samples_are_as_close_as_they_were_taken_and_never_more_than_the_bound() -> None:
     history = watched([place / 10 for place in range(3000)])
-    near = zoomed(trace(), history, GPU, BEGIN + 10, BEGIN + 30)
-    whole = zoomed(trace(), history, GPU, BEGIN, BEGIN + 300)
+    near = zoom(trace(), history, GPU, BEGIN + 10, BEGIN + 30)
+    whole = zoom(trace(), history, GPU, BEGIN, BEGIN + 300)
     assert near is not None
     assert whole is not None
     assert near.step == pytest.approx(0.1)
@@ -68,31 +68,31 @@ def test_fast_samples_are_as_close_as_they_were_taken_and_never_more_than_the_bo
 
 def test_a_gap_in_the_samples_is_one_although_the_trace_has_a_value_there() -> None:
     history = watched([*range(100), *range(110, 320)])
-    found = line(zoomed(trace(), history, GPU, BEGIN + 80, BEGIN + 130))
+    found = line(zoom(trace(), history, GPU, BEGIN + 80, BEGIN + 130))
     assert all(isnan(found[second + 0.5]) for second in range(105, 110))
     assert found[90.5] == found[115.5] == pytest.approx(0.9)
-    inside = zoomed(trace(), history, GPU, BEGIN + 105.5, BEGIN + 109)
+    inside = zoom(trace(), history, GPU, BEGIN + 105.5, BEGIN + 109)
     assert all(isnan(value) for value in line(inside).values())
 
 
 def test_where_the_run_did_not_have_the_gpu_its_values_are_not_the_runs() -> None:
-    found = line(zoomed(trace(missing=[5]), watched(range(320)), GPU, BEGIN + 64, BEGIN + 112))
+    found = line(zoom(trace(missing=[5]), watched(range(320)), GPU, BEGIN + 64, BEGIN + 112))
     assert [isnan(value) for at, value in found.items() if at > 64.5] == [80 < at < 96 for at in found if at > 64.5]
 
 
 def test_nothing_is_told_of_a_time_before_or_after_the_run() -> None:
     history = watched(range(1000))
-    assert zoomed(trace(), history, GPU, BEGIN + 400, BEGIN + 500) is None
-    assert zoomed(trace(), history, GPU, BEGIN - 500, BEGIN - 400) is None
-    found = zoomed(trace(), history, GPU, BEGIN - 1e11, BEGIN + 1e11)
+    assert zoom(trace(), history, GPU, BEGIN + 400, BEGIN + 500) is None
+    assert zoom(trace(), history, GPU, BEGIN - 500, BEGIN - 400) is None
+    found = zoom(trace(), history, GPU, BEGIN - 1e11, BEGIN + 1e11)
     assert found is not None
     assert (found.begun, found.points * found.step) == (BEGIN, pytest.approx(320, abs=1))
 
 
 def test_a_run_without_history_keeps_its_trace() -> None:
-    assert zoomed(trace(), open_history(), GPU, BEGIN, BEGIN + 100) is None
-    assert zoomed(trace(), watched(range(320)), device(7).uuid, BEGIN, BEGIN + 100) is None
-    assert zoomed(trace(), watched(range(2000, 2100)), GPU, BEGIN, BEGIN + 100) is None
+    assert zoom(trace(), open_history(), GPU, BEGIN, BEGIN + 100) is None
+    assert zoom(trace(), watched(range(320)), device(7).uuid, BEGIN, BEGIN + 100) is None
+    assert zoom(trace(), watched(range(2000, 2100)), GPU, BEGIN, BEGIN + 100) is None
 
 
 def test_before_the_last_frames_there_are_cells_and_before_these_the_trace(tmp_path: Path) -> None:
@@ -111,16 +111,16 @@ def test_before_the_last_frames_there_are_cells_and_before_these_the_trace(tmp_p
         at = round((begin + second) * SECOND)
         history.add(frame_of(tick(1, [sample(0, utilization=0.5)])._replace(time_ns=at, monotonic_ns=second * SECOND)))
     run = trace(begin, points=225, step=64.0)
-    cells = zoomed(run, history, GPU, begin + 7000, begin + 7800)
+    cells = zoom(run, history, GPU, begin + 7000, begin + 7800)
     assert cells is not None
     assert cells.step == 10
     mean = cells.columns[BUSY].mean
     gaps = [cells.begun + (place + 0.5) * cells.step - begin for place, value in enumerate(mean) if isnan(value)]
     assert gaps == [7265, 7275, 7285], "the trace knows the time of one of its points only from what was sampled in it"
-    both = zoomed(run, history, GPU, begin + 12000, begin + 14000)
+    both = zoom(run, history, GPU, begin + 12000, begin + 14000)
     assert both is not None
     assert {round(value, 2) for value in both.columns[BUSY].mean} >= {0.9, 0.5}
-    early = zoomed(run, history, GPU, begin + 3000, begin + 4000)
+    early = zoom(run, history, GPU, begin + 3000, begin + 4000)
     assert early is not None
     assert {round(value, 2) for value in early.columns[BUSY].mean} == {0.8, 0.9}
     history.close()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.cost import Charge, price_hours
-from gpumon.reports.usage import Headlines, device_name, headlines, seen, why_nobody
+from gpumon.reports.usage import Headlines, device_name, headlines, no_rows_text, seen
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import StoredAccounts, read_accounts
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account, summary
@@ -55,7 +55,7 @@ def read_window(path: str, window: UserWindow, now: float, user: str, prices: Pr
     whole = next(iter(summary(kept, window.begin, end, "user")), None)
     past = next(iter(summary(earlier, before.begin, before.end, "user")), None)
     group = seen(whole)
-    why = why_nobody(whole, user)
+    why = no_rows_text(whole, user)
     if group is None:
         return WindowAccounts(None, {}, why)
     told = headlines(group, past, kept.devices, window, user)

@@ -12,9 +12,9 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.frame import RunState
-from gpumon.reports.figures.logged import LoggedCourse, broken_off, logged_course
-from gpumon.reports.figures.run import unsampled
-from gpumon.reports.figures.run_series import RunSeries, diverged_points, run_series, thinned
+from gpumon.reports.figures.logged import LoggedSeries, broken_off, logged_series
+from gpumon.reports.figures.run import unsampled_spans
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, run_series, thin
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import EpochTimes, Record, RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
@@ -86,7 +86,7 @@ def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False)
     """These columns of a series, of not many more than `POINTS` points; `keeps_last`: of what was logged."""
     every = max(1, -(-series.points // POINTS))
     known = [name for name in names if name in series.columns]
-    columns = {name: thinned(series.columns[name], every, keeps_last=keeps_last) for name in known}
+    columns = {name: thin(series.columns[name], every, keeps_last=keeps_last) for name in known}
     return RunSeries(series.begun, series.step * every, columns)
 
 
@@ -164,11 +164,11 @@ def _said(course: ComparedCourse, name: str) -> Points:
     return sorted([*values, *odd, *_pauses(course, [time for time, _ in values])])
 
 
-def _course(course: ComparedCourse, name: str) -> LoggedCourse | None:
+def _course(course: ComparedCourse, name: str) -> LoggedSeries | None:
     """The values of a metric as they were sampled; None where only the ends of epochs are drawn, or known."""
     if name not in course.logged.columns or name.startswith(CHECKED):
         return None
-    return logged_course(course.record.run.ended, course.logged, name, course.epochs, is_sample=course.is_sample)
+    return logged_series(course.record.run.ended, course.logged, name, course.epochs, is_sample=course.is_sample)
 
 
 def _ends(course: ComparedCourse, name: str) -> list[tuple[float, float]]:
@@ -187,7 +187,7 @@ def _odd(course: ComparedCourse, name: str) -> list[Odd]:
 def _pauses(course: ComparedCourse, times: Sequence[float]) -> Iterator[tuple[float, float]]:
     """Breaks of a line whose values have these times: where nothing was sampled, and nothing was logged either."""
     for one in course.gpus[:1]:
-        for begin, end in unsampled(one.series):
+        for begin, end in unsampled_spans(one.series):
             if end - begin > MISSED * one.series.step and bisect_left(times, begin) == bisect_right(times, end):
                 yield begin, math.nan
 

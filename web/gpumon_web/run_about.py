@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import units
-from gpumon.reports.run_tables import program_words, written
+from gpumon.reports.run_tables import program_texts, written
 from gpumon_web.page import Cells
 from gpumon_web.tokens import line, tag, text
 
@@ -11,13 +11,13 @@ from gpumon_web.tokens import line, tag, text
 def about(particulars: Cells) -> list[Cells]:
     """The lines of its card: tags, program, parameters; empty where nothing was told."""
     tags = [tag(name) for name in particulars["tags"]]
-    program = [text(words, "fact") for words in program_words(particulars["program"])]
+    program = [text(words, "fact") for words in program_texts(particulars["program"])]
     # A text may be empty, and is a value all the same.
     config = [
         {"fact": name, "text": written(value) or '""', "time": None} for name, value in particulars["config"].items()
     ]
     omitted = particulars["omitted"]
-    left_out = f"{units.count(omitted)} of the parameters and notes had no room and were not kept" if omitted else ""
+    left_out = f"{units.count(omitted)} parameters and notes were not kept: they exceed the limit" if omitted else ""
     return [
         line(*pieces, css="facts")
         for pieces in (tags, program, config, [text(left_out, "fact")] if left_out else [])

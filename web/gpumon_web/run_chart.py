@@ -15,8 +15,8 @@ from gpumon.diagnosis.past_findings import Verdicts, verdicts_of
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME
-from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_course
-from gpumon.reports.figures.run import unsampled
+from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_series
+from gpumon.reports.figures.run import unsampled_spans
 from gpumon.reports.figures.run_series import RunSeries, diverged_points
 from gpumon.storage.history.query import MOST
 from gpumon.storage.ledger.long_run import LongRun
@@ -261,7 +261,7 @@ def _line(
     breaks = sorted([*breaks, *odd])
     points: list[LoggedPoint] = []
     place = 0
-    course = logged_course(drawing.run.ended, logged, name, drawing.epochs, is_sample=drawing.long is not None)
+    course = logged_series(drawing.run.ended, logged, name, drawing.epochs, is_sample=drawing.long is not None)
     for point in course.points:
         if place < len(breaks) and point[0] >= breaks[place]:
             while place < len(breaks) and point[0] >= breaks[place]:
@@ -306,7 +306,7 @@ def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cell
 
 
 def _breaks(drawing: RunDrawing) -> list[float]:
-    gaps = [begin for one in drawing.gpus[:1] for begin, _ in unsampled(one.series)]
+    gaps = [begin for one in drawing.gpus[:1] for begin, _ in unsampled_spans(one.series)]
     return sorted(moment(begin) for begin in gaps)
 
 

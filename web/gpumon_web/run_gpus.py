@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.reports.figures.run import unsampled
+from gpumon.reports.figures.run import unsampled_spans
 from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import DeviceRow
@@ -52,7 +52,7 @@ def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: b
     first, last = together.begun, together.begun + together.points * together.step
     ends = [(begin, first), *([] if goes_on else [(last, end)])]
     beyond = [(since, until) for since, until in ends if until - since > MISSED * together.step]
-    return [[round(since, 3), round(until, 3)] for since, until in sorted([*beyond, *unsampled(together)])]
+    return [[round(since, 3), round(until, 3)] for since, until in sorted([*beyond, *unsampled_spans(together)])]
 
 
 def _used(series: RunSeries) -> RunSeries:

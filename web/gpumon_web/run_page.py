@@ -23,7 +23,7 @@ from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.charges import sentence
 from gpumon.reports.epoch_export import lines
-from gpumon.reports.figures.run_series import RunSeries, diverged_points, refined, run_series
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, refine, run_series
 from gpumon.reports.run_tables import about_json
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
@@ -300,7 +300,7 @@ def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSer
         return series
     history = open_history()
     history.set_path(history_beside(ledger))
-    found = refined(series, history, uuid)
+    found = refine(series, history, uuid)
     history.close()
     return found
 

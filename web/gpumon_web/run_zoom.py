@@ -8,7 +8,7 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
-from gpumon.reports.figures.run_series import run_series, zoomed
+from gpumon.reports.figures.run_series import run_series, zoom
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger import aggregate
@@ -62,7 +62,7 @@ def _drawn(
             first, last = begin, end
             if first is None or last is None or not first < last:
                 first, last = whole.begun, whole.begun + whole.points * whole.step
-            series = zoomed(whole, history, one.uuid, first, last) if whole.points else None
+            series = zoom(whole, history, one.uuid, first, last) if whole.points else None
             if series is not None:
                 found.append(DeviceCourse(one, series))
     if len(found) < len(chosen):  # of some GPUs as they were, and of others not, there is no mean

@@ -1,6 +1,5 @@
-"""Figures as data: pure functions to the plain dictionaries that Plotly draws, for the browser and the report.
+"""Figures for the browser and the report, as the dictionaries that Plotly draws.
 
-A color is a role of the theme behind an @ (`@u0`, `@u0/0.2` with an opacity); the page, which knows the theme, puts
-the color in. No text of a user enters a figure but through `escape`. Times are milliseconds since 1970, as Plotly
-takes them: it draws a number in the viewer's time zone.
+A color is a theme role with an @ (`@u0`, `@u0/0.2` with opacity); the page replaces it by the color of its theme. Text
+from users is always escaped. Times are milliseconds since 1970, which Plotly shows in the viewer's time zone.
 """

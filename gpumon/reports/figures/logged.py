@@ -10,212 +10,211 @@ from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.reports.figures.axes import instant, literal, numbers_of
+from gpumon.reports.figures.axes import instant, json_numbers, literal
 from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.history.query import MOST
 from gpumon.storage.ledger.summary import EpochSummary
 
-LATE = 2
-"""Ends of epochs whose values an epoch may begin with: what a GPU still computes is known some time after the end."""
+LATE_EPOCHS = 2
+"""Number of earlier epochs whose last values may still be sampled in an epoch: values on a GPU arrive late."""
 LoggedPoint = tuple[float, float, float, float]
 """Time (s since 1970), mean, lowest and highest value."""
 
 
 class LoggedKind(Enum):
-    """That of which a metric tells values."""
+    """What the values of a metric describe."""
 
     STEPS = auto()
-    """Epochs logged others besides their last ones, which may be of another kind, such as the mean of all steps."""
+    """Single steps: epochs logged several values. The last one may be of another kind, such as the mean of steps."""
     EPOCHS = auto()
-    """Each had one value, as far as any was seen."""
+    """Whole epochs: each logged a single value."""
     UNKNOWN = auto()
-    """No epoch was seen long enough."""
+    """No epoch was sampled long enough."""
 
 
 def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Sequence[EpochSummary]) -> LoggedKind:
-    """Return what the values of a metric are of; `points` are those that were sampled, each of `step` seconds.
+    """Return what the values of a metric describe; `points` are its samples, each of `step` seconds.
 
-    A sample sees what was logged last: that an epoch begins with a value of the one before says nothing of it, nor
-    does the value that it begins with where nobody knows what was before.
+    A sample holds the value logged last. So the first samples of an epoch may hold values of earlier epochs, which are
+    ignored; if the earlier values are unknown, so is its first value.
     """
     times = [time for time, *_ in points]
-    before: list[float] = []
-    is_seen = False
-    for place, one in enumerate(epochs):
-        earlier = epochs[place - 1] if place else None
-        follows = earlier is not None and earlier.ordinal == one.ordinal - 1 and name in earlier.metrics
-        end = one.ended if is_known(one.ended) else math.inf
-        part = points[bisect_right(times, one.begun + step / 2) : bisect_left(times, end - step / 2)]
-        rest = without_earlier(part, before) if part else part
-        if rest and not follows:
-            rest = [*dropwhile(lambda point, first=rest[0][1]: has(point, first), rest)]  # type: ignore[misc]
-        last = one.metrics.get(name, math.nan)
-        if is_known(one.ended) and math.isfinite(last):
-            if rest and _distinct(rest, last):
+    earlier_values: list[float] = []
+    is_sampled = False
+    for index, epoch in enumerate(epochs):
+        previous = epochs[index - 1] if index else None
+        follows = previous is not None and previous.ordinal == epoch.ordinal - 1 and name in previous.metrics
+        end = epoch.ended if is_known(epoch.ended) else math.inf
+        part = points[bisect_right(times, epoch.begun + step / 2) : bisect_left(times, end - step / 2)]
+        own = without_earlier(part, earlier_values) if part else part
+        if own and not follows:
+            own = [*dropwhile(lambda point, first=own[0][1]: contains(point, first), own)]  # type: ignore[misc]
+        last = epoch.metrics.get(name, math.nan)
+        if is_known(epoch.ended) and math.isfinite(last):
+            if own and _count_distinct(own, last):
                 return LoggedKind.STEPS
-            is_seen = is_seen or bool(follows and part)
-        elif rest and _distinct(rest) > 1:
+            is_sampled = is_sampled or bool(follows and part)
+        elif own and _count_distinct(own) > 1:
             return LoggedKind.STEPS
-        before = [*before, last][-LATE:] if math.isfinite(last) else before
-    return LoggedKind.EPOCHS if is_seen else LoggedKind.UNKNOWN
+        earlier_values = [*earlier_values, last][-LATE_EPOCHS:] if math.isfinite(last) else earlier_values
+    return LoggedKind.EPOCHS if is_sampled else LoggedKind.UNKNOWN
 
 
-def without_earlier(part: Sequence[LoggedPoint], before: Sequence[float]) -> list[LoggedPoint]:
-    """The samples of an epoch behind those that still see what was logged `before` it."""
-    return [*dropwhile(lambda point: any(has(point, value) for value in before), part)]
+def without_earlier(part: Sequence[LoggedPoint], earlier_values: Sequence[float]) -> list[LoggedPoint]:
+    """Return the samples of an epoch without the first ones that still hold values of earlier epochs."""
+    return [*dropwhile(lambda point: any(contains(point, value) for value in earlier_values), part)]
 
 
-def has(point: LoggedPoint, value: float) -> bool:
-    """Whether a value is among the samples of a point; traces have single precision."""
-    return any(is_same(one, value) for one in point[2:])
+def contains(point: LoggedPoint, value: float) -> bool:
+    """Return whether a point has this lowest or highest value."""
+    return any(is_equal(sampled, value) for sampled in point[2:])
 
 
-def is_same(one: float, value: float) -> bool:
-    """Whether two values are one in single precision."""
-    return math.isclose(one, value, rel_tol=1e-6)
+def is_equal(value: float, other: float) -> bool:
+    """Return whether two values are equal in single precision, which traces have."""
+    return math.isclose(value, other, rel_tol=1e-6)
 
 
-def _distinct(points: Iterable[LoggedPoint], *besides: float) -> int:
-    """Number of different values of points, none of those that they have `besides`; no more than 2 are counted."""
-    found = [*besides]
-    for _, *values in points:
-        for value in values:
-            if not any(is_same(value, other) for other in found):
-                found.append(value)
-        if len(found) - len(besides) > 1:
+def _count_distinct(points: Iterable[LoggedPoint], *excluded: float) -> int:
+    """Return the number of distinct values of points, without `excluded`; 2 stands for 2 or more."""
+    values = [*excluded]
+    for _, *own in points:
+        for value in own:
+            if not any(is_equal(value, other) for other in values):
+                values.append(value)
+        if len(values) - len(excluded) > 1:
             break
-    return len(found) - len(besides)
+    return len(values) - len(excluded)
 
 
 LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
-"""When an epoch ended, the value that it logged last, and what was sampled until then, since the end before it."""
+"""The end of an epoch, its last logged value, and the samples since the end of the epoch before it."""
 
 
-class LoggedCourse(NamedTuple):
-    """The values of a metric in their order."""
+class LoggedSeries(NamedTuple):
+    """The values of a metric in order of time."""
 
     points: Sequence[LoggedPoint]
     is_of_steps: bool
-    """Whether an epoch logged another value besides its last one. Then the last one of each may be of another kind,
-    such as the mean of all its steps, which nobody can tell: it is none of the points, but for that of an epoch that
-    broke off."""
+    """Whether epochs logged several values. Then the last value of an epoch may be of another kind, such as the mean of
+    its steps, and is not among the points, except for an epoch without an end."""
 
 
-def logged_course(
+def logged_series(
     ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary], *, is_sample: bool = False
-) -> LoggedCourse:  # fmt: skip
-    """Return the values of a metric, none of them after the end of the run, `ended` (NaN: it goes on).
+) -> LoggedSeries:  # fmt: skip
+    """Return the values of a metric up to the end of the run, `ended` (s since 1970; NaN while it runs).
 
-    A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end. An
-    epoch that goes on or broke off without a value has none, however long the one before is still seen.
-    Behind one that broke off the values are NaN: those of a later epoch do not follow from it. So are they between
-    a value that may be of a step and one that may be of an epoch. Of a sample of the epochs (`is_sample`) nobody knows
-    that: a value may be that of another epoch.
+    A sample holds the value logged last, also if that was in an earlier epoch; such values are shown once, at the end
+    of their epoch. An epoch that has logged nothing has no values, even if samples still hold the previous one.
+    A NaN point breaks the line after an epoch without an end, because later values do not continue it, and between
+    values of steps and values of epochs. The latter is not done if `epochs` is a sample of all epochs (`is_sample`),
+    because a value may belong to another epoch.
     """
-    course, step = series.columns[name], series.step
+    envelope, step = series.columns[name], series.step
     over = ended if is_known(ended) else math.inf
-    found = [
-        (time, value, _finite(low, value), _finite(high, value))
-        for place, (value, low, high) in enumerate(zip(course.mean, course.low, course.high, strict=True))
-        if math.isfinite(value) and (time := series.begun + (place + 0.5) * step) <= over
+    samples = [
+        (time, value, _finite_or(low, value), _finite_or(high, value))
+        for index, (value, low, high) in enumerate(zip(envelope.mean, envelope.low, envelope.high, strict=True))
+        if math.isfinite(value) and (time := series.begun + (index + 0.5) * step) <= over
     ]
-    times = [time for time, *_ in found]
+    times = [time for time, *_ in samples]
     ends = _ends(epochs, name, over)
-    is_logged_anew = _is_open(epochs, over) and name in epochs[-1].metrics
+    has_new_value = _is_open(epochs, over) and name in epochs[-1].metrics
     parts, since = [], 0
-    before: list[float] = []
+    earlier_values: list[float] = []
     for end, value in [*ends, (math.inf, math.nan)]:
         until = bisect_left(times, end - step / 2)
-        part = found[since:until]
-        if part and (math.isfinite(end) or not is_logged_anew):
-            part = without_earlier(part, before)
+        part = samples[since:until]
+        if part and (math.isfinite(end) or not has_new_value):
+            part = without_earlier(part, earlier_values)
         parts.append((end, value, part))
         # A cell in which an epoch ended may have values of two epochs.
-        since, before = max(until, bisect_right(times, end + step / 2)), [*before, value][-LATE:]
-    kind = kind_of(found, step, name, epochs)
-    whole = {one.ended for one in epochs} if kind is LoggedKind.STEPS else set()
+        since = max(until, bisect_right(times, end + step / 2))
+        earlier_values = [*earlier_values, value][-LATE_EPOCHS:]
+    kind = kind_of(samples, step, name, epochs)
+    finished = {epoch.ended for epoch in epochs} if kind is LoggedKind.STEPS else set()
     kept = [point for end, value, part in parts if part
-            for point in (_without(part, value) if end in whole else part)]  # fmt: skip
-    shown = [one for one in ends if one[0] not in whole]
-    known = [*kept, *((time, value, value, value) for time, value in shown)]
+            for point in (_before_last(part, value) if end in finished else part)]  # fmt: skip
+    known = [*kept, *((time, value, value, value) for time, value in ends if time not in finished)]
     last = max((time for time, *_ in known), default=-math.inf)
     breaks = [time for time in broken_off(epochs, ended) if time < last]
     if kind is not LoggedKind.STEPS and not is_sample:
-        breaks += _apart(parts, kind)
+        breaks += _breaks_between_kinds(parts, kind)
     points = [*known, *((time, math.nan, math.nan, math.nan) for time in breaks)]
-    return LoggedCourse(sorted(points, key=lambda point: (point[0], not is_known(point[1]))), kind is LoggedKind.STEPS)
+    return LoggedSeries(sorted(points, key=lambda point: (point[0], not is_known(point[1]))), kind is LoggedKind.STEPS)
 
 
 def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
-    """Return when epochs broke off, as far as that was seen; `ended`: when the run did, NaN while it goes on."""
+    """Return when epochs without an end were last seen; `ended` is the end of the run, NaN while it runs."""
     over = ended if is_known(ended) else math.inf
     return [
-        min(over, one.begun + one.seconds) for place, one in enumerate(epochs)
-        if not is_known(one.ended) and is_known(one.begun + one.seconds)
-        and not (place == len(epochs) - 1 and _is_open(epochs, over))
+        min(over, epoch.begun + epoch.seconds) for index, epoch in enumerate(epochs)
+        if not is_known(epoch.ended) and is_known(epoch.begun + epoch.seconds)
+        and not (index == len(epochs) - 1 and _is_open(epochs, over))
     ]  # fmt: skip
 
 
 def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[float, float]]:
-    """When epochs ended or broke off, and what they logged last; `over`: the end of the run, infinite while it runs."""
-    found = []
-    for one in epochs:
-        # Not rounded: a moment behind the end of the last epoch has no place among epochs, and its value would be lost.
-        ended = one.ended if is_known(one.ended) else min(over, one.begun + one.seconds)
-        if one is epochs[-1] and _is_open(epochs, over):
+    """Return the end of each epoch and its last logged value; `over` is the end of the run, infinite while it runs."""
+    ends = []
+    for epoch in epochs:
+        # Not rounded: a time after the end of the last epoch would lie outside of all epochs, and its value be lost.
+        ended = epoch.ended if is_known(epoch.ended) else min(over, epoch.begun + epoch.seconds)
+        if epoch is epochs[-1] and _is_open(epochs, over):
             continue
-        if math.isfinite(ended) and math.isfinite(one.metrics.get(name, math.nan)):
-            found.append((ended, one.metrics[name]))
-    return found
+        if math.isfinite(ended) and math.isfinite(epoch.metrics.get(name, math.nan)):
+            ends.append((ended, epoch.metrics[name]))
+    return ends
 
 
 def _is_open(epochs: Sequence[EpochSummary], over: float) -> bool:
-    """Whether the last epoch goes on."""
+    """Return whether the last epoch has not ended."""
     return bool(epochs) and not is_known(epochs[-1].ended) and not math.isfinite(over)
 
 
-def _apart(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iterator[float]:
-    """Times behind which a value may be of another kind: on both sides of those that epochs logged besides their last.
+def _breaks_between_kinds(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iterator[float]:
+    """Yield the times after which values may be of another kind: around values other than the last of an epoch.
 
-    Whether an epoch that goes on logs of steps or of itself is known where those before it showed it.
+    For the current epoch, the kind is known from earlier epochs.
     """
-    before = -math.inf
+    previous_end = -math.inf
     for end, value, part in parts:
-        others = [point for point in part if not has(point, value)] if part else part
+        others = [point for point in part if not contains(point, value)] if part else part
         if others and (math.isfinite(end) or kind is LoggedKind.UNKNOWN):
-            yield from filter(math.isfinite, (before, others[-1][0] if math.isfinite(end) else math.inf))
-        before = end
+            yield from filter(math.isfinite, (previous_end, others[-1][0] if math.isfinite(end) else math.inf))
+        previous_end = end
 
 
-def _without(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
-    """The samples of an epoch before its last value."""
-    return [*dropwhile(lambda point: has(point, last), reversed(part))][::-1]
+def _before_last(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
+    """Return the samples of an epoch before its last value."""
+    return [*dropwhile(lambda point: contains(point, last), reversed(part))][::-1]
 
 
-def _finite(value: float, other: float) -> float:
+def _finite_or(value: float, other: float) -> float:
     return value if math.isfinite(value) else other
 
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]
-"""By metric that was logged: times in s since 1970, and values that are NaN or infinite."""
+"""By logged metric: times (s since 1970) and values that are NaN or infinite."""
 NAME_CELLS = 40
-"""Cells that a name takes at most."""
+"""Largest width of a metric name, in columns."""
 BANDS = 120
-"""Epochs from which on only the line is drawn."""
+"""Number of epochs from which on only the line is drawn, without dots."""
 
 
 def logged_lines(
     logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged,
     over: float = NAN,
 ) -> list[tuple[str, list[Line]]]:  # fmt: skip
-    """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross.
+    """Return the lines of each logged metric: samples as a line, values at the end of epochs as dots, NaN as crosses.
 
-    `over`: when the run ended; NaN while it goes on.
+    `over` is the end of the run (s since 1970), NaN while it runs.
     """
     ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
-    found = []
+    result = []
     for name in names:
         at_end = [(epoch.ended, epoch.metrics[name]) for epoch in ended if name in epoch.metrics]
         dots = [(time, value) for time, value in at_end if math.isfinite(value)]
@@ -227,53 +226,53 @@ def logged_lines(
             breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
             lines.append({
                 "mode": "lines", "name": literal(name, NAME_CELLS), "hovertemplate": "%{y}",
-                **_joined(logged_course(over, logged, name, epochs).points, breaks),
+                **_joined(logged_series(over, logged, name, epochs).points, breaks),
             })  # fmt: skip
         if dots and not (known and len(dots) > BANDS):
-            points = _thinned(dots if known else sorted([*at_end, *((time, NAN) for time in broken_off(epochs, over))]))
+            points = _thin(dots if known else sorted([*at_end, *((time, NAN) for time in broken_off(epochs, over))]))
             lines.append({
                 "mode": "markers" if known else "lines+markers", "marker": {"size": 5},
-                "x": [instant(time) for time, _ in points], "y": numbers_of([value for _, value in points], 1, None),
+                "x": [instant(time) for time, _ in points], "y": json_numbers([value for _, value in points], 1, None),
                 "name": f"{literal(name, NAME_CELLS)}, end of epoch", "hovertemplate": "%{y}",
             })  # fmt: skip
         if odd:
-            lines.append(_crosses(name, _thinned(odd), min([*known, *(value for _, value in dots)], default=0.0)))
-        found.append((name, lines))
-    return found
+            lines.append(_crosses(name, _thin(odd), min([*known, *(value for _, value in dots)], default=0.0)))
+        result.append((name, lines))
+    return result
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """At most `MOST` marks: single values at the ends of epochs, which have no mean over time."""
+def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """Return at most `MOST` evenly chosen points; values at the ends of epochs have no mean over time."""
     return points[:: max(1, -(-len(points) // MOST))]
 
 
 def _joined(points: Sequence[LoggedPoint], breaks: Sequence[tuple[float, float]]) -> Line:
-    """A line from each value to the next one, as not every moment has one; broken at `breaks`, and where it is NaN."""
+    """Return a line through the points, interrupted at `breaks` (begin, end) and at NaN."""
     x: list[int] = []
     y: list[float | None] = []
     gaps = [*breaks, (math.inf, math.inf)]
-    place = 0
+    gap = 0
     for time, value, *_ in points:
-        if time >= gaps[place][1]:
-            while time >= gaps[place][1]:
-                place += 1
+        if time >= gaps[gap][1]:
+            while time >= gaps[gap][1]:
+                gap += 1
             if y:
-                x.append(instant(gaps[place - 1][0]))
+                x.append(instant(gaps[gap - 1][0]))
                 y.append(None)
         x.append(instant(time))
-        y.append(*numbers_of([value], 1, None))
+        y.append(*json_numbers([value], 1, None))
     return {"x": x, "y": y, "connectgaps": False}
 
 
 def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
-    """Values that are no number, such as the loss of a training that diverged: marks at the foot of the panel."""
+    """Return marks at the bottom of the panel for NaN and infinities, such as the loss of a diverged training."""
     return {
         "mode": "markers", "marker": {"size": 9, "symbol": "x", "color": "@bad"},
         "x": [instant(time) for time, _ in odd], "y": [low] * len(odd),
-        "text": [_word(value) for _, value in odd], "name": literal(name, NAME_CELLS),
+        "text": [_value_text(value) for _, value in odd], "name": literal(name, NAME_CELLS),
         "hovertemplate": "%{text}",
     }  # fmt: skip
 
 
-def _word(value: float) -> str:
+def _value_text(value: float) -> str:
     return "NaN" if not is_known(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""A run on one device: utilization, memory, power, temperature and what was logged, on one time axis."""
+"""Figure of a run on one device: utilization, memory, power, temperature and logged metrics on one time axis."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpumon.model.frame import Mark
 from gpumon.model.metrics import BY_NAME, Unit
 from gpumon.reports.figures.axes import (
     instant,
+    json_numbers,
+    known_ranges,
     literal,
     longest,
     note,
-    numbers_of,
     out_of_memory_caption,
     out_of_memory_line,
-    placed,
     scale_of,
-    whole_stretches,
+    x_axis,
 )
 from gpumon.reports.figures.logged import NAME_CELLS, Diverged, logged_lines
 from gpumon.reports.figures.run_series import RunSeries, diverged_points
@@ -30,7 +30,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
-    """Return one stretch (s since 1970) as a shape."""
+    """Return a time span (s since 1970) as a shape over the full height."""
     return {
         "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begin), "x1": instant(end), "y0": 0, "y1": 1,
         "fillcolor": color, "line": {"width": 0}, "layer": "below",
@@ -38,50 +38,52 @@ def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
 
 
 COLORS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
-"""Of the parts of the device's memory, in the order of `memory.PARTS`."""
+"""Colors of the parts of device memory, in the order of `memory.PARTS`."""
 _UNDIVIDED = MemoryBreakdown(allocated=NAN, cached=NAN, context=NAN, others=NAN, free=NAN, driver=NAN)
 _SCALE = scale_of(Unit.BYTES, rate=False)
 
 
 def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
-    """Return the parts of the device's memory, a stack for each stretch between gaps: a stack has no gaps itself."""
+    """Return the parts of device memory as stacked areas, one stack per range between gaps: stacks cannot have gaps."""
     total = device.memory_total if device else NAN
-    given = {**{name: [NAN] * series.points for name in BREAKDOWN_METRICS}, "gpu.memory_total": [total] * series.points}
-    given |= {name: list(found.mean) for name, found in series.columns.items() if name in given}
-    divided = [
+    inputs = {name: [NAN] * series.points for name in BREAKDOWN_METRICS}
+    inputs["gpu.memory_total"] = [total] * series.points
+    inputs |= {name: list(envelope.mean) for name, envelope in series.columns.items() if name in inputs}
+    breakdowns = [
         memory_breakdown(*amounts) or _UNDIVIDED
-        for amounts in zip(*(given[name] for name in BREAKDOWN_METRICS), strict=True)
+        for amounts in zip(*(inputs[name] for name in BREAKDOWN_METRICS), strict=True)
     ]
-    names = titles(divided)
-    stretches = longest(whole_stretches(numbers_of(given["gpu.memory_used"], 1, None)))
+    names = titles(breakdowns)
+    ranges = longest(known_ranges(json_numbers(inputs["gpu.memory_used"], 1, None)))
     lines: list[dict[str, Any]] = []
-    for part, color, values in zip(PARTS, COLORS, zip(*divided, strict=True) if divided else (), strict=bool(divided)):
-        cells = numbers_of(values, _SCALE.factor, 2)
+    by_part = zip(*breakdowns, strict=True) if breakdowns else ()
+    for part, color, values in zip(PARTS, COLORS, by_part, strict=bool(breakdowns)):
+        cells = json_numbers(values, _SCALE.factor, 2)
         name = names[part.name]
-        drawn = [(begin, end) for begin, end in stretches if any(cells[begin:end])]
+        drawn = [(begin, end) for begin, end in ranges if any(cells[begin:end])]
         lines += [
             {
                 "mode": "lines", "line": {"width": 0, "color": color}, "fillcolor": color, "y": cells[begin:end],
                 "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
-                "showlegend": place == 0, "hovertemplate": f"%{{y}}{_SCALE.suffix}", **placed(series, begin),
+                "showlegend": index == 0, "hovertemplate": f"%{{y}}{_SCALE.suffix}", **x_axis(series, begin),
             }
-            for place, (begin, end) in enumerate(drawn)
+            for index, (begin, end) in enumerate(drawn)
         ]  # fmt: skip
     return lines
 
 
 BANDS = 120
-"""Epoch bands that are drawn; with more epochs, several are one band."""
+"""Largest number of epoch bands; with more epochs, a band covers several."""
 SHADES = 200
-"""Phases that are drawn."""
+"""Largest number of phases that are shaded."""
 NUMBERS = 14
-"""Bands that are numbered."""
-_NAMED = 0.08
-"""Share of the width from which on a gap has room for its name."""
+"""Largest number of bands with a number."""
+_MIN_LABELED = 0.08
+"""Share of the width from which on a gap has room for its label."""
 
 
-def _grouped(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
-    """Bands: where they begin and end, and which epochs they are."""
+def _bands(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
+    """Return the begin and end of each band (s since 1970), and the number of its first epoch."""
     known = [epoch for epoch in epochs if is_known(epoch.begun)]
     every = next(step for step in _steps() if len(known) <= BANDS * step)
     bands = []
@@ -92,7 +94,7 @@ def _grouped(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
 
 
 def _end(epoch: EpochSummary) -> float:
-    """Where an epoch ended, or how far it was seen."""
+    """Return the end of an epoch (s since 1970), or until when it was seen."""
     if is_known(epoch.ended):
         return epoch.ended
     return epoch.begun + (epoch.seconds if epoch.seconds > 0 else 0.0)
@@ -106,21 +108,21 @@ def _steps() -> Iterator[int]:
 
 
 def epoch_bands(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
-    """Yield a shape behind every second epoch; of many, several are one band."""
-    for i, (begun, ended, _) in enumerate(_grouped(epochs)):
+    """Yield a shape for every second band."""
+    for i, (begun, ended, _) in enumerate(_bands(epochs)):
         if i % 2 == 0:
             yield band_shape(begun, ended, "@u3/0.09")
 
 
 def phase_shades(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
-    """Phases that are no training; so many of them would only be a haze."""
+    """Yield a shape for each phase other than training; none if there are too many to tell apart."""
     for span in spans if len(spans) <= SHADES else ():
         yield band_shape(span.begin, span.end, "@u4/0.16")
 
 
 def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
-    """Yield the numbers of as many bands as have room, and the word for them."""
-    bands = _grouped(epochs)
+    """Yield the epoch numbers of as many bands as there is room for, and a label."""
+    bands = _bands(epochs)
     every = next(step for step in _steps() if len(bands) <= NUMBERS * step)
     for begun, ended, text in bands[::every]:
         yield note(text, instant((begun + ended) / 2 if every == 1 else begun), 1, xref="x", yanchor="bottom", yshift=2)
@@ -128,20 +130,20 @@ def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
         yield note("epoch", 0, 1, xanchor="right", yanchor="bottom", xshift=-8, yshift=2)
 
 
-def unsampled(series: RunSeries) -> list[tuple[float, float]]:
-    """Where nothing was sampled: from and to, in seconds since 1970."""
+def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
+    """Return the spans without samples (s since 1970)."""
     used = series.columns.get("gpu.memory_used") or series.columns.get("gpu.utilization")
     missing = [None if is_known(value) else 0.0 for value in used.mean] if used else []
     return [
         (series.begun + begin * series.step, series.begun + end * series.step)
-        for begin, end in longest(whole_stretches(missing))
+        for begin, end in longest(known_ranges(missing))
     ]
 
 
 def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
-    """A shade and, where there is room, a word for each stretch that was not sampled."""
-    for begin, end in unsampled(series):
-        wide = end - begin > series.points * series.step * _NAMED
+    """Yield a shape for each span without samples, with a label if there is room."""
+    for begin, end in unsampled_spans(series):
+        wide = end - begin > series.points * series.step * _MIN_LABELED
         yield band_shape(begin, end, "@u7/0.16") | (
             {"label": {"text": "not sampled", "textposition": "top center", "font": {"color": "@mut", "size": 11}}}
             if wide
@@ -150,17 +152,17 @@ def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
 
 
 def out_of_memory_lines(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]:
-    """Yield a line for each error."""
+    """Yield a line for each out-of-memory error."""
     yield from (out_of_memory_line(mark.time) for mark in marks if mark.mark is Mark.OUT_OF_MEMORY)
 
 
 def out_of_memory_captions(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]:
-    """Yield what the first of these lines say."""
+    """Yield the captions of the first of these lines."""
     yield from (out_of_memory_caption(mark.time) for mark in marks[:NUMBERS] if mark.mark is Mark.OUT_OF_MEMORY)
 
 
 def time_range(series: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
-    """Return the begin and the end of all that is known, in ms since 1970; None where nothing is."""
+    """Return the begin and end of all known data in ms since 1970; None if there is none."""
     begins = [epoch.begun for epoch in epochs if is_known(epoch.begun)]
     ends = [_end(epoch) for epoch in epochs if is_known(epoch.begun)]
     if series.points:
@@ -170,10 +172,10 @@ def time_range(series: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] |
 
 
 LOGGED = 6
-"""Logged metrics that get a panel."""
+"""Largest number of logged metrics with a panel."""
 _PANEL = 132
 _MARGIN = 64
-"""Heights of a panel, and of what is above all of them, in pixels."""
+"""Height of a panel, and of the space above the panels, in pixels."""
 
 
 Figure = dict[str, Any]
@@ -191,17 +193,17 @@ def figure(
     whole: RunSeries | None = None,
     over: float = NAN,
 ) -> Figure:
-    """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
+    """Return panels of utilization, memory, power, temperature and logged metrics on one time axis, with epoch bands.
 
-    `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number,
-    else as `logged` has it. `whole`: the lines of the whole run, where `series` are those of a part of it: the figure
-    has the same panels and the same axis. `over`: when the run ended, in s since 1970; NaN while it goes on.
+    `spans` are the phases other than training, which are shaded. `diverged` are logged values that are NaN or infinite,
+    by default from `logged`. If `series` is a part of the run, `whole` is the series of the whole run, which determines
+    panels and axis. `over` is the end of the run (s since 1970), NaN while it runs.
     """
     diverged = diverged or diverged_points(logged)
     whole = whole or series
     panels = list(_panels(series, logged, device, epochs, diverged, over))
-    of_whole = panels if whole is series else _panels(whole, logged, device, epochs, diverged, over)
-    panels = [panel for panel, (_, lines, _) in zip(panels, of_whole, strict=True) if lines]
+    whole_panels = panels if whole is series else _panels(whole, logged, device, epochs, diverged, over)
+    panels = [panel for panel, (_, lines, _) in zip(panels, whole_panels, strict=True) if lines]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
     layout: dict[str, Any] = {
@@ -220,9 +222,9 @@ def figure(
         "shapes": [*epoch_bands(epochs), *phase_shades(spans), *gap_shades(series), *out_of_memory_lines(marks)],
         "annotations": [*epoch_numbers(epochs), *out_of_memory_captions(marks)],
     }  # fmt: skip
-    for place, (title, lines, axis) in enumerate(panels):
-        name = "" if place == 0 else str(place + 1)
-        top = 1 - place * height
+    for index, (title, lines, axis) in enumerate(panels):
+        name = "" if index == 0 else str(index + 1)
+        top = 1 - index * height
         layout[f"yaxis{name}"] = {
             "domain": [top - height + 0.015, top - height * 0.2], "gridcolor": "@line/0.7", "zeroline": False,
             "nticks": 4, "fixedrange": True, **axis,
@@ -235,7 +237,7 @@ def figure(
             }  # fmt: skip
         data += [{"xaxis": "x", "yaxis": f"y{name}", "showlegend": False, **line} for line in lines]
     if series.points and data:
-        data.append(_where(series, epochs, spans))
+        data.append(_pointer_texts(series, epochs, spans))
     return {"data": data, "layout": layout}
 
 
@@ -250,7 +252,7 @@ def _panels(
     columns = series.columns
     if "gpu.utilization" in columns:
         axis = {"range": [0, 103], "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
-        yield BY_NAME["gpu.utilization"].title, _banded(series, "gpu.utilization", "@u2"), axis
+        yield BY_NAME["gpu.utilization"].title, _mean_and_range(series, "gpu.utilization", "@u2"), axis
     in_bytes = scale_of(Unit.BYTES, rate=False)
     yield BY_NAME["gpu.memory_used"].title, memory_parts(series, device), {
         "rangemode": "tozero", "ticksuffix": in_bytes.suffix,
@@ -258,32 +260,32 @@ def _panels(
     }  # fmt: skip
     for name, color in (("gpu.power", "@u1"), ("gpu.temperature", "@u5")):
         if name in columns:
-            lines = _banded(series, name, color)
+            lines = _mean_and_range(series, name, color)
             axis = {"ticksuffix": scale_of(BY_NAME[name].unit, rate=False).suffix}
             if name == "gpu.power":
                 axis["rangemode"] = "tozero"
             yield BY_NAME[name].title, lines, axis
-    for i, (name, lines) in enumerate(logged_lines(logged, epochs, unsampled(series), diverged, over)[:LOGGED]):
-        look = {"color": f"@u{(3, 6, 4, 0, 2, 1)[i % 6]}"}
-        drawn = [
-            {**line, "line": {**look, "width": 1.6}, "marker": {**look, **line.get("marker", {})}} for line in lines
+    for i, (name, lines) in enumerate(logged_lines(logged, epochs, unsampled_spans(series), diverged, over)[:LOGGED]):
+        color_of = {"color": f"@u{(3, 6, 4, 0, 2, 1)[i % 6]}"}
+        colored = [
+            {**line, "line": {**color_of, "width": 1.6}, "marker": {**color_of, **line.get("marker", {})}}
+            for line in lines
         ]
-        yield literal(name, NAME_CELLS), drawn, {}
+        yield literal(name, NAME_CELLS), colored, {}
 
 
-def _banded(series: RunSeries, name: str, color: str) -> list[Line]:
-    """The mean as a line, and behind it from the smallest to the largest."""
-    found = series.columns[name]
+def _mean_and_range(series: RunSeries, name: str, color: str) -> list[Line]:
+    """Return the mean as a line over an area from the lowest to the highest value."""
     scale = scale_of(BY_NAME[name].unit, rate=False)
-    low, mean, high = (numbers_of(part, scale.factor, 1) for part in found)
+    low, mean, high = (json_numbers(part, scale.factor, 1) for part in series.columns[name])
     if not any(value is not None for value in mean):
         return []
     lines: list[Line] = []
-    # Plotly would fill across a gap: each stretch without one is a pair of edges by itself.
-    for begin, end in longest(whole_stretches(mean)) if low != high else ():
+    # Plotly would fill across gaps, so each range without gaps is a pair of edges of its own.
+    for begin, end in longest(known_ranges(mean)) if low != high else ():
         edge = {
             "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip", "name": "",
-            **placed(series, begin),
+            **x_axis(series, begin),
         }  # fmt: skip
         lines += [
             {**edge, "y": high[begin:end]},
@@ -291,81 +293,83 @@ def _banded(series: RunSeries, name: str, color: str) -> list[Line]:
         ]
     lines.append({
         "mode": "lines", "line": {"width": 1.4, "color": color}, "y": mean, "name": BY_NAME[name].title,
-        "hovertemplate": f"%{{y}}{scale.suffix}", **placed(series),
+        "hovertemplate": f"%{{y}}{scale.suffix}", **x_axis(series),
     })  # fmt: skip
     return lines
 
 
-def _where(series: RunSeries, epochs: Sequence[EpochSummary], spans: Sequence[Span]) -> Line:
-    """An invisible line that tells the epoch and phase under the pointer."""
+def _pointer_texts(series: RunSeries, epochs: Sequence[EpochSummary], spans: Sequence[Span]) -> Line:
+    """Return an invisible line that shows the epoch and phase under the pointer."""
     texts = []
-    place = phase = 0
+    epoch = phase = 0
     for point in range(series.points):
         time = series.begun + (point + 0.5) * series.step
-        while place + 1 < len(epochs) and epochs[place + 1].begun <= time:
-            place += 1
-        inside = epochs and epochs[place].begun <= time and not time > epochs[place].ended
+        while epoch + 1 < len(epochs) and epochs[epoch + 1].begun <= time:
+            epoch += 1
+        inside = epochs and epochs[epoch].begun <= time and not time > epochs[epoch].ended
         while phase < len(spans) and spans[phase].end <= time:
             phase += 1
         within = (
             f", {literal(spans[phase].phase, NAME_CELLS)}" if phase < len(spans) and spans[phase].begin <= time else ""
         )
-        texts.append(f"epoch {epochs[place].epoch}{within}" if inside else "between epochs")
+        texts.append(f"epoch {epochs[epoch].epoch}{within}" if inside else "between epochs")
     return {
         "mode": "lines", "line": {"width": 0, "color": "@mut"}, "y": [0] * series.points, "text": texts, "name": "",
-        "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **placed(series),
+        "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **x_axis(series),
     }  # fmt: skip
 
 
-def dated(figure: Figure) -> Figure:
-    """`figure` with its times, milliseconds since 1970, as dates in this machine's time zone.
+def with_local_dates(figure: Figure) -> Figure:
+    """Return the figure with dates in this machine's time zone instead of milliseconds since 1970.
 
-    Where the clocks are changed within it, all times are by those at its end, which the axis says: else an hour would
-    lie over another one, or be missing.
+    If daylight saving time begins or ends within the figure, all dates use the offset at its end, and the axis says so:
+    otherwise an hour would be drawn twice or be missing.
     """
     layout = figure["layout"]
     axis = layout["xaxis"]
-    # A damaged ledger may not know when its run was.
+    # A damaged ledger may have no times.
     known = axis.get("range") or [time for line in figure["data"] for time in line.get("x", ())] or [0.0]
     begin, end = known[0], known[-1]
-    ahead = _ahead(end)
-    title = {} if _ahead(begin) == ahead else {"title": {"text": _zone(ahead), "font": {"size": 11}}}
+    offset = _utc_offset(end)
+    title = {} if _utc_offset(begin) == offset else {"title": {"text": _time_zone_note(offset), "font": {"size": 11}}}
     return {
         **figure,
-        "data": [_with_days(line, ahead, ("x0",), ("x",)) for line in figure["data"]],
+        "data": [_with_dates(line, offset, ("x0",), ("x",)) for line in figure["data"]],
         "layout": {
             **layout,
-            "xaxis": {**_with_days(axis, ahead, (), ("range",)), **title},
-            "shapes": [_with_days(shape, ahead, ("x0", "x1")) for shape in layout["shapes"]],
+            "xaxis": {**_with_dates(axis, offset, (), ("range",)), **title},
+            "shapes": [_with_dates(shape, offset, ("x0", "x1")) for shape in layout["shapes"]],
             "annotations": [
-                _with_days(note, ahead, ("x",) if note["xref"] == "x" else ()) for note in layout["annotations"]
+                _with_dates(note, offset, ("x",) if note["xref"] == "x" else ()) for note in layout["annotations"]
             ],
         },
     }
 
 
-def _with_days(of: dict[str, Any], ahead: int, single: Sequence[str], many: Sequence[str] = ()) -> dict[str, Any]:
-    found = {**of, **{name: _day(of[name], ahead) for name in single if of.get(name) is not None}}
-    return {**found, **{name: [_day(time, ahead) for time in of[name]] for name in many if of.get(name) is not None}}
+def _with_dates(part: dict[str, Any], offset: int, single: Sequence[str], many: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a part of a figure with dates in place of the times in the keys `single` and the lists in `many`."""
+    dates: dict[str, Any] = {name: _date(part[name], offset) for name in single if part.get(name) is not None}
+    lists = {name: [_date(time, offset) for time in part[name]] for name in many if part.get(name) is not None}
+    return {**part, **dates, **lists}
 
 
-def _day(milliseconds: float, ahead: int) -> str:
+def _date(milliseconds: float, offset: int) -> str:
     try:
-        text = strftime("%Y-%m-%d %H:%M:%S", gmtime(milliseconds // 1000 + ahead))
+        text = strftime("%Y-%m-%d %H:%M:%S", gmtime(milliseconds // 1000 + offset))
     except (OverflowError, OSError, ValueError):
         return "1970-01-01"
     return f"{text}.{int(milliseconds % 1000):03}"
 
 
-def _ahead(milliseconds: float) -> int:
-    """Seconds by which this machine's time of day is ahead of UTC then."""
+def _utc_offset(milliseconds: float) -> int:
+    """Return the UTC offset of this machine's time zone at a time, in seconds."""
     try:
         return localtime(milliseconds / 1000).tm_gmtoff
     except (OverflowError, OSError, ValueError):
         return 0
 
 
-def _zone(ahead: int) -> str:
-    hours, minutes = divmod(abs(ahead) // 60, 60)
+def _time_zone_note(offset: int) -> str:
+    hours, minutes = divmod(abs(offset) // 60, 60)
     size = f"{hours}:{minutes:02}" if minutes else f"{hours}"
-    return f"times in UTC{'+' if ahead >= 0 else '−'}{size}: the clocks were changed"
+    return f"times in UTC{'+' if offset >= 0 else '−'}{size}: the clocks were changed"

@@ -10,7 +10,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past_findings import findings, is_measured, is_partly_sampled, sampled_text, short_summary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
-from gpumon.reports.run_tables import place, state
+from gpumon.reports.run_tables import newest_epoch, state
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
@@ -123,7 +123,7 @@ def _listed(one: RunSummary, now: float) -> ListedRun:
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=told,
         is_over=run.state is not RunState.RUNNING or run.unseen_seconds(now) > 0,
-        ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=place(one),
+        ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=newest_epoch(one),
         share=min(1.0, ((one.done or 0) + before) / run.epochs) if run.epochs and has_share else NAN,
         started=run.started, seconds=run.duration(now), left=NAN, utilization=one.utilization, energy=one.energy,
         tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,

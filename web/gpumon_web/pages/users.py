@@ -15,10 +15,10 @@ from gpumon.reports.usage import (
     device_name,
     energy_text,
     headlines,
+    no_rows_text,
     seen,
     unknown_work,
     unreadable,
-    why_nobody,
 )
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
@@ -176,7 +176,7 @@ def _nobody(document: Cells) -> str | Cells:
     if not document["has_history"]:
         missing: str | Cells = document["missing"] or NOT_YET
         return missing
-    return why_nobody(document["group"], document["user"])
+    return no_rows_text(document["group"], document["user"])
 
 
 def _problem(document: Cells, window: UserWindow) -> str:
