@@ -19,28 +19,11 @@ from gpumon.analysis.gpu_state import (
     work_share,
 )
 from gpumon.analysis.ranks import Ranks
-from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.device import countable_uuids
 from gpumon.model.frame import Frame, RunState, Sample
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
-from gpumon.model.vendors import clock_events, find_vendor
-
-
-def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return why the clocks of a GPU are below their maximum, in words; None if unknown."""
-    mask = sample.value("gpu.event_reasons")
-    vendor = find_vendor(sample.device.name, sample.device.uuid)
-    known = vendor is not None and bool(vendor.clock_events) and is_known(mask) and 0 <= mask < 2**64
-    return clock_events(vendor, int(mask)) if vendor and known else None
-
-
-IDLE = "idle"
-"""The reason that every view shows already as the state of the GPU."""
-HOT = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))
-"""Reasons that need attention: neither the workload nor the power limit keeps the clocks down."""
-
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """Availabilities of a GPU without a fault."""

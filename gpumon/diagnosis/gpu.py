@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.throttling import THERMAL
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.faults import FAULT_RULES, reported_fault
@@ -56,7 +57,6 @@ _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", 
 """A working GPU reports at least one of these metrics."""
 _UNLISTED = "a process that the driver does not list"
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
-THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
@@ -112,13 +112,13 @@ def hot(gpu: GpuContext) -> Iterator[Finding]:
 
 def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lowers the clocks because it is too hot."""
-    severity = heat(gpu.rates)
+    severity = heat_severity(gpu.rates)
     if severity is not Severity.INFO and gpu.is_current:
         evidence = {BY_NAME[name].key: share for name, share in gpu.rates.items()}
         yield Finding("heat_throttled", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
 
 
-def heat(rates: Mapping[str, float]) -> Severity:
+def heat_severity(rates: Mapping[str, float]) -> Severity:
     """Return how severely heat lowers the clocks, by the rates of the `THERMAL` counters."""
     return max(severity_of(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
 

@@ -11,11 +11,12 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.progress import seconds_since_begin
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import JUDGED_FROM, JUDGED_OVER, PAUSE, RECENT, WHOLE
+from gpumon.analysis.throttling import THERMAL
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, LinkUnderLoad, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
-from gpumon.diagnosis.gpu import GPU_RULES, THERMAL
+from gpumon.diagnosis.gpu import GPU_RULES
 from gpumon.model.frame import ENDED_BADLY, Frame, RunState
 from gpumon.model.metrics import IDLE, Availability
 from gpumon.storage.history.query import Query
@@ -245,7 +246,6 @@ class JudgedFrame:
 
     def findings(self) -> list[Finding]:
         """Return all findings, the most severe first."""
-        from gpumon.diagnosis.gpu import THERMAL
         from gpumon.storage.history.counters import rates_between
 
         frame, names = self._frame, [metric.name for metric in THERMAL]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.analysis.gpu_status import clock_event_reasons
 from gpumon.analysis.processes import job_or_container
+from gpumon.analysis.throttling import clock_event_reasons
 from gpumon.common.driver_calls import DriverCall
 from gpumon.common.text import clean
 from gpumon.model import units

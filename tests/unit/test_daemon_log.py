@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.gpu_status import clock_event_reasons
+from gpumon.analysis.throttling import clock_event_reasons
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpumon.analysis.throttling import CAUSES
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.reports.events import LONGEST
-from gpumon.storage.events.device_watch import CAUSES
 from gpumon.storage.events.query import read_events
 from tests.activity import keep
 from tests.builders import TIME, sample, tick

@@ -10,9 +10,10 @@ from rich.style import Style
 
 from gpumon.analysis.gpu_state import GpuState, Load, has_unlisted_holder
 from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.analysis.throttling import THERMAL
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.gpu import THERMAL, heat
+from gpumon.diagnosis.gpu import heat_severity
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, Availability
@@ -92,7 +93,7 @@ def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0, now:
     """
     uuid, state = status.sample.device.uuid, status.state
     if state not in SILENT:
-        severity = heat({metric.name: history.last(uuid, metric.name, now) for metric in THERMAL})
+        severity = heat_severity({metric.name: history.last(uuid, metric.name, now) for metric in THERMAL})
         if severity is not Severity.INFO:
             # What holds a GPU and does nothing keeps its word: all that counts or times it says the same.
             word = status.word(age) if state is GpuState.HELD else HEAT_THROTTLED

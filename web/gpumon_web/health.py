@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gpumon.analysis import thresholds
-from gpumon.analysis.gpu_status import HOT, IDLE, clock_event_reasons
+from gpumon.analysis.throttling import CAUSES, SEVERE_REASONS, throttle_reasons
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.faults import OF_LINKS, SLOW_LINK
@@ -17,7 +17,7 @@ from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Unit
 from gpumon.model.xids import xid_of
-from gpumon.storage.events.device_watch import CAUSES, QUIET
+from gpumon.storage.events.device_watch import QUIET
 from gpumon.storage.history.recent import RecentHistory
 from gpumon_web import levels
 from gpumon_web.charts import Cells
@@ -90,12 +90,11 @@ def _none(title: str) -> Cells:
 
 
 def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
-    reasons = clock_event_reasons(sample)
+    reasons = throttle_reasons(sample)
     told = [metric for metric in CAUSES if severity_of(metric, throttled.get(metric.name, NAN)) is not Severity.INFO]
     if reasons is None and not throttled:
         return _none(THROTTLING)
-    held = [reason for reason in reasons or () if reason != IDLE]
-    words = f"clocks held by {', '.join(held)}" if held else "none now" if told else "none"
+    words = f"clocks held by {', '.join(reasons)}" if reasons else "none now" if told else "none"
     # A sample says what holds the clocks at its moment, counters what has meanwhile.
     more = [
         f"{metric.title[0].lower()}{metric.title[1:]} for up to {_share(throttled[metric.name])} of a second"
@@ -103,7 +102,8 @@ def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     ]
     if more:
         more = [f"· in the last {LATELY:.0f} s {' and '.join(more)}"]
-    return _check(THROTTLING, words, " ".join(more), "warn" if told or HOT & {*held} else "ok")
+    is_severe = bool(told) or not SEVERE_REASONS.isdisjoint(reasons or ())
+    return _check(THROTTLING, words, " ".join(more), "warn" if is_severe else "ok")
 
 
 def _share(share: float) -> str:

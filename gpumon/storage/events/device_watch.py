@@ -11,11 +11,12 @@ from typing import NamedTuple
 from gpumon.analysis.gpu_state import GpuState, is_late
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
+from gpumon.analysis.throttling import CAUSES
 from gpumon.common.clock import SECOND
 from gpumon.model.energy import FOLLOWS, is_newly_missing
 from gpumon.model.events import CLOCK_SET, XID, Event, EventSubject, unseen_end
 from gpumon.model.frame import Run, RunState, Sample, Tick, XidEvent
-from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.origin import Driver
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.buckets import is_gap
@@ -58,10 +59,6 @@ class ClockWatch:
 
 QUIET = 10 * SECOND
 """ns without throttling after which it counts as ended, because throttling starts and stops many times a minute."""
-CAUSES = tuple(
-    metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
-)
-"""Metrics of throttling worth an event; the power limit is not, because every full load reaches it."""
 _NAMES = tuple(metric.name for metric in CAUSES)
 _WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))

@@ -6,7 +6,7 @@ from math import isfinite
 
 from rich.segment import Segment
 
-from gpumon.analysis.gpu_status import IDLE, clock_event_reasons
+from gpumon.analysis.throttling import throttle_reasons
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME
@@ -25,12 +25,11 @@ def throttled(sample: Sample, *, is_hot: bool, room: int = 0) -> str:
     `is_hot`: counters since the sample before tell of heat; the driver names only what holds them at this moment.
     With `room` in cells the reasons are in short words, and only counted where these have no room.
     """
-    reasons = clock_event_reasons(sample)
+    reasons = throttle_reasons(sample)
     if reasons is None:
         return "heat" if is_hot else ""
-    reasons = tuple(one for one in reasons if one != IDLE)
     if room:
-        reasons = tuple(SHORT_CLOCK_EVENTS.get(one, one) for one in reasons)
+        reasons = tuple(SHORT_CLOCK_EVENTS.get(reason, reason) for reason in reasons)
     text = ", ".join(reasons) or ("heat" if is_hot else "no")
     return text if not room or len(text) <= room else units.counted(len(reasons), "reason")
 
