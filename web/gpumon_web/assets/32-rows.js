@@ -175,7 +175,10 @@
       g.hide(table, !keys.length);
       if (handle.button) { g.hide(handle.button, !keys.length); }
       const count = wanted || plan ? found.length : total;
-      g.hide(more, count <= most);
+      const absent = g.isPrinting && !plan && lacks() ? total - source.rows.size : 0; // a printer does not wait; rows of a plan stand for all
+      more.classList.toggle("absent", absent > 0);
+      g.hide(more, count <= most && !absent);
+      if (absent) { g.put(more, `${t.count(absent)} of ${t.count(total)} rows are missing here: the page had not loaded them.`); }
       if (count > most) { g.put(more, `Show more: ${t.count(count - limit)} of ${t.count(count)} are hidden`); }
       if (!changed) { sought(); }
       if (saves && !lacks()) { const then = saves; saves = null; then(view()); }

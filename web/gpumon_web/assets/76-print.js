@@ -7,7 +7,10 @@
     if (g.isPrinting) { return; }
     g.isPrinting = true;
     const now = Date.now() / 1000;
-    document.body.dataset.printed = `printed ${g.text.moment(now).slice(0, 16)}, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
+    const { feed } = g;
+    const isOfThen = g.text.known(feed.now) && (feed.recorded || !feed.isFresh() || !feed.answered);
+    const of = isOfThen ? `values of ${g.text.moment(feed.now)}, ` : "";
+    document.body.dataset.printed = `${of}printed ${g.text.moment(now).slice(0, 16)}, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
     document.documentElement.classList.add("printing");
     g.theme.lend("light");
     g.fitTables();
