@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import grp
 import os
+import re
 import secrets
 import socket
 import stat
@@ -20,6 +21,8 @@ _NOT_PRIVATE, _NOT_GROUP_READABLE = 0o077, 0o037
 """Mode bits that a token file must not have."""
 VARIED = 8
 """Minimum different characters in a token."""
+_NETLOC = re.compile(r"(?:\[([^\[\]@]+)\]|([^\[\]:@]+))(?::[0-9]*)?")
+"""A host, in brackets or not, and a port. `urlsplit` also accepts `[::1]other` and `user@host`."""
 
 
 def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
@@ -53,6 +56,12 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
     if is_weak(token):
         raise GpumonError(f"the token in {file} is easy to guess: replace it with the output of 'openssl rand -hex 16'")
     return token
+
+
+def host_of(netloc: str) -> str:
+    """Return the lower-case host of a Host header, without port and final dot; empty if it has anything else."""
+    match = _NETLOC.fullmatch(netloc.lower())
+    return (match[1] or match[2]).rstrip(".") if match else ""
 
 
 def is_weak(token: str) -> bool:

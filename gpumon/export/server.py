@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpumon.common.net import LOCAL
+from gpumon.common.net import LOCAL, host_of
 from gpumon.export.auth import Authenticator, AuthState, TooManyChecks, has_allowed_name
 from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
 from gpumon.export.scrape import Exporter
@@ -269,7 +269,7 @@ def machine_names() -> frozenset[str]:
 def _is_named(host: str, names: frozenset[str]) -> bool:
     """Return whether a host is one of these names or an IP address."""
     try:
-        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        name = host_of(host)
         return name in names or bool(ipaddress.ip_address(name.partition("%")[0]))
     except ValueError:
         return False

@@ -384,7 +384,10 @@ def test_a_page_of_another_site_cannot_read_what_is_open_to_this_machine(serve: 
     served = serve(Authenticator(), machine_names())
     for host in ("localhost", "127.0.0.1:9401", "[::1]:9401", "10.1.2.3"):
         assert served.ask({"Host": host})[0] == 200, host
-    for host in ("evil.example", "localhost.evil.example", "", "[::1", "127.0.0.1.evil.example"):
+    for host in (
+        "evil.example", "localhost.evil.example", "", "[::1", "127.0.0.1.evil.example", "evil.example@127.0.0.1",
+        "[::1]evil.example", "127.0.0.1:evil.example",
+    ):  # fmt: skip
         assert served.ask({"Host": host})[0] == 403, host
     assert served.ask({"Host": "localhost", "Origin": "http://evil.example"})[0] == 403
     assert status_of(served, b"GET /metrics HTTP/1.0\r\n\r\n") == 200, "no browser asks like this"

@@ -55,7 +55,8 @@ def test_only_reading_is_possible_even_with_the_token(served: Served) -> None:
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.1@evil",
-     "evil.example@127.0.0.1", "127.0.0.1/x", "["]
+     "evil.example@127.0.0.1", "127.0.0.1/x", "[", "[::1]evil.example", "evil.example[::1]", "[::1]evil.example:8050",
+     "127.0.0.1:evil.example", "127.0.0.1:80:evil.example", "127.0.0.1:-1"]
 )  # fmt: skip
 def test_a_name_that_is_not_ours_is_refused_on_every_route(served: Served, host: str) -> None:
     for path in served.paths():

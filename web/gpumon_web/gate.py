@@ -14,11 +14,11 @@ import secrets
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from flask import Request, Response
 
-from gpumon.common.net import LOCAL
+from gpumon.common.net import LOCAL, host_of
 from gpumon_web.credentials import bearer_of, is_own_form, netloc_of, peer_of, token_in
 from gpumon_web.limits import PROGRAMS
 from gpumon_web.named_tokens import NamedTokens
@@ -206,14 +206,7 @@ class Gate:
         return _short(f"strangers {peer_of(request)}"), 1.0
 
     def _is_ours(self, netloc: str) -> bool:
-        try:
-            parts = urlsplit(f"//{netloc}")
-            name = parts.hostname or ""
-        except ValueError:
-            return False
-        if parts.netloc != netloc or "@" in netloc:  # a Host and an origin name neither a path nor a user
-            return False
-        return name.rstrip(".") in self._hosts
+        return host_of(netloc) in self._hosts
 
     def _shown(self, given: str | None) -> ShownToken | None:
         """The token that was given; None for a wrong one."""
