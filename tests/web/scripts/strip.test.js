@@ -14,9 +14,11 @@ async function drawn(one) {
   const blocks = [];
   const hatches = [];
   const [tops, highs] = [[], []];
+  const labels = [];
   const pen = new Proxy({}, {
     get: (own, name) => own[name] || ((...given) => {
-      if (name === "measureText") { return { width: 1000 }; }
+      if (name === "measureText") { return { width: one.letter ? one.letter * given[0].length : 1000 }; }
+      if (name === "roundRect") { labels.push([given[0], given[0] + given[2]]); }
       const [left, top, wide, tall] = given;
       if (name === "fillRect" && tall > 2 && own.fillStyle.startsWith("rgba(") && wide > 1) { blocks.push([left, left + wide, tall / TALL]); tops.push(top / TALL); }
       if (name === "rect") { hatches.push([left, left + wide]); highs.push(tall / TALL); }
@@ -28,7 +30,7 @@ async function drawn(one) {
   await new Promise((done) => { setImmediate(done); });
   const near = (all) => all.map((part) => part.map((each, at) => (at < 2 ? Math.round(each) : Math.round(each * 100) / 100)));
   const now = one.until === undefined ? Infinity : one.until * one.slots * HOUR;
-  return { blocks: near(blocks.filter(([left]) => left < now)), hatches: near(hatches), tops, highs };
+  return { blocks: near(blocks.filter(([left]) => left < now)), hatches: near(hatches), labels: near(labels), tops, highs };
 }
 
 // The first daemon of a machine began at 19:44:30; it is 19:53, and somebody held the GPU ever since.
@@ -114,4 +116,22 @@ test("two outages of one hour are two hatches", async () => {
   const { blocks, hatches } = await drawn({ slots: 1, parts: [[0, "ann", 80, 0]], unseen: [[0, 10, 20], [0, 10, 60]] });
   assert.deepStrictEqual(hatches, [[12, 18], [36, 42]]);
   assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[0, 12], [18, 36], [42, 60]]);
+});
+
+test("a name lies within what is drawn as held, and not on what is still to come or was free", async () => {
+  const until = (19 * 60 + 5) / (24 * 60);
+  for (const parts of [
+    [[19, "i", 8, 8]],
+    [[18, "i", 10, 0], [19, "i", 8, 0]],
+    [[3, "i", 100, 0], [4, "i", 10, 0]],
+    [[3, "ann", 100, 0], [4, "ann", 100, 0], [5, "ann", 5, 0]],
+  ]) {
+    for (const letter of [6, 12, 17, 20, 40, 46, 50]) {
+      const { blocks, labels } = await drawn({ slots: 24, until, parts, unseen: [], letter });
+      const [left, right] = [Math.min(...blocks.map(([from]) => from)), Math.max(...blocks.map(([, to]) => to))];
+      for (const [from, to] of labels) { assert.ok(left <= from && to <= right, `${from} to ${to} within ${left} to ${right}`); }
+    }
+  }
+  const { labels } = await drawn({ slots: 24, until, parts: [[3, "ann", 100, 0], [4, "ann", 100, 0]], unseen: [], letter: 6 });
+  assert.strictEqual(labels.length, 1);
 });

@@ -99,7 +99,7 @@
       const tall = isPlaced ? height : height * share(sum);
       const left = isLevel ? first : leftOf(slots, at, first, last, wide);
       // Who shares it has a lane of it, the first at the top.
-      slots[at].isLow = tall < height * NAMED;
+      Object.assign(slots[at], { isLow: tall < height * NAMED, left, right: left + wide });
       let top = height - tall;
       for (const [user, held, used] of users) {
         const lane = (tall * held) / sum;
@@ -107,7 +107,7 @@
         top += lane;
       }
     });
-    if (one.events) { marks(pen, one.events, width, height); } else if (!one.is_bars && !one.is_mean) { names(pen, slots, edge, seen, height); }
+    if (one.events) { marks(pen, one.events, width, height); } else if (!one.is_bars && !one.is_mean) { names(pen, slots, height); }
   }
 
   // Events, each at its share of the width: a cross is bad, a triangle a warning, a dot news; the worst on top.
@@ -194,15 +194,15 @@
     pen.restore();
   }
 
-  // The name of who held it alone, where there is room for it.
-  function names(pen, slots, edge, seen, height) {
+  // The name of who held it alone, where there is room for it within what is drawn as held.
+  function names(pen, slots, height) {
     pen.font = `600 11.5px ${getComputedStyle(document.body).fontFamily}`;
     pen.textBaseline = "middle";
     let run = null;
     const write = () => {
       if (!run || !run.user) { return; }
       const wide = pen.measureText(run.user).width;
-      if (wide + ROOM > edge(run.to) - run.left) { return; }
+      if (wide + ROOM > run.right - run.left) { return; }
       pen.fillStyle = g.theme.color("card", 0.72);
       pen.beginPath();
       pen.roundRect(run.left + 3, height / 2 - 9, wide + 10, 18, 4);
@@ -210,14 +210,15 @@
       pen.fillStyle = g.theme.color("ink");
       pen.fillText(run.user, run.left + 8, height / 2 + 0.5);
     };
-    slots.forEach(({ slot, users, isLow }, at) => {
+    for (const { slot, users, isLow, left, right } of slots) {
       const user = users.length === 1 && !isLow ? users[0][0] : "";
-      if (run && run.user === user && run.to === slot) { run.to = slot + 1; return; }
-      write();
-      const [first, last] = seen(slot);
-      const room = Math.min(last - first, ((edge(slot + 1) - edge(slot)) * users.reduce((sum, [, held]) => sum + held, 0)) / 100);
-      run = { user, left: Math.max(0, leftOf(slots, at, first, last, room)), to: slot + 1 };
-    });
+      if (run && run.user === user && run.to === slot) {
+        Object.assign(run, { to: slot + 1, right });
+      } else {
+        write();
+        run = { user, left: Math.max(0, left), right, to: slot + 1 };
+      }
+    }
     write();
   }
 })(window.gpumon);
