@@ -1,7 +1,6 @@
 """gpumon: what every GPU did in every epoch.
 
-A training imports this; so each public name is loaded when it is first used, and `run` brings in
-the standard library only.
+Trainings import this package, so each public name is loaded on first use, and `run` imports only the standard library.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["__version__", "connect", "ledger", "run"]
 
-_HOMES = {"run": "gpumon.tracking.active_run", "connect": "gpumon.live", "ledger": "gpumon.storage.ledger.api"}
+_MODULES = {"run": "gpumon.tracking.active_run", "connect": "gpumon.live", "ledger": "gpumon.storage.ledger.api"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "run":
         try:
             from importlib import import_module
 
-            found = import_module(_HOMES[name]).run
-        except Exception as error:  # no descriptor is left to read it: a training goes on without
+            value = import_module(_MODULES[name]).run
+        except Exception as error:  # for example no free file descriptor: the training continues without gpumon
             return partial(_run_untagged, error)
-        globals()[name] = found
-        return found
+        globals()[name] = value
+        return value
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(_HOMES[name]), "open_ledger" if name == "ledger" else name)
-    return found
+    value = globals()[name] = getattr(import_module(_MODULES[name]), "open_ledger" if name == "ledger" else name)
+    return value
 
 
 def _run_untagged(error: Exception, name: object = None, *, epochs: object = None, **settings: object) -> object:
@@ -47,19 +46,19 @@ def _run_untagged(error: Exception, name: object = None, *, epochs: object = Non
 
 
 class _UntaggedRun:
-    """A run where gpumon itself cannot be loaded: loops go on as with any other, and nothing is published."""
+    """Replaces a run if gpumon cannot be loaded: loops work as usual, and nothing is published."""
 
     on = False
     name = id = ""
-    _is_told = False
+    _has_warned = False
 
     def __init__(self, planned: Any = None) -> None:
         self._planned = planned
 
     @classmethod
     def warn(cls, error: Exception) -> None:
-        if not cls._is_told and sys.stderr is not None:
-            cls._is_told = True
+        if not cls._has_warned and sys.stderr is not None:
+            cls._has_warned = True
             sys.stderr.write(f"gpumon: this training will not show in gpumon: {type(error).__name__}: {error}\n")
 
     def epochs(self, over: Any = None, *, start: int = 0) -> Any:

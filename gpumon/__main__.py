@@ -1,4 +1,4 @@
-"""`python -m gpumon` is `gpumon`."""
+"""Runs the command line with `python -m gpumon`."""
 
 import sys
 

@@ -33,7 +33,7 @@ from gpumon.ring.reader import Heartbeat, RingReader
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
-    from gpumon.ring.directory import Known
+    from gpumon.ring.directory import StoredDirectory
     from gpumon.ring.sums import Sums
     from gpumon.storage.history.buckets import Moment
     from gpumon.storage.history.devices import Wanted
@@ -86,7 +86,7 @@ class Live:
         missing: str = "",
         generation: Callable[[], int] = lambda: 0,
         playback: "Playback | None" = None,
-        where: Places | None = None,
+        directories: Places | None = None,
     ) -> None:
         self.playback = playback
         """Pauses and seeks a recording that this process plays; None for other sources."""
@@ -94,13 +94,13 @@ class Live:
         """Returns whether sampling in this process has ended with an error."""
         self.end_sampling: Callable[[], object] = lambda: None
         """Tells the sampler in this process to stop, for a view that has found a daemon."""
-        self._opener, self._where, self._note = opener, where, note
+        self._opener, self._directories, self._note = opener, directories, note
         self._generation, self._read_generation = generation, 0
         self._reader: RingReader | None = None
         self._next_search = 0.0
         self._newest: tuple[RingReader | None, int, float] = (None, 0, NAN)
         """Reader, number and time of the newest frame."""
-        self._missing = self._problem = missing or no_daemon(where or Places())
+        self._missing = self._problem = missing or no_daemon(directories or Places())
 
     def latest(self) -> Frame | None:
         """Return the newest frame, or None if there is none."""
@@ -218,11 +218,11 @@ class Live:
 
     def _history_path(self) -> str:
         """Return the history file of this ring, or without a ring that of the directories; empty if there is none."""
-        if self._where is None or self._directory() is not None:
+        if self._directories is None or self._directory() is not None:
             return self.history_file()
-        return next(iter(history_paths(self._where)), "")
+        return next(iter(history_paths(self._directories)), "")
 
-    def _directory(self) -> "Known | None":
+    def _directory(self) -> "StoredDirectory | None":
         return self._try(lambda reader: reader.directory())
 
     def origin(self) -> Origin:
@@ -242,9 +242,9 @@ class Live:
 
     def history_file(self) -> str:
         """Return the path of the history file for this ring; empty if there is none."""
-        if self._where is None or Capability.LIVE not in self.origin().capabilities:
+        if self._directories is None or Capability.LIVE not in self.origin().capabilities:
             return ""
-        return next(iter(history_paths(self._where)), "")
+        return next(iter(history_paths(self._directories)), "")
 
     def unreadable(self) -> str:
         """Return why an existing ring cannot be read, and what to do; empty if it can, or if there is none."""
@@ -357,20 +357,20 @@ def _is_beating(heartbeat: Heartbeat, interval: float) -> bool:
     return heartbeat.state == RUNNING and heartbeat.age <= max(3 * interval, _DEAD_AFTER)
 
 
-def no_daemon(where: Places) -> str:
+def no_daemon(directories: Places) -> str:
     """Return the message that no daemon runs for these directories, and how to start one."""
-    missing = f" in {where.explicit}, which does not exist" if is_missing(where) else ""
-    return f"{NO_DAEMON}{missing}: start one with 'gpumon daemon --detach{dir_option(where)}'"
+    missing = f" in {directories.explicit}, which does not exist" if is_missing(directories) else ""
+    return f"{NO_DAEMON}{missing}: start one with 'gpumon daemon --detach{dir_option(directories)}'"
 
 
-def follow(where: Places) -> Live:
+def follow(directories: Places) -> Live:
     """Return a reader of the daemon for these directories, running now or started later."""
 
     def opener() -> int:
         # A ring whose daemon is gone must not hide one that is written, or whose daemon hangs.
-        candidates = [fd for path in ring_paths(where) if (fd := _open(path)) is not None]
+        candidates = [fd for path in ring_paths(directories) if (fd := _open(path)) is not None]
         if not candidates:
-            if reason := why_unread(where):
+            if reason := why_unread(directories):
                 raise RingError(reason)
             raise FileNotFoundError(2, "no ring")
         if len(candidates) == 1:
@@ -381,7 +381,7 @@ def follow(where: Places) -> Live:
                 os.close(fd)
         return best
 
-    return Live(opener, where=where)
+    return Live(opener, directories=directories)
 
 
 def _open(path: str) -> int | None:

@@ -111,7 +111,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
         return recorder.open_ring()
 
     try:
-        live = Live(open_ring, note, missing, lambda: recorder.generation, playback, where=places)
+        live = Live(open_ring, note, missing, lambda: recorder.generation, playback, directories=places)
         live.has_failed = lambda: sampler.failure is not None
         live.end_sampling = sampler.request_stop
         yield live

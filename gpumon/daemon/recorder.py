@@ -21,7 +21,7 @@ from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.layout import STOPPED, Layout
 from gpumon.ring.lock import NO_INODE, WriterLock, inode_at
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sums import SumPlace, read_sums, write_sums
+from gpumon.ring.sums import SumLocation, read_sums, write_sums
 from gpumon.ring.takeover import SPARE_ROWS
 from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
 from gpumon.sources.base import HasDriverCalls, Source
@@ -420,7 +420,7 @@ class UsageCounters:
         self._problem = ""
         self._layout: Layout | None = None
         """Layout of the ring that `_place` belongs to."""
-        self._place = SumPlace(0, 0)
+        self._location = SumLocation(0, 0)
 
     @property
     def problem(self) -> str:
@@ -432,17 +432,17 @@ class UsageCounters:
             return
         layout = writer.layout
         if layout is not self._layout:
-            self._layout, self._place = layout, SumPlace.from_layout(layout)
-        fd, place = writer.fd, self._place
-        if not place.room:
+            self._layout, self._location = layout, SumLocation.from_layout(layout)
+        fd, location = writer.fd, self._location
+        if not location.room:
             return
         if self._meter is None:
-            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, place.room, self._holders)
+            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, location.room, self._holders)
         if not self._meter.add(tick):
             return
         number, names, times, rows = self._meter.record()
         try:
-            write_sums(fd, place, number, names, times, rows)
+            write_sums(fd, location, number, names, times, rows)
             self._problem = ""
         except OSError as error:
             self._problem = f"counters of use cannot be stored: {error.strerror or error}"

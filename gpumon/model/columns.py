@@ -1,9 +1,9 @@
-"""The one table of columns of rows: epochs, runs, ranks, processes, GPUs and users.
+"""Columns of all tables: epochs, runs, ranks, processes, GPUs and users.
 
 Text tables, CSV, JSON and its schema, reports, the terminal and the browser view, comparisons and `docs/columns.md`
-derive from it; nothing else names a title, a unit or the rule by which a column combines devices and epochs.
+derive from this module. Titles, units and the rules for combining devices and epochs are defined nowhere else.
 
-Values are in base units, as those of `metrics`. A missing value is NaN.
+Values are in base units, as in `metrics`. A missing value is NaN.
 """
 
 from __future__ import annotations
@@ -37,68 +37,68 @@ class View(Flag):
 
 
 class OverDevices(Enum):
-    """Rule by which several devices become one number."""
+    """How the values of several devices are combined."""
 
     SUM = "sum"
-    """Unknown where one is; ranks on one device count it once."""
+    """Unknown if the value of any device is; a device shared by several ranks counts once."""
     MEAN = "mean"
     HIGHEST = "highest"
     LOWEST = "lowest"
     NONE = "none"
-    """It is not measured on devices."""
+    """Not measured on devices."""
 
 
 class OverTime(Enum):
-    """Rule by which stretches behind each other become one number."""
+    """How the values of successive stretches of time are combined."""
 
     SUM = "sum"
-    """Unknown where one is."""
+    """Unknown if any value is."""
     MEAN = "mean"
-    """Weighed by the time sampled."""
+    """Weighted by the sampled time."""
     HIGHEST = "highest"
     FIRST = "first"
     UNKNOWN = "unknown"
-    """It does not follow from its parts, as a percentile."""
+    """Cannot be computed from the parts, like a percentile."""
 
 
 class MeasuredBy(Enum):
-    """Rule by which samples of a metric become one number."""
+    """How the samples of a metric are combined."""
 
     MEAN = "mean"
-    """Weighed by how long each value held."""
+    """Weighted by the duration of each value."""
     PEAK = "peak"
     FIRST = "first"
     OWN = "own"
-    """By code of its own in `storage.ledger.usage`."""
+    """Computed by special code in `storage.ledger.usage`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table of rows."""
+    """A column of a table."""
 
     key: str
-    """Its name in JSON and in files, and the attribute of the row that has its value."""
+    """Name in JSON and in files, and of the attribute with its value."""
     title: str
     """Heading in the browser, in comparisons and in the documentation."""
     short: str
-    """Heading in terminals; commands write it in capitals."""
+    """Heading in terminals; commands show it in capitals."""
     unit: Unit | None
     """None for text."""
     help: str
     keep: int = 0
-    """The larger, the longer a table keeps the column where there is little room."""
+    """Priority: narrow tables drop the columns with the lowest first."""
     views: View = View.ALL
     better: int = 0
-    """1 where more is better, -1 where less is, 0 where neither can be said."""
+    """1 if more is better, -1 if less is better, else 0."""
     is_fine: bool = False
-    """Whether values are small parts of a whole, which are written with three digits."""
+    """Whether values are written with three digits, for small quantities such as the energy of a step."""
     over_devices: OverDevices = OverDevices.NONE
     over_time: OverTime = OverTime.UNKNOWN
     measured_by: MeasuredBy = MeasuredBy.OWN
-    of: str = ""
-    """The metric of the device that it shows or is measured from, such as `gpu.power`."""
+    metric: str = ""
+    """The metric that it shows or is measured from, such as `gpu.power`; empty if there is none."""
     across: str = ""
-    """For the documentation: how ranks or devices combine, where no rule says it."""
+    """For the documentation: how ranks or devices are combined, if no rule describes it."""
 
     @property
     def heading(self) -> str:
@@ -114,17 +114,17 @@ class Column:
 
     @property
     def file_name(self) -> str:
-        """Name in CSV and Parquet, which ends with the unit: `energy_joules`; `seconds` and counts stay as they are."""
+        """Name in CSV and Parquet, with the unit at the end: `energy_joules`; unchanged for `seconds` and counts."""
         unit = "" if self.unit in (None, Unit.COUNT) else self.unit.value
         return self.key if self.key.endswith(unit) else f"{self.key}_{unit}"
 
     @property
     def is_number(self) -> bool:
-        """Whether cells stand at the right."""
+        """Whether cells are numbers, which are aligned to the right."""
         return self.unit is not None
 
     def write(self, value: float, largest: float = NAN, *, is_narrow: bool = False) -> str:
-        """A value as people read it, in the unit and with the decimals that suit the `largest` one of its column."""
+        """Format a value in the unit and with the decimals that suit the `largest` value of its column."""
         if self.unit is None:
             raise TypeError(f"{self.key} is text")
         return units.in_column(value, self.unit, largest, is_fine=self.is_fine, is_narrow=is_narrow)
@@ -136,19 +136,19 @@ class Column:
         return units.without_unit(value, self.unit)
 
 
-def _mean(key: str, title: str, short: str, unit: Unit, help: str, of: str, views: View = View.FILES) -> Column:
+def _mean(key: str, title: str, short: str, unit: Unit, help: str, metric: str, views: View = View.FILES) -> Column:
     return Column(
         key, title, short, unit, help, views=views,
-        over_devices=OverDevices.MEAN, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of=of,
+        over_devices=OverDevices.MEAN, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, metric=metric,
     )  # fmt: skip
 
 
 def _peak(
-    key: str, title: str, short: str, unit: Unit, help: str, of: str, keep: int = 0, views: View = View.FILES
+    key: str, title: str, short: str, unit: Unit, help: str, metric: str, keep: int = 0, views: View = View.FILES
 ) -> Column:
     return Column(
         key, title, short, unit, help, keep, views,
-        over_devices=OverDevices.HIGHEST, over_time=OverTime.HIGHEST, measured_by=MeasuredBy.PEAK, of=of,
+        over_devices=OverDevices.HIGHEST, over_time=OverTime.HIGHEST, measured_by=MeasuredBy.PEAK, metric=metric,
     )  # fmt: skip
 
 
@@ -161,15 +161,15 @@ def _own(
 
 _DETAIL = View.FILES | View.COMMAND
 _OPENED = View.FILES | View.COMMAND | View.TERMINAL
-# key, title, short title, unit, help, importance; then the rules, or the metric that it is measured from
+# key, title, short title, unit, help, priority; then the rules, or the metric that it is measured from
 EPOCHS: tuple[Column, ...] = (
     _own("seconds", "Time", "time", Unit.SECONDS, "Duration, by the training's own boundaries.", 99, View.ALL, -1,
          over_devices=OverDevices.HIGHEST, over_time=OverTime.SUM),
     Column("steps", "Steps", "steps", Unit.COUNT, "Training steps; validation steps are in the row of that phase. "
-           "Unknown where they are not counted, as by callbacks in validation.", 50,
-           _DETAIL | View.BROWSER, across="of the rank with most"),
+           "Unknown if they are not counted, for example by callbacks during validation.", 50,
+           _DETAIL | View.BROWSER, across="maximum over ranks"),
     Column("steps_per_second", "Steps per second", "steps/s", Unit.PER_SECOND, "Steps per second of training time.",
-           80, View.ALL, 1, across="of the rank with most"),
+           80, View.ALL, 1, across="maximum over ranks"),
     Column("samples_per_second", "Samples per second", "samples/s", Unit.PER_SECOND,
            "Samples per second of training time, if each rank reports the samples per step.", 55,
            _DETAIL | View.COMPARE, 1, across="sum"),
@@ -180,8 +180,8 @@ EPOCHS: tuple[Column, ...] = (
     _own("sampled", "Time sampled", "sampled", Unit.SECONDS,
          "Time covered by samples; less than the duration if no daemon was running.",
          over_devices=OverDevices.LOWEST, over_time=OverTime.SUM),
-    _own("utilization_mean", "Utilization", "util", Unit.RATIO, "Mean over time. ≈: until the driver's last samples "
-         "have come.", 98, View.ALL, 1),
+    _own("utilization_mean", "Utilization", "util", Unit.RATIO, "Mean over time. ≈: may change until the driver's last "
+         "samples have arrived.", 98, View.ALL, 1),
     _own("utilization_p5", "Utilization, 5th percentile", "p5", Unit.RATIO,
          "Utilization was lower for 5 % of the time.",
          over_devices=OverDevices.LOWEST, over_time=OverTime.UNKNOWN),
@@ -198,7 +198,7 @@ EPOCHS: tuple[Column, ...] = (
          over_devices=OverDevices.SUM, over_time=OverTime.SUM),
     Column("power_mean", "Power", "power", Unit.WATTS,
            "Mean over time: energy by time if energy is known, else mean of the samples.", views=View.FILES,
-           over_devices=OverDevices.SUM, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of="gpu.power"),
+           over_devices=OverDevices.SUM, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, metric="gpu.power"),
     _peak("memory_used_peak", "Device memory, peak", "mem max", Unit.BYTES, "Peak memory of all processes.",
           "gpu.memory_used", 73, _OPENED | View.COMPARE),
     _mean("memory_used_mean", "Device memory", "mem", Unit.BYTES, "Mean memory of all processes.",
@@ -224,36 +224,36 @@ EPOCHS: tuple[Column, ...] = (
          "Share of the time during which the power limit held the clocks down; normal at full load."),
     Column("temperature_start", "Temperature at the start", "temp 0", Unit.CELSIUS, "The first reading.",
            views=View.FILES, over_devices=OverDevices.MEAN, over_time=OverTime.FIRST,
-           measured_by=MeasuredBy.FIRST, of="gpu.temperature"),
+           measured_by=MeasuredBy.FIRST, metric="gpu.temperature"),
     _mean("temperature_mean", "Temperature", "temp", Unit.CELSIUS, "Mean over time.", "gpu.temperature"),
     _peak("temperature_peak", "Temperature, peak", "temp max", Unit.CELSIUS, "The highest reading.", "gpu.temperature"),
     _mean("clock_sm_mean", "SM clock", "clock", Unit.HERTZ, "Mean over time.", "gpu.clock_sm"),
     _own("energy_least", "Energy, at least", "≥energy", Unit.JOULES,
-         "The energy where it is known; else the part of it that surely belongs here, because a gap in the readings "
-         "lies across a boundary.", over_devices=OverDevices.SUM, over_time=OverTime.SUM),
+         "The energy if it is known; else a lower bound, because a gap in the readings spans a boundary.",
+         over_devices=OverDevices.SUM, over_time=OverTime.SUM),
     Column("energy_per_step", "Energy per step", "energy/step", Unit.JOULES, "Energy of the whole epoch per training "
            "step.", 35, _DETAIL | View.COMPARE, -1, is_fine=True, across="sum"),
     Column("energy_per_sample", "Energy per sample", "energy/sample", Unit.JOULES, "Energy of the whole epoch per "
            "training sample.", 34, _DETAIL | View.COMPARE, -1, is_fine=True, across="sum"),
 )  # fmt: skip
-"""Values of an epoch, a phase, a row of steps, the time between epochs, and a whole run."""
+"""Values of an epoch, a phase, a step row, the time between epochs, or a whole run."""
 USAGE: tuple[Column, ...] = tuple(column for column in EPOCHS if column.over_devices is not OverDevices.NONE)
-"""Those that the ledger keeps for each device, in the order of a row's values. A new one has a migration of its own."""
+"""Columns that the ledger stores for each device, in the order of a row's values. A new column needs a migration."""
 BESIDE_EPOCHS: tuple[Column, ...] = (
-    Column("epoch", "Epoch", "epoch", None, "Its number, as the training counts.", 100, View.TABLES),
-    Column("change", "Change of time", "change", Unit.RATIO, "Its time compared with that of the epoch before.", 70,
+    Column("epoch", "Epoch", "epoch", None, "Number of the epoch, as the training counts.", 100, View.TABLES),
+    Column("change", "Change of time", "change", Unit.RATIO, "Change of the duration from the previous epoch.", 70,
            View.TERMINAL),
-    Column("phases", "Time by phase", "phases", None, "A bar of its time: work, waiting for data, then other phases.",
+    Column("phases", "Time by phase", "phases", None, "Bar of its time: work, waiting for data, then other phases.",
            66, View.TERMINAL),
     Column("beside", "Not training", "other", Unit.SECONDS, "Time in phases other than training.", 40, View.BROWSER),
     Column("verdict", "Verdict", "verdict", None, "What the diagnosis found.", 87, View.TERMINAL | View.BROWSER),
 )  # fmt: skip
-"""What views show of an epoch beside its values."""
+"""Other columns of epochs in views."""
 BY_KEY = {column.key: column for column in (*EPOCHS, *BESIDE_EPOCHS)}
 
 
-def _as(key: str, keep: int, views: View = View.COMMAND) -> Column:
-    """A column of epochs in another table."""
+def _from_epochs(key: str, keep: int, views: View = View.COMMAND) -> Column:
+    """Return a column of epochs for another table."""
     return replace(BY_KEY[key], keep=keep, views=views)
 
 
@@ -264,27 +264,28 @@ OF_RUNS: tuple[Column, ...] = (
            views=View.COMPARE),
     Column("cpu_seconds", "CPU time", "CPU time", Unit.SECONDS, "CPU time of the processes of the run.",
            views=View.COMPARE),
-    Column("package_energy", "CPU energy", "CPU energy", Unit.JOULES, "Energy of the CPU packages of its machine while "
-           "it ran.", views=View.COMPARE),
+    Column("package_energy", "CPU energy", "CPU energy", Unit.JOULES, "Energy of the machine's CPU packages during the "
+           "run.", views=View.COMPARE),
 )  # fmt: skip
-"""What only a whole run has, as comparisons show it."""
+"""Columns that only whole runs have, in comparisons."""
 RANKS: tuple[Column, ...] = (
-    Column("rank", "Rank", "rank", Unit.COUNT, "Its number in a distributed run.", 100, View.TABLES),
+    Column("rank", "Rank", "rank", Unit.COUNT, "Rank in a distributed run.", 100, View.TABLES),
     Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 60, View.TABLES),
-    Column("gpus", "GPU", "GPU", None, "Numbers of its GPUs.", 90, View.TABLES),
-    Column("state", "State", "state", None, "Whether it runs, or how it ended.", 95, View.COMMAND | View.BROWSER),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "The epoch in which it is, of those planned.", 80, View.TERMINAL),
-    Column("phase", "Phase", "phase", None, "The phase in which it is.", 60, View.TERMINAL),
-    Column("step", "Step", "step", Unit.COUNT, "The step in which it is, of those planned.", 70, View.TERMINAL),
+    Column("gpus", "GPU", "GPU", None, "Indexes of its GPUs.", 90, View.TABLES),
+    Column("state", "State", "state", None, "Whether it is running, or how it ended.", 95, View.COMMAND | View.BROWSER),
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Current epoch, and the number of planned epochs.", 80,
+           View.TERMINAL),
+    Column("phase", "Phase", "phase", None, "Current phase.", 60, View.TERMINAL),
+    Column("step", "Step", "step", Unit.COUNT, "Current step, and the number of planned steps.", 70, View.TERMINAL),
     Column("steps", "Steps", "steps", Unit.COUNT, "Training steps.", 50, View.COMMAND | View.BROWSER),
     Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data.", 70, View.TABLES),
-    _as("utilization_mean", 85),
+    _from_epochs("utilization_mean", 85),
     Column("allocated", "Tensors", "allocated", Unit.BYTES, "Memory in live tensors now.", 65, View.TERMINAL),
     Column("reserved", "Framework memory", "reserved", Unit.BYTES, "Memory that the framework's allocator holds.",
            55, View.TERMINAL),
     replace(BY_KEY["framework_peak"], key="peak", keep=40, views=View.TABLES),
-    _as("memory_used_peak", 80),
-    _as("energy", 75),
+    _from_epochs("memory_used_peak", 80),
+    _from_epochs("energy", 75),
     Column("retries", "Allocation retries", "retries", Unit.COUNT, "Times the framework's allocator had to free its "
            "cache and try again.", 30, View.COMMAND | View.TERMINAL),
     Column("ooms", "Out of memory", "OOMs", Unit.COUNT, "Out-of-memory errors.", 65, View.TABLES),
@@ -292,27 +293,27 @@ RANKS: tuple[Column, ...] = (
 """Values of a process of a run."""
 
 RUNS: tuple[Column, ...] = (
-    Column("id", "Run", "run", None, "Its id.", 100, View.COMMAND | View.TERMINAL | View.FILES),
-    Column("name", "Name", "name", None, "Its name; commands leave it out where the id begins with it.", 30,
+    Column("id", "Run", "run", None, "Id of the run.", 100, View.COMMAND | View.TERMINAL | View.FILES),
+    Column("name", "Name", "name", None, "Name of the run; omitted by commands if the id contains it.", 30,
            View.COMMAND | View.TERMINAL | View.FILES),
     Column("user", "User", "user", None, "The user who runs it.", 84, View.TABLES | View.FILES),
     Column("started", "Started", "started", Unit.SECONDS, "When it began.", 86, View.TABLES | View.FILES),
-    Column("seconds", "Time", "time", Unit.SECONDS, "How long it lasts, or lasted.", 82, View.TABLES | View.FILES),
-    Column("state", "State", "state", None, "Whether it runs, or how it ended.", 90,
+    Column("seconds", "Time", "time", Unit.SECONDS, "Duration so far.", 82, View.TABLES | View.FILES),
+    Column("state", "State", "state", None, "Whether it is running, or how it ended.", 90,
            View.COMMAND | View.BROWSER | View.FILES),
-    Column("progress", "Progress", "progress", None, "A bar of the planned epochs or steps that are done.", 20,
+    Column("progress", "Progress", "progress", None, "Bar of the planned epochs or steps that are done.", 20,
            View.TERMINAL),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "The epoch in which it is or ended, of those planned.", 88,
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Newest epoch, and the number of planned epochs.", 88,
            View.TABLES),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until its end.", 60, View.TERMINAL),
-    Column("gpus", "GPUs", "GPUs", Unit.COUNT, "How many GPUs it has.", 40, View.TABLES | View.FILES),
-    _as("utilization_mean", 80, View.TABLES | View.FILES),
-    _as("wait_share", 50, View.TERMINAL),
-    _as("energy", 75, View.TABLES | View.FILES),
+    Column("gpus", "GPUs", "GPUs", Unit.COUNT, "Number of its GPUs.", 40, View.TABLES | View.FILES),
+    _from_epochs("utilization_mean", 80, View.TABLES | View.FILES),
+    _from_epochs("wait_share", 50, View.TERMINAL),
+    _from_epochs("energy", 75, View.TABLES | View.FILES),
     Column("metric", "Metric", "metric", None, "The metric that was logged first, with its last value.", 55,
            View.TERMINAL),
-    _as("verdict", 90, View.TERMINAL),
-    Column("tags", "Tags", "tags", None, "Tags that were given to it.", 35, View.COMMAND | View.JSON),
+    _from_epochs("verdict", 90, View.TERMINAL),
+    Column("tags", "Tags", "tags", None, "Tags of the run.", 35, View.COMMAND | View.JSON),
     Column("resumes", "Resumes", "resumes", None, "Id of the run that it continues.", 20, View.COMMAND | View.JSON),
     Column("hostname", "Host", "host", None, "The machine that it runs on.", 15, View.COMMAND | View.JSON),
     Column("framework", "Framework", "framework", None, "The framework that reports it.", 10,
@@ -321,26 +322,26 @@ RUNS: tuple[Column, ...] = (
 """A run in a list of runs."""
 RUN_BY_KEY = {column.key: column for column in RUNS}
 COSTS: tuple[Column, ...] = (
-    Column("held", "Cost", "cost", None, "Cost of the time of its GPUs.", 87, View.TABLES),
-    Column("idle_held", "Idle cost", "idle cost", None, "The part of it in which they did nothing.", 55, View.TABLES),
-    Column("energy", "Power cost", "power cost", None, "Cost of the energy, by itself: it is never added to that of "
-           "the time.", 72, View.TABLES),
-    Column("co2", "CO₂", "CO2", None, "Mass of the CO₂ that the energy came to.", 50, View.TABLES),
+    Column("held", "Cost", "cost", None, "Cost of its GPU time.", 87, View.TABLES),
+    Column("idle_held", "Idle cost", "idle cost", None, "Part of the cost for time without work.", 55, View.TABLES),
+    Column("energy", "Power cost", "power cost", None, "Cost of the energy; it is not part of the cost of GPU time.",
+           72, View.TABLES),
+    Column("co2", "CO₂", "CO2", None, "CO₂ emissions of the energy.", 50, View.TABLES),
 )  # fmt: skip
-"""What has a price in the settings, by the names of `cost.Charge`; amounts stand at the right."""
+"""Costs; the keys are the fields of `cost.Charge`. Cells are aligned to the right."""
 
 PROCESSES: tuple[Column, ...] = (
-    Column("gpu", "GPU", "GPU", Unit.COUNT, "Number of the GPU.", 94, View.COMMAND | View.TERMINAL),
+    Column("gpu", "GPU", "GPU", Unit.COUNT, "Index of the GPU.", 94, View.COMMAND | View.TERMINAL),
     Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 100, View.TABLES | View.FILES),
-    Column("user", "User", "user", None, "The user whose process it is.", 95, View.TABLES | View.FILES),
-    Column("name", "Program", "program", None, "Its program.", 90, View.TABLES | View.FILES),
-    Column("kind", "Kind", "kind", None, "Whether it computes or draws.", 20, View.COMMAND | View.BROWSER | View.FILES),
+    Column("user", "User", "user", None, "User of the process.", 95, View.TABLES | View.FILES),
+    Column("name", "Program", "program", None, "Name of its program.", 90, View.TABLES | View.FILES),
+    Column("kind", "Kind", "kind", None, "compute or graphics.", 20, View.COMMAND | View.BROWSER | View.FILES),
     Column("first", "From", "from", Unit.SECONDS, "When it was first seen on the GPU.", 60, View.COMMAND | View.FILES),
     Column("last", "To", "to", Unit.SECONDS, "When it was last seen on the GPU.", 55, View.COMMAND | View.FILES),
     Column("held", "GPU time", "GPU time", Unit.SECONDS, "How long it was on the GPU.", 92, View.COMMAND | View.FILES),
-    Column("memory_peak", "GPU memory, peak", "mem max", Unit.BYTES, "Most device memory that it had.", 88,
+    Column("memory_peak", "GPU memory, peak", "mem max", Unit.BYTES, "Peak of its device memory.", 88,
            View.COMMAND | View.FILES),
-    Column("memory_used", "GPU memory", "GPU mem", Unit.BYTES, "Device memory that it has.", 89,
+    Column("memory_used", "GPU memory", "GPU mem", Unit.BYTES, "Device memory that it holds.", 89,
            View.TABLES | View.FILES),
     Column("sm_utilization", "SM utilization", "SM", Unit.RATIO, "Share of the time in which its kernels ran.", 80,
            View.TABLES | View.FILES),
@@ -352,11 +353,11 @@ PROCESSES: tuple[Column, ...] = (
            "for it.", 13, View.TABLES),
     Column("cpu_utilization", "CPU", "CPU", Unit.RATIO, "CPU time, as a share of one core.", 40,
            View.TABLES | View.FILES),
-    Column("host_memory", "Host memory", "host mem", Unit.BYTES, "Host memory that it has.", 30,
+    Column("host_memory", "Host memory", "host mem", Unit.BYTES, "Host memory that it holds.", 30,
            View.COMMAND | View.TERMINAL | View.FILES),
     Column("started", "Running for", "time", Unit.SECONDS, "Time since it began.", 35, View.TERMINAL | View.BROWSER),
     Column("run", "Run", "run", None, "The run that it belongs to.", 28, View.TERMINAL | View.BROWSER),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "The epoch in which its run is.", 26, View.TERMINAL),
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Current epoch of its run.", 26, View.TERMINAL),
     Column("job", "Job", "job", None, "Its Slurm job.", 25, View.COMMAND | View.FILES),
     Column("pod", "Pod or container", "pod or container", None, "The pod or container that it runs in.", 20,
            View.COMMAND | View.FILES),
@@ -368,20 +369,20 @@ PROCESS_BY_KEY = {column.key: column for column in PROCESSES}
 
 
 def _metric(name: str, short: str, keep: int, views: View, title: str = "") -> Column:
-    """A column of the values of a metric, which says what they are; of a counter of bytes, of its rate."""
+    """Return a column for a metric, with its title, unit and help; for a counter of bytes, its rate."""
     metric = METRICS[name]
     unit = Unit.BYTES_PER_SECOND if metric.kind is Kind.COUNTER else metric.unit
-    return Column(metric.key, title or metric.title, short, unit, metric.help, keep, views, of=name)
+    return Column(metric.key, title or metric.title, short, unit, metric.help, keep, views, metric=name)
 
 
 GPUS: tuple[Column, ...] = (
-    Column("gpu", "GPU", "GPU", None, "Number of the GPU.", 100, View.TABLES),
-    Column("name", "Model", "model", None, "Its model.", 60, View.COMMAND),
-    Column("day", "Last 24 hours", "24 h", None, "Who had it, hour by hour. A tint: held; solid: used.", 20,
+    Column("gpu", "GPU", "GPU", None, "Index of the GPU.", 100, View.TABLES),
+    Column("name", "Model", "model", None, "Model of the GPU.", 60, View.COMMAND),
+    Column("day", "Last 24 hours", "24 h", None, "Who held it in each hour. Tinted: held; solid: used.", 20,
            View.BROWSER),
-    Column("history", "Utilization over time", "utilization", None, "Its utilization in the last minutes.", 50,
-           View.TERMINAL | View.BROWSER, of="gpu.utilization"),
-    Column("bar", "Bar", "bar", None, "Its utilization as a bar.", 50, View.COMMAND, of="gpu.utilization"),
+    Column("history", "Utilization over time", "utilization", None, "Utilization in the last minutes.", 50,
+           View.TERMINAL | View.BROWSER, metric="gpu.utilization"),
+    Column("bar", "Bar", "bar", None, "Utilization as a bar.", 50, View.COMMAND, metric="gpu.utilization"),
     _metric("gpu.utilization", "now", 98, View.TABLES, title="Now"),
     _metric("gpu.memory_used", "mem", 90, View.TABLES),
     _metric("gpu.temperature", "°C", 40, View.TABLES),
@@ -393,35 +394,35 @@ GPUS: tuple[Column, ...] = (
     _metric("gpu.performance_state", "P", 10, View.TERMINAL),
     _metric("gpu.encoder_utilization", "enc", 10, View.TERMINAL),
     _metric("gpu.decoder_utilization", "dec", 10, View.TERMINAL),
-    Column("throttled", "Throttled", "throttled", None, "What holds its clocks down.", 20, View.TERMINAL,
-           of="gpu.event_reasons"),
-    Column("state", "State", "state", None, "What it does, in a word.", 96, View.COMMAND | View.TERMINAL),
-    Column("who", "Who", "who", None, "Users who have it, with their runs or programs.", 80,
+    Column("throttled", "Throttled", "throttled", None, "Reasons why its clocks are lowered.", 20, View.TERMINAL,
+           metric="gpu.event_reasons"),
+    Column("state", "State", "state", None, "State, such as busy, idle or free.", 96, View.COMMAND | View.TERMINAL),
+    Column("who", "Who", "who", None, "Users who hold it, with their runs or programs.", 80,
            View.COMMAND | View.BROWSER),
-    Column("user", "User", "user", None, "The user who has it.", 80, View.TERMINAL),
-    Column("run", "Run or program", "run or program", None, "The run or the program on it.", 70, View.TERMINAL),
-    Column("epoch", "Epoch", "epoch", None, "The epoch in which its run is.", 60, View.TERMINAL),
+    Column("user", "User", "user", None, "The user who holds it.", 80, View.TERMINAL),
+    Column("run", "Run or program", "run or program", None, "The run or program on it.", 70, View.TERMINAL),
+    Column("epoch", "Epoch", "epoch", None, "Current epoch of its run.", 60, View.TERMINAL),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until its run ends.", 20, View.TERMINAL),
 )  # fmt: skip
-"""A GPU now. In JSON it has all metrics, by their keys."""
+"""A GPU now. In JSON it has all metrics by their keys."""
 GPU_BY_KEY = {column.key: column for column in GPUS}
 USERS: tuple[Column, ...] = (
     Column("user", "User", "user", None, "The user who held GPUs.", 100, View.TABLES | View.FILES),
-    Column("now", "GPUs now", "GPUs now", Unit.COUNT, "How many GPUs the user holds now.", 94,
+    Column("now", "GPUs now", "GPUs now", Unit.COUNT, "Number of GPUs that the user holds now.", 94,
            View.TERMINAL | View.BROWSER),
-    Column("held", "GPU-hours", "GPU-hours", Unit.SECONDS, "Time in which GPUs were held, added up over GPUs.", 95,
+    Column("held", "GPU-hours", "GPU-hours", Unit.SECONDS, "Time during which GPUs were held, summed over GPUs.", 95,
            View.TABLES | View.FILES),
-    Column("used", "Used", "used", Unit.RATIO, "Share of the time held in which the GPUs worked.", 70,
+    Column("used", "Used", "used", Unit.RATIO, "Share of the held time during which the GPUs worked.", 70,
            View.TERMINAL | View.BROWSER),
-    Column("busy", "Busy", "busy", Unit.SECONDS, "Time of work, added up over GPUs.", 80, View.COMMAND | View.FILES),
+    Column("busy", "Busy", "busy", Unit.SECONDS, "Time with work, summed over GPUs.", 80, View.COMMAND | View.FILES),
     Column("idle_held", "Allocated, idle", "allocated, idle", Unit.SECONDS, "Time held without work for a minute or "
            "longer.", 85, View.TABLES | View.FILES),
     Column("energy", "Energy", "energy", Unit.JOULES, "Energy of the GPUs while they were held.", 75,
            View.TABLES | View.FILES),
-    Column("unseen", "Not seen", "not seen", Unit.SECONDS, "Time of which nothing is known.", 30, View.TERMINAL),
-    Column("note", "Note", "note", None, "What stands out.", 10, View.TERMINAL | View.BROWSER),
+    Column("unseen", "Not seen", "not seen", Unit.SECONDS, "Time without samples.", 30, View.TERMINAL),
+    Column("note", "Note", "note", None, "Notable facts, such as a high idle share.", 10, View.TERMINAL | View.BROWSER),
 )  # fmt: skip
-"""The use of GPUs by a user in a window of time."""
+"""GPU usage of a user in a window of time."""
 USER_BY_KEY = {column.key: column for column in USERS}
 
 TABLES: Mapping[str, tuple[Column, ...]] = {
@@ -438,5 +439,5 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
 
 
 def shown(columns: tuple[Column, ...], view: View) -> tuple[Column, ...]:
-    """Columns that a view shows."""
+    """Return the columns that a view shows."""
     return tuple(column for column in columns if view in column.views)

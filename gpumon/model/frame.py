@@ -17,7 +17,7 @@ from gpumon.model.process import Process
 from gpumon.model.run import RunFacts
 
 if TYPE_CHECKING:
-    from gpumon.model.run import About
+    from gpumon.model.run import Metadata
 
 TRAINING = "train"
 """The training phase itself, which every epoch is in unless the training says otherwise."""
@@ -247,7 +247,7 @@ class Tick(NamedTuple):
     """New utilization samples of the driver by UUID: (ns of CLOCK_MONOTONIC, ratio), oldest first. Not in the ring."""
     withdrawn: Sequence[str] = ()
     """Keys of runs that are withdrawn, because another run reports more of the same training. Not in the ring."""
-    about: Mapping[str, "About"] = {}
+    about: Mapping[str, "Metadata"] = {}
     """Metadata of runs by key. Not in the ring, but in the ledger."""
     unread: int = 0
     """Trainings whose boards were not read, because their users have too many."""

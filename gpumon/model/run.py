@@ -40,7 +40,7 @@ class Note(NamedTuple):
     text: str
 
 
-class About(NamedTuple):
+class Metadata(NamedTuple):
     """Parameters, program, notes and tags of one process of a run."""
 
     config: Mapping[str, Parameter] = {}
@@ -54,7 +54,7 @@ class About(NamedTuple):
     """Parameters and notes for which there was no room."""
 
 
-NO_METADATA = About()
+NO_METADATA = Metadata()
 
 
 def bounded_text(text: str, length: int) -> str:
@@ -76,7 +76,7 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
     return bounded_text(value if isinstance(value, str) else str(value), length)
 
 
-def encode_about(about: About) -> tuple[bytes, About]:
+def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:
     """Return the JSON of `about`, and what fits of it: the oldest notes and the last parameters are omitted."""
     about = about._replace(program=_parameters(about.program, MOST_FACTS))  # file names may be invalid UTF-8
     config = dict(islice(about.config.items(), MOST_PARAMETERS))
@@ -94,7 +94,7 @@ def encode_about(about: About) -> tuple[bytes, About]:
             omitted, notes = omitted + 1, notes[1:]
 
 
-def decode_about(text: bytes) -> About:
+def decode_metadata(text: bytes) -> Metadata:
     """Parse the metadata in a board's text; anything with a wrong type or size counts as absent."""
     try:
         document = json.loads(text)
@@ -105,7 +105,7 @@ def decode_about(text: bytes) -> About:
     notes = document.get("notes")
     tags = document.get("tags")
     omitted = document.get("omitted")
-    return About(
+    return Metadata(
         config=_parameters(document.get("config"), MOST_PARAMETERS),
         program=_parameters(document.get("program"), MOST_FACTS),
         notes=tuple(_notes(notes[:MOST_NOTES] if isinstance(notes, list) else [])),

@@ -17,7 +17,7 @@ from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import between_epochs, is_worth_a_row, outside_phases
-from gpumon.storage.ledger.combine import total_of
+from gpumon.storage.ledger.combine import sum_or_nan
 from gpumon.storage.ledger.records import EpochTimes, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
@@ -192,7 +192,7 @@ class WholeRun:
     @property
     def cpu_seconds(self) -> float:
         """CPU time of its processes in seconds; NaN until all of them have reported it."""
-        return total_of([rank.facts.cpu_seconds or NAN for rank in self.record.ranks] or [NAN])
+        return sum_or_nan([rank.facts.cpu_seconds or NAN for rank in self.record.ranks] or [NAN])
 
     @property
     def package_energy(self) -> float:

@@ -17,7 +17,7 @@ from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.reports.charges import sentence
 from gpumon.reports.epoch_text import sign
 from gpumon.reports.run_tables import OPEN
-from gpumon.storage.ledger.combine import total_of
+from gpumon.storage.ledger.combine import sum_or_nan
 from gpumon.storage.ledger.records import MarkRow, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
@@ -66,7 +66,7 @@ def notes(
 
 def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
     """Yield a sentence about CPU time and CPU energy of a run that took `seconds`, as far as they are known."""
-    spent = total_of([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
+    spent = sum_or_nan([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
     energy = max((joules for rank in record.ranks if is_known(joules := rank.package_energy)), default=math.nan)
     parts = []
     if is_known(spent):

@@ -13,7 +13,7 @@ from gpumon.model.device import by_number
 from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Run, RunState, Sample, Tick
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.model.process import Process
-from gpumon.ring.directory import Known
+from gpumon.ring.directory import StoredDirectory
 from gpumon.ring.events import pack_boundary, read_boundary
 from gpumon.ring.layout import (
     BOUNDARY,
@@ -55,12 +55,12 @@ def pack_process(process: Process, directory: Directory) -> bytes:
     )  # fmt: skip
 
 
-def read_processes(raw: bytes, known: Known) -> tuple[Process, ...]:
+def read_processes(raw: bytes, directory: StoredDirectory) -> tuple[Process, ...]:
     """Decode whole records; processes on devices that the directory does not know are dropped."""
     is_suspect = is_doubtful(raw, _FLOATS, PROCESS.size)
-    strings, processes = known.strings, []
+    strings, processes = directory.strings, []
     for pid, row, kind, name, user, run_id, container, pod, job, *rest in PROCESS.iter_unpack(raw):
-        device, run = known.devices.get(row), known.runs.get(run_id)
+        device, run = directory.devices.get(row), directory.runs.get(run_id)
         if device is None:
             continue
         started, used, cpu, host = believable(rest[:4]) if is_suspect else rest[:4]
@@ -104,7 +104,7 @@ _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 
 
 def read_samples(
-    rows: Sequence[tuple[int, ...]], grid: Sequence[float], names: tuple[str, ...], known: Known
+    rows: Sequence[tuple[int, ...]], grid: Sequence[float], names: tuple[str, ...], directory: StoredDirectory
 ) -> tuple[Sample, ...]:
     """Return the samples of the devices of a frame, in the order of `by_number`.
 
@@ -112,14 +112,14 @@ def read_samples(
     """
     order = _order(names, _GPU_NAMES)
     count, samples = len(rows), []
-    for row, device in known.devices.items():
+    for row, device in directory.devices.items():
         if not 0 <= row < count:
             continue
         state, tenths, run_id, age, *stamps = rows[row]
         if state == Availability.ABSENT:
             continue
         values = grid[row::count] if order is None else _reorder(grid[row::count], order)
-        run = known.runs.get(run_id)
+        run = directory.runs.get(run_id)
         availability = Availability(state) if state in _AVAILABILITIES else Availability.FAILED
         sample = Sample(device, availability, values, run.key if run else "", age / 1000, *stamps)
         samples.append(sample._replace(unanswered=(tenths - 1) / 10) if tenths else sample)
@@ -138,8 +138,8 @@ def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] 
     """Return where a slot with another order has each metric of this version; None if the order is the same."""
     if stored == wanted:
         return None
-    place = {name: i for i, name in enumerate(stored)}
-    return tuple(place.get(name, -1) for name in wanted)
+    index = {name: i for i, name in enumerate(stored)}
+    return tuple(index.get(name, -1) for name in wanted)
 
 
 def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ...]:
@@ -168,19 +168,19 @@ class ValueForm(NamedTuple):
 def value_form(layout: Layout) -> ValueForm:
     """Return the form of a layout's slots of values."""
     rows, wide = layout.rows, set(layout.wide)
-    gpu = sorted(range(len(layout.gpu)), key=lambda place: layout.gpu[place] in wide)
-    host = sorted(range(len(layout.host)), key=lambda place: layout.host[place] in wide)
+    gpu = sorted(range(len(layout.gpu)), key=lambda index: layout.gpu[index] in wide)
+    host = sorted(range(len(layout.host)), key=lambda index: layout.host[index] in wide)
     narrow = sum(name not in wide for name in layout.gpu)
     narrow_host = sum(name not in wide for name in layout.host)
     first, order = len(gpu) * rows, []
     for metrics, others in ((gpu[:narrow], host[:narrow_host]), (gpu[narrow:], host[narrow_host:])):
-        order += [place * rows + row for place in metrics for row in range(rows)]
-        order += [first + place for place in others]
+        order += [index * rows + row for index in metrics for row in range(rows)]
+        order += [first + index for index in others]
     singles = narrow * rows + narrow_host
     doubles = first + len(host) - singles
     return ValueForm(
-        gpu=tuple(layout.gpu[place] for place in gpu),
-        host=tuple(layout.host[place] for place in host),
+        gpu=tuple(layout.gpu[index] for index in gpu),
+        host=tuple(layout.host[index] for index in host),
         single=struct.Struct(f"<{singles}f"),
         double=struct.Struct(f"<{doubles}d"),
         all=struct.Struct(f"<{singles}f{doubles}d"),
@@ -215,23 +215,28 @@ class ValueEncoder:
 def value_column(layout: Layout, metric: str) -> tuple[int, struct.Struct]:
     """Return the offset and format of a GPU metric in a slot of values. Raises ValueError if it is unknown."""
     form = value_form(layout)
-    place, rows = form.gpu.index(metric), layout.rows
-    if place < form.narrow:
-        return layout.metrics_at + 4 * rows * place, struct.Struct(f"<{rows}f")
-    return layout.metrics_at + form.single.size + 8 * rows * (place - form.narrow), struct.Struct(f"<{rows}d")
+    index, rows = form.gpu.index(metric), layout.rows
+    if index < form.narrow:
+        return layout.metrics_at + 4 * rows * index, struct.Struct(f"<{rows}f")
+    return layout.metrics_at + form.single.size + 8 * rows * (index - form.narrow), struct.Struct(f"<{rows}d")
 
 
 class ValueParts:
     """The parts of a whole slot of values. `raw` has passed its CRC, but is still untrusted."""
 
-    __slots__ = ("_boundaries", "_known", "_layout", "_raw", "_runs")
+    __slots__ = ("_boundaries", "_directory", "_layout", "_raw", "_runs")
 
     def __init__(
-        self, raw: bytes, layout: Layout, known: Known, runs: tuple[Run, ...], boundaries: tuple[Boundary, ...]
+        self,
+        raw: bytes,
+        layout: Layout,
+        directory: StoredDirectory,
+        runs: tuple[Run, ...],
+        boundaries: tuple[Boundary, ...],
     ) -> None:
         self._raw = raw
         self._layout = layout
-        self._known = known
+        self._directory = directory
         self._runs = runs
         self._boundaries = boundaries
 
@@ -240,7 +245,7 @@ class ValueParts:
         single, double = self._values(form)
         grid = single[: form.narrow * layout.rows] + double[: (len(form.gpu) - form.narrow) * layout.rows]
         rows = list(ROW.iter_unpack(self._raw[SLOT.size : layout.metrics_at]))
-        return read_samples(rows, grid, form.gpu, self._known)
+        return read_samples(rows, grid, form.gpu, self._directory)
 
     def host(self) -> tuple[float, ...]:
         form, rows = value_form(self._layout), self._layout.rows
@@ -268,7 +273,7 @@ class ValueParts:
 
 
 def decode_values(
-    raw: bytes, layout: Layout, known: Known, runs: tuple[Run, ...], boundaries: tuple[Boundary, ...]
+    raw: bytes, layout: Layout, directory: StoredDirectory, runs: tuple[Run, ...], boundaries: tuple[Boundary, ...]
 ) -> Frame:
     """Decode a slot of values that `layout.frame_number` has accepted."""
     head = slot_head(raw)
@@ -280,7 +285,7 @@ def decode_values(
         sample_duration=head.sample_duration_us / 1e6,
         skipped_ticks=head.skipped_ticks,
         dropped=0,
-        parts=ValueParts(raw, layout, known, runs, boundaries),
+        parts=ValueParts(raw, layout, directory, runs, boundaries),
         is_full=False,
     )
 
@@ -375,8 +380,8 @@ class Encoder:
         directory = self._directory
         largest = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
         largest = [process for process in largest if directory.row_of(process.uuid) >= 0][:room]
-        known = self._records
-        records = [known.get(id(process)) or (process, pack_process(process, directory)) for process in largest]
+        previous = self._records
+        records = [previous.get(id(process)) or (process, pack_process(process, directory)) for process in largest]
         self._records = {id(record[0]): record for record in records}
         packed = b"".join([record for _, record in records])
         self._processes = (processes, packed, len(largest), min(len(processes) - len(largest), 0xFFFF))
@@ -386,12 +391,12 @@ class Encoder:
 class SlotParts:
     """The parts of a whole full slot. `raw` has passed its CRC, but is still untrusted."""
 
-    __slots__ = ("_boundaries", "_known", "_layout", "_n", "_raw")
+    __slots__ = ("_boundaries", "_directory", "_layout", "_n", "_raw")
 
-    def __init__(self, raw: bytes, layout: Layout, known: Known) -> None:
+    def __init__(self, raw: bytes, layout: Layout, directory: StoredDirectory) -> None:
         self._raw = raw
         self._layout = layout
-        self._known = known
+        self._directory = directory
         head = slot_head(raw)
         end = min(len(raw), head.length + CRC_FROM)
         at = layout.variable_at
@@ -406,7 +411,7 @@ class SlotParts:
         layout, raw = self._layout, self._raw
         grid = _floats(raw, layout.metrics_at, len(layout.gpu) * layout.rows)
         rows = list(ROW.iter_unpack(raw[SLOT.size : layout.metrics_at]))
-        return read_samples(rows, grid, layout.gpu, self._known)
+        return read_samples(rows, grid, layout.gpu, self._directory)
 
     def host(self) -> tuple[float, ...]:
         values = _floats(self._raw, self._layout.host_at, len(self._layout.host))
@@ -414,21 +419,21 @@ class SlotParts:
 
     def processes(self) -> tuple[Process, ...]:
         at = self._layout.variable_at
-        return read_processes(self._raw[at : at + self._n[0] * PROCESS.size], self._known)
+        return read_processes(self._raw[at : at + self._n[0] * PROCESS.size], self._directory)
 
     def runs(self) -> tuple[Run, ...]:
         at = self._layout.variable_at + self._n[0] * PROCESS.size
         runs = []
         for i in range(self._n[1]):
             run_id, state, logged, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
-            run = self._known.runs.get(run_id)
+            run = self._directory.runs.get(run_id)
             if run is None:
                 continue
             epoch_started, updated, wait, *memory = believable(values[: 3 + _MEMORY_FIELDS])
             runs.append(
                 run._replace(
                     state=RunState(state) if state in _RUN_STATES else RunState.DIED,
-                    epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
+                    epoch=epoch, step=step, phase=self._directory.strings.get(phase, ""), epoch_started=epoch_started,
                     updated=updated, wait=wait, lost_events=lost, memory=FrameworkMemory(*memory),
                     # The names are the current ones, which may be more than the frame had.
                     metrics=dict(zip(run.metrics, values[3 + _MEMORY_FIELDS :][:logged], strict=False)),
@@ -446,11 +451,11 @@ class SlotParts:
                 runs.update((run.key, run.metrics) for run in self.runs())
             return runs.get(key, {})
 
-        boundaries = (read_boundary(self._raw, offset, self._known, metrics_of) for offset in offsets)
+        boundaries = (read_boundary(self._raw, offset, self._directory, metrics_of) for offset in offsets)
         return tuple(boundary for boundary in boundaries if boundary is not None)
 
 
-def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
+def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
     """Decode a full slot that `layout.frame_number` has accepted."""
     head = slot_head(raw)
     return Frame(
@@ -461,7 +466,7 @@ def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
         sample_duration=head.sample_duration_us / 1e6,
         skipped_ticks=head.skipped_ticks,
         dropped=head.dropped_processes,
-        parts=SlotParts(raw, layout, known),
+        parts=SlotParts(raw, layout, directory),
         dropped_runs=head.dropped_runs,
     )
 

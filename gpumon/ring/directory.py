@@ -1,7 +1,7 @@
 """The directory of a ring: the devices by row, strings and runs to which frames refer by number.
 
 Ids are never reused within a file, so the newest directory explains every frame. Untrusted JSON is checked field by
-field. `Known` is a directory as read, `Directory` builds and encodes it.
+field. `StoredDirectory` is a directory as read, `Directory` builds and encodes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_PARTS = 16
 _CAPABILITIES = frozenset(Capability.__members__)
 
 
-class Known(NamedTuple):
+class StoredDirectory(NamedTuple):
     """A directory that was read and validated."""
 
     version: int
@@ -49,12 +49,12 @@ class Known(NamedTuple):
     """Version of gpumon that wrote it."""
 
 
-EMPTY = Known(
+EMPTY = StoredDirectory(
     version=0, devices={}, strings={}, runs={}, origin=Origin(""), driver=Driver(), hostname="", next_ids=(1, 1)
 )
 
 
-def unpack(raw: bytes) -> Known | None:
+def unpack(raw: bytes) -> StoredDirectory | None:
     """Decode a stored copy of the directory; None if it is not whole."""
     if len(raw) < BLOB.size:
         return None
@@ -68,7 +68,7 @@ def unpack(raw: bytes) -> Known | None:
         raise RingError("the directory of the ring file makes no sense: restart the daemon") from error
 
 
-def _parse(version: int, document: Any) -> Known:
+def _parse(version: int, document: Any) -> StoredDirectory:
     devices = {
         int(row): Device(
             _text(device["uuid"]),
@@ -89,7 +89,7 @@ def _parse(version: int, document: Any) -> Known:
     origin = _origin(document["origin"])
     driver = _driver(document["driver"])
     next_string, next_run = document["next"]
-    return Known(
+    return StoredDirectory(
         version=version,
         devices=devices,
         strings=strings,
@@ -237,9 +237,9 @@ class Directory:
             self._last = devices
         return self._last_rows
 
-    def has_rows_of(self, known: Known) -> bool:
-        """Return whether every device has the same row as in `known`."""
-        return all(row in known.devices and known.devices[row].uuid == uuid for uuid, row in self._rows.items())
+    def has_rows_of(self, stored: StoredDirectory) -> bool:
+        """Return whether every device has the same row as in `stored`."""
+        return all(row in stored.devices and stored.devices[row].uuid == uuid for uuid, row in self._rows.items())
 
     def row_of(self, uuid: str) -> int:
         """Return the row of a device; -1 if it is unknown."""
@@ -334,19 +334,19 @@ class Directory:
         return BLOB.pack(version, len(body), crc32(body), 0) + body
 
     @classmethod
-    def resume(cls, rows: int, known: Known, kept: Collection[int]) -> Directory:
+    def resume(cls, rows: int, stored: StoredDirectory, kept: Collection[int]) -> Directory:
         """Continue the directory of a predecessor with the devices of the rows `kept`."""
         directory = cls(rows)
         # Those of the frames that it continues, because a daemon may be killed before it has a frame of its own.
-        directory.origin, directory.driver, directory.hostname = known.origin, known.driver, known.hostname
-        for row, device in enumerate(device for row, device in sorted(known.devices.items()) if row in kept):
+        directory.origin, directory.driver, directory.hostname = stored.origin, stored.driver, stored.hostname
+        for row, device in enumerate(device for row, device in sorted(stored.devices.items()) if row in kept):
             directory.devices[row] = device
             directory._rows[device.uuid] = row
-        directory._strings = {text: number for number, text in known.strings.items()}
+        directory._strings = {text: number for number, text in stored.strings.items()}
         directory._string_bytes = sum(map(_string_size, directory._strings))
-        directory._runs = {run.key: (number, _facts(run)) for number, run in known.runs.items()}
+        directory._runs = {run.key: (number, _facts(run)) for number, run in stored.runs.items()}
         directory._run_bytes = sum(_run_size(facts) for _, facts in directory._runs.values())
-        directory._next_string, directory._next_run = known.next_ids
+        directory._next_string, directory._next_run = stored.next_ids
         return directory
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from gpumon.common.numbers import is_known
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
-from gpumon.ring.directory import Known
+from gpumon.ring.directory import StoredDirectory
 from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, RUN_METRICS, Layout, believable
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class EventWriter:
 
     def write(self, tick: Tick, boundaries: Sequence[Boundary], frame: int) -> None:
         """Store the events of a frame. Raises OSError; then none of them is stored."""
-        known = self._directory.run_id
-        changed = [run for run in tick.runs if self._states.get(run.key) is not run.state and known(run.key)]
+        directory = self._directory.run_id
+        changed = [run for run in tick.runs if self._states.get(run.key) is not run.state and directory(run.key)]
         if not changed and not boundaries:
             return
         bodies = chain(
@@ -102,15 +102,17 @@ def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) 
     return sorted(event for event in events if event[0] > newest - area.slots)
 
 
-def read_events(fd: int, layout: Layout, known: Known, first: int = 0, last: int = _LAST) -> dict[int, Events]:
-    """Return the stored events of frames `first` to `last` by frame."""
+def read_events(
+    fd: int, layout: Layout, directory: StoredDirectory, first: int = 0, last: int = _LAST
+) -> dict[int, Events]:
+    """Return the stored events of the frames from `first` to `last`, by frame."""
     runs: dict[int, list[Run]] = {}
     boundaries: dict[int, list[Boundary]] = {}
     for _, raw in read_raw_events(fd, layout, first, last):
         _, kind, _, frame = EVENT.unpack_from(raw)
-        if kind == _BOUNDARY and (boundary := read_boundary(raw, EVENT.size, known)) is not None:
+        if kind == _BOUNDARY and (boundary := read_boundary(raw, EVENT.size, directory)) is not None:
             boundaries.setdefault(frame, []).append(boundary)
-        elif kind == _RUN and (run := _read_run(raw, known)) is not None:
+        elif kind == _RUN and (run := _read_run(raw, directory)) is not None:
             runs.setdefault(frame, []).append(run)
     return {
         frame: Events(tuple(runs.get(frame, ())), tuple(boundaries.get(frame, ())))
@@ -136,10 +138,12 @@ def _metric_bits(event: Boundary, run: Run) -> int:
     return bits
 
 
-def read_boundary(raw: bytes, at: int, known: Known, metrics_of: MetricsOf | None = None) -> Boundary | None:
+def read_boundary(
+    raw: bytes, at: int, directory: StoredDirectory, metrics_of: MetricsOf | None = None
+) -> Boundary | None:
     """Decode a boundary of a slot; None if its run or its mark is unknown."""
     run_id, number, mark, bits, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
-    run = known.runs.get(run_id)
+    run = directory.runs.get(run_id)
     if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.STEPS:
         return None
     wait, asked, free = believable(amounts)
@@ -149,7 +153,7 @@ def read_boundary(raw: bytes, at: int, known: Known, metrics_of: MetricsOf | Non
         mark=Mark(mark),
         epoch=epoch,
         step=step,
-        phase=known.strings.get(phase, ""),
+        phase=directory.strings.get(phase, ""),
         monotonic_ns=monotonic,
         time_ns=time,
         wait=wait,
@@ -161,9 +165,9 @@ def read_boundary(raw: bytes, at: int, known: Known, metrics_of: MetricsOf | Non
     )
 
 
-def _read_run(raw: bytes, known: Known) -> Run | None:
+def _read_run(raw: bytes, directory: StoredDirectory) -> Run | None:
     run_id, state, epoch, phase, step, lost, *times = RUN_CHANGE.unpack_from(raw, EVENT.size)
-    run = known.runs.get(run_id)
+    run = directory.runs.get(run_id)
     if run is None:
         return None
     epoch_started, updated, wait = believable(times)
@@ -171,7 +175,7 @@ def _read_run(raw: bytes, known: Known) -> Run | None:
         state=RunState(state) if state in _STATES else RunState.DIED,
         epoch=epoch,
         step=step,
-        phase=known.strings.get(phase, ""),
+        phase=directory.strings.get(phase, ""),
         epoch_started=epoch_started,
         updated=updated,
         wait=wait,

@@ -15,7 +15,7 @@ from gpumon.common.paths import open_regular
 from gpumon.common.procfs import boot_id, is_alive
 from gpumon.model.frame import Boundary, Frame
 from gpumon.ring.codec import decode, decode_values, value_column
-from gpumon.ring.directory import EMPTY, Known, unpack
+from gpumon.ring.directory import EMPTY, StoredDirectory, unpack
 from gpumon.ring.events import Events, read_events
 from gpumon.ring.layout import (
     BLOB,
@@ -75,7 +75,7 @@ class RingReader:
             os.close(fd)
             raise
         self._full, self._values = self.layout.full, self.layout.values
-        self._known = EMPTY
+        self._directory = EMPTY
         self._unnamed = os.fstat(fd).st_nlink == 0
 
     @classmethod
@@ -137,12 +137,12 @@ class RingReader:
             raw = self.raw_values(number)
             if raw is None:
                 continue
-            if slot_head(raw).directory_version > self._known.version:
+            if slot_head(raw).directory_version > self._directory.version:
                 self.directory()
             if events is None:
                 events = self.events(number, numbers[-1])
             own = events.get(number, Events())
-            frames.append(decode_values(raw, self.layout, self._known, own.runs, own.boundaries))
+            frames.append(decode_values(raw, self.layout, self._directory, own.runs, own.boundaries))
         return frames
 
     def events(self, first: int, last: int) -> Mapping[int, Events]:
@@ -193,18 +193,18 @@ class RingReader:
 
         return read_sums(self.fd, self.layout)
 
-    def directory(self) -> Known:
+    def directory(self) -> StoredDirectory:
         """Return the newest whole directory. Raises RingError if it is invalid."""
         version = self._hot()[3]
-        if version != self._known.version or version == 0:
+        if version != self._directory.version or version == 0:
             layout = self.layout
             for at in (layout.dir_offset, layout.dir_offset + layout.dir_capacity):
                 raw = os.pread(self.fd, BLOB.size, at)
-                if len(raw) == BLOB.size and BLOB.unpack(raw)[0] > self._known.version:
+                if len(raw) == BLOB.size and BLOB.unpack(raw)[0] > self._directory.version:
                     length = min(BLOB.unpack(raw)[1], layout.dir_capacity)
-                    known = unpack(raw + os.pread(self.fd, length, at + BLOB.size))
-                    self._known = known or self._known
-        return self._known
+                    directory = unpack(raw + os.pread(self.fd, length, at + BLOB.size))
+                    self._directory = directory or self._directory
+        return self._directory
 
     def raw(self, number: int) -> bytes | None:
         """Return the bytes of a full frame; None if it is not whole."""
@@ -216,9 +216,9 @@ class RingReader:
 
     def decode(self, raw: bytes) -> Frame:
         """Decode the bytes that `raw` returned."""
-        if slot_head(raw).directory_version > self._known.version:
+        if slot_head(raw).directory_version > self._directory.version:
             self.directory()
-        return decode(raw, self.layout, self._known)
+        return decode(raw, self.layout, self._directory)
 
     def whole_slots(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and bytes of each whole slot in no order; a frame may have one of either kind."""

@@ -79,7 +79,7 @@ class SumTimes(NamedTuple):
     dropped: int
 
 
-class SumPlace(NamedTuple):
+class SumLocation(NamedTuple):
     """Where a ring file has its sums. Kept, because a layout computes its offsets at each access."""
 
     at: int
@@ -87,7 +87,7 @@ class SumPlace(NamedTuple):
     """Bytes of each copy."""
 
     @classmethod
-    def from_layout(cls, layout: Layout) -> SumPlace:
+    def from_layout(cls, layout: Layout) -> SumLocation:
         return cls(layout.sums_at, layout.sums)
 
     def offset(self, number: int) -> int:
@@ -96,16 +96,16 @@ class SumPlace(NamedTuple):
 
 
 def write_sums(
-    fd: int, place: SumPlace, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
+    fd: int, location: SumLocation, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
 ) -> None:
     """Write a record; `rows` in the order of `names`. Raises OSError, also if there is no room."""
     values = list(chain.from_iterable(rows))
     packed = pack(f"{len(values)}d", *values)
     length = HEAD.size + len(names.raw) + len(packed)
-    if length > place.room:  # the other copy follows
+    if length > location.room:  # the other copy follows
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     head = HEAD.pack(0, length, number, *times, len(names.raw))
-    _store(fd, place, number, b"".join((head[_CRC_FROM:], names.raw, packed)))
+    _store(fd, location, number, b"".join((head[_CRC_FROM:], names.raw, packed)))
 
 
 def read_sums(fd: int, layout: Layout) -> Sums | None:
@@ -118,24 +118,24 @@ def copy_sums(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
     """Copy the newest whole record to a file that replaces the old one, if it has room."""
     raw = _newest(old_fd, old)
     if raw is not None and len(raw) <= layout.sums:
-        _store(fd, SumPlace.from_layout(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
+        _store(fd, SumLocation.from_layout(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
 
 
-def _store(fd: int, place: SumPlace, number: int, body: bytes) -> None:
-    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, place.offset(number))
+def _store(fd: int, location: SumLocation, number: int, body: bytes) -> None:
+    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, location.offset(number))
 
 
 def _newest(fd: int, layout: Layout) -> bytes | None:
     if layout.sums < HEAD.size:
         return None
-    place = SumPlace.from_layout(layout)
+    location = SumLocation.from_layout(layout)
     for _ in range(_TRIES):  # while the writer writes one copy, the other one is whole
-        heads = [os.pread(fd, HEAD.size, place.offset(copy)) for copy in (0, 1)]
+        heads = [os.pread(fd, HEAD.size, location.offset(copy)) for copy in (0, 1)]
         copies = [(HEAD.unpack(head)[2], HEAD.unpack(head)[1]) for head in heads if len(head) == HEAD.size]
         for number, length in sorted(copies, reverse=True):
             if number <= 0 or not HEAD.size <= length <= layout.sums:
                 continue
-            raw = os.pread(fd, length, place.offset(number))
+            raw = os.pread(fd, length, location.offset(number))
             if len(raw) == length and crc32(memoryview(raw)[_CRC_FROM:]) == HEAD.unpack_from(raw)[0]:
                 return raw
     return None

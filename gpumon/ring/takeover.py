@@ -14,7 +14,7 @@ from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, METRICS, Kind, Unit
 from gpumon.ring.codec import value_form
-from gpumon.ring.directory import Directory, Known
+from gpumon.ring.directory import Directory, StoredDirectory
 from gpumon.ring.layout import (
     BOUNDARY,
     BOUNDARY_ROOM,
@@ -74,7 +74,7 @@ class Predecessor:
         return Directory.resume(rows, self.known, self._rows)
 
 
-def tick_from_frame(frame: Frame, known: Known) -> Tick:
+def tick_from_frame(frame: Frame, known: StoredDirectory) -> Tick:
     """Convert a stored frame back to a tick, for a file with other metrics or areas."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,

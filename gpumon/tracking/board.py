@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gpumon.common.errors import BoardError
 from gpumon.common.procfs import boot_id, start_time
 from gpumon.common.text import clean
-from gpumon.model.run import NO_METADATA, PAUSED, ROOM, About, encode_about
+from gpumon.model.run import NO_METADATA, PAUSED, ROOM, Metadata, encode_metadata
 from gpumon.tracking import lifetime, wire_format
 from gpumon.tracking.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
 from gpumon.tracking.logged_values import RowEnd, metric_rank
@@ -150,9 +150,9 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
     mapped[header : header + wire_format.TEXT_HEADER.size] = wire_format.pack_text_header(version, text)
 
 
-def write_about(mapped: mmap.mmap, version: int, about: About) -> About:
+def write_about(mapped: mmap.mmap, version: int, about: Metadata) -> Metadata:
     """Write the metadata of the run into the slot of its version and return the part that fitted."""
-    text, kept = encode_about(about)
+    text, kept = encode_metadata(about)
     offset, header = wire_format.ABOUT_TEXTS[version & 1], wire_format.ABOUTS[version & 1]
     mapped[offset : offset + len(text)] = text
     mapped[header : header + wire_format.TEXT_HEADER.size] = wire_format.pack_text_header(version, text)
@@ -588,7 +588,7 @@ class Board:
             except Exception as error:
                 self._fail(error)
 
-    def update_about(self, change: Callable[[About], About]) -> None:
+    def update_about(self, change: Callable[[Metadata], Metadata]) -> None:
         """Publish the metadata of the run, changed by `change`; parts without room are omitted, with a warning."""
         if self._map is None:
             return

@@ -18,7 +18,7 @@ from gpumon.common.numbers import NAN
 from gpumon.common.procfs import start_time
 from gpumon.model.epoch_fold import EpochFold
 from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
-from gpumon.model.run import LARGEST, NO_METADATA, decode_about
+from gpumon.model.run import LARGEST, NO_METADATA, decode_metadata
 from gpumon.tracking import wire_format
 from gpumon.tracking.board_directory import is_running, lock_holder, name_uid, process_by_namespace, read_process
 from gpumon.tracking.description import Description, decode
@@ -212,7 +212,7 @@ class BoardReader:
             text = os.pread(self.fd, length, offset)
             self.text_bytes += length
             if len(text) == length and crc32(text) == crc:
-                self.about, self._about_version = decode_about(text), version
+                self.about, self._about_version = decode_metadata(text), version
                 return
 
     def _identify(self, holder: int) -> None:

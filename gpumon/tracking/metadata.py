@@ -11,7 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpumon.model.run import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, Parameter, bounded_text, unique_tags
+from gpumon.model.run import (
+    MOST_NOTES,
+    MOST_PARAMETERS,
+    NOTE_LENGTH,
+    Metadata,
+    Note,
+    Parameter,
+    bounded_text,
+    unique_tags,
+)
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, is_notebook
 from gpumon.tracking.git import DirtyCheck, find_repository, read_commit
@@ -162,7 +171,7 @@ class RunMetadata:
         if values is not None and not fresh and not _is_empty(values):
             warn_once("config", f"run.config({type(values).__name__}): give a dict, a namespace or a dataclass")
 
-        def merge(about: About) -> About:
+        def merge(about: Metadata) -> Metadata:
             config = dict(about.config)
             for name, value in fresh.items():
                 if by_framework and name in config and name not in self._by_framework:
@@ -189,7 +198,7 @@ class RunMetadata:
             return
         fresh = [_safe_line(text) for text in texts]
 
-        def merge(about: About) -> About:
+        def merge(about: Metadata) -> Metadata:
             tags = unique_tags((*about.tags, *fresh))
             if not set(unique_tags(fresh)) <= set(tags):
                 warn_once("tags", f"a run has at most {len(tags)} tags")

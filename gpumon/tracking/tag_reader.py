@@ -19,7 +19,7 @@ from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places, tag_dirs
 from gpumon.common.procfs import start_time
 from gpumon.model.frame import ENDED_BADLY, Boundary, Run, RunState
-from gpumon.model.run import NEWS_FOR, NO_METADATA, SHOWN_FOR, About
+from gpumon.model.run import NEWS_FOR, NO_METADATA, SHOWN_FOR, Metadata
 from gpumon.tracking.board_directory import (
     FOR_DESCRIPTIONS,
     BoardPath,
@@ -65,7 +65,7 @@ class Poll(NamedTuple):
     """Keys of runs that were withdrawn since the last poll; they are not among the runs."""
     memory: Mapping[str, Sequence[Memory]] = {}
     """Framework memory of each device, by key of the run."""
-    about: Mapping[str, About] = {}
+    about: Mapping[str, Metadata] = {}
     """Metadata of runs, by key."""
     unread: int = 0
     """Boards that were not read because their users have too many."""

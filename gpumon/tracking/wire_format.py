@@ -15,7 +15,7 @@ own mapping; readers use `pread` and trust only bytes that a CRC covers. Measure
 | 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
 | 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tracking.description` |
 | 90112 | 512 x 16 | supplements of events; the supplement of number n lies at 90112 + (n % 512) * 16 |
-| 98304, 110592 | 12288 | metadata A (even versions), B: JSON, see `gpumon.model.run.About` |
+| 98304, 110592 | 12288 | metadata A (even versions), B: JSON, see `gpumon.model.run.Metadata` |
 
 Header: magic `GPUMTAG\\x01`, version, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, start of the run on

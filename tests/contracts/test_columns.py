@@ -365,7 +365,7 @@ def test_a_column_of_gpus_is_the_same_in_every_view(view: View, read: Callable[[
     assert numbers.keys() <= found.keys()
     for column in numbers.values():
         title, text = found[column.key]
-        value = RATES[column.key] if column.key in RATES else GPU.value(column.of)
+        value = RATES[column.key] if column.key in RATES else GPU.value(column.metric)
         assert title.removesuffix(" of 80") in (column.title, column.short, column.heading, column.heading_with_unit)
         if column.key == "performance_state":
             assert text == units.performance_state(value)
@@ -380,8 +380,8 @@ def test_a_column_of_a_metric_has_its_unit_and_meaning() -> None:
     described = schemas.schemas()["gpu"]["properties"]
     page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
     for column in GPUS:
-        if column.unit is not None and column.of:
-            metric = METRICS[column.of]
+        if column.unit is not None and column.metric:
+            metric = METRICS[column.metric]
             assert (column.key, column.help) == (metric.key, metric.help)
             assert described[column.key]["description"] == column.help
             assert (

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
-from gpumon.model.run import About, Note
+from gpumon.model.run import Metadata, Note
 from gpumon.reports import html, run_export, run_json, run_tables, run_text
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
@@ -24,7 +24,7 @@ from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run, tick
 from tests.runs import BEGAN, HOSTILE, Book, training
 
-TOLD = About(
+TOLD = Metadata(
     {"lr": 0.1, "model.depth": 50, "amp": True, "resume": None, "data": "/data"},
     {"script": "train.py", "commit": "0123456789abcdef0123456789abcdef01234567", "dirty": True, "torch": "2.9.1"},
     (Note(TIME, "larger batch"),),
@@ -51,7 +51,7 @@ class Written:
         self.db.close()
 
 
-def recorded(directory: Path, *told: dict[str, About], ranks: int = 1) -> Written:
+def recorded(directory: Path, *told: dict[str, Metadata], ranks: int = 1) -> Written:
     """A ledger of one run whose processes publish this, one after the other, by their keys."""
     store = Written(directory)
     recorder = LedgerRecorder(store)
@@ -88,7 +88,7 @@ def test_what_is_told_later_takes_the_place_of_what_was_told_before(tmp_path: Pa
 
 
 def test_of_several_ranks_the_lowest_stands(tmp_path: Path) -> None:
-    one, two = About({"lr": 1, "rank": 0}), About({"lr": 2, "rank": 1, "own": "x"})
+    one, two = Metadata({"lr": 1, "rank": 0}), Metadata({"lr": 2, "rank": 1, "own": "x"})
     store = recorded(tmp_path, {KEY: one, "tag.1000.4711.1": two}, {KEY: one, "tag.1000.4711.1": two}, ranks=2)
     with Ledger(store.path) as ledger:
         assert ledger.record("resnet50-1a2b").about.config == {"lr": 1, "rank": 0, "own": "x"}

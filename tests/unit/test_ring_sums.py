@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.ring import takeover
-from gpumon.ring.sums import HEAD, SumNames, SumPlace, Sums, SumTimes, copy_sums, read_sums, write_sums
+from gpumon.ring.sums import HEAD, SumLocation, SumNames, Sums, SumTimes, copy_sums, read_sums, write_sums
 
 LAYOUT = takeover.plan_layout(rows=1, frames=8)
 NAMES = SumNames(
@@ -32,7 +32,7 @@ def fd() -> Iterator[int]:
 
 def put(fd: int, number: int, factor: float = 1.0) -> None:
     write_sums(
-        fd, SumPlace.from_layout(LAYOUT), number, NAMES, TIMES, [[factor * value for value in row] for row in ROWS]
+        fd, SumLocation.from_layout(LAYOUT), number, NAMES, TIMES, [[factor * value for value in row] for row in ROWS]
     )
 
 
@@ -67,7 +67,7 @@ def test_a_record_without_room_is_refused_before_anything_is_written(fd: int) ->
     narrow = LAYOUT._replace(sums=HEAD.size + 8)
     before = os.pread(fd, LAYOUT.size, 0)
     with pytest.raises(OSError, match="No space"):
-        write_sums(fd, SumPlace.from_layout(narrow), 2, NAMES, TIMES, ROWS)
+        write_sums(fd, SumLocation.from_layout(narrow), 2, NAMES, TIMES, ROWS)
     assert os.pread(fd, LAYOUT.size, 0) == before
 
 
@@ -88,7 +88,7 @@ def forged(fd: int, raw: bytes, values: int = 5) -> Sums | None:
     """What is read of a record whose CRC is right and whose names are `raw`."""
     names = SumNames({})
     names.raw = raw
-    write_sums(fd, SumPlace.from_layout(LAYOUT), 1, names, TIMES, [[1.0] * values])
+    write_sums(fd, SumLocation.from_layout(LAYOUT), 1, names, TIMES, [[1.0] * values])
     return read_sums(fd, LAYOUT)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.launcher.child_process import CommandRun, command_script
-from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
+from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, Metadata, Note, decode_metadata, encode_metadata
 from gpumon.tracking import active_run, metadata, warn, wire_format
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.git import DirtyCheck, find_repository, read_commit
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Iterator[ActiveRun]:
         yield made
 
 
-def told(tmp_path: Path) -> About:
+def told(tmp_path: Path) -> Metadata:
     """What a daemon reads of the one run."""
     reader = TagReader(Places(explicit=str(tmp_path / "live"), uid=os.getuid()))
     about = reader.poll().about
@@ -275,15 +275,15 @@ def test_masking_long_odd_texts_takes_no_time_to_speak_of() -> None:
 
 
 def test_what_is_told_comes_back_from_its_bytes() -> None:
-    about = About({"a": 1, "b": "x", "c": None, "d": 0.5}, {"commit": "ab"}, (Note(3, "n"),), ("t",))
-    text, kept = encode_about(about)
+    about = Metadata({"a": 1, "b": "x", "c": None, "d": 0.5}, {"commit": "ab"}, (Note(3, "n"),), ("t",))
+    text, kept = encode_metadata(about)
     assert kept == about
-    assert decode_about(text) == about
+    assert decode_metadata(text) == about
 
 
 def test_what_is_told_always_has_room() -> None:
-    wide = About({f"ä{i}" * 10: "ü" * 300 for i in range(256)}, {}, tuple(Note(i, "ö" * 500) for i in range(30)), ())
-    text, kept = encode_about(wide)
+    wide = Metadata({f"ä{i}" * 10: "ü" * 300 for i in range(256)}, {}, tuple(Note(i, "ö" * 500) for i in range(30)), ())
+    text, kept = encode_metadata(wide)
     assert len(text) <= ROOM
     assert kept.omitted == (256 - len(kept.config)) + (30 - len(kept.notes))
     assert kept.config
@@ -291,9 +291,9 @@ def test_what_is_told_always_has_room() -> None:
 
 
 def test_a_script_whose_name_is_no_utf8_loses_no_parameters() -> None:
-    text, _ = encode_about(About({"lr": 0.1}, {"script": os.fsdecode(b"tr\xe4in.py"), "torch": "2" * 20_000}))
-    assert decode_about(text).config == {"lr": 0.1}
-    assert decode_about(text).program["script"] == "tr\\udce4in.py"
+    text, _ = encode_metadata(Metadata({"lr": 0.1}, {"script": os.fsdecode(b"tr\xe4in.py"), "torch": "2" * 20_000}))
+    assert decode_metadata(text).config == {"lr": 0.1}
+    assert decode_metadata(text).program["script"] == "tr\\udce4in.py"
 
 
 @pytest.mark.parametrize(
@@ -301,14 +301,14 @@ def test_a_script_whose_name_is_no_utf8_loses_no_parameters() -> None:
     [b"", b"[]", b"{", b'{"config": 3, "notes": {"a": 1}, "tags": "x"}', b"[" * 10000, b'{"notes": [[1], [-1, "x"]]}'],
 )
 def test_hostile_bytes_tell_nothing(text: bytes) -> None:
-    assert decode_about(text) == About()
+    assert decode_metadata(text) == Metadata()
 
 
 def test_hostile_values_are_bounded() -> None:
     many = {f"n{i}": i for i in range(5000)}
-    found = decode_about(str({"config": many}).replace("'", '"').encode())
+    found = decode_metadata(str({"config": many}).replace("'", '"').encode())
     assert len(found.config) == 256
-    odd = decode_about(b'{"config": {"a": [1], "b": "x\\u001b[31m", "c": 1e999, "d": NaN}, "tags": [1, "t"]}')
+    odd = decode_metadata(b'{"config": {"a": [1], "b": "x\\u001b[31m", "c": 1e999, "d": NaN}, "tags": [1, "t"]}')
     assert odd.config == {"b": "x\\x1b[31m", "c": "inf", "d": "nan"}
     assert odd.tags == ("t",)
 
@@ -477,7 +477,7 @@ def test_a_plain_command_tells_its_script_and_commit_and_nothing_else(
     command = CommandRun("net", Places(explicit=str(tmp_path / "live"), uid=os.getuid()),
                          command_script([word.format(tree) for word in words]))  # fmt: skip
     if script:
-        assert told(tmp_path) == About({}, {"script": script, "commit": git(tree, "rev-parse", "HEAD")})
+        assert told(tmp_path) == Metadata({}, {"script": script, "commit": git(tree, "rev-parse", "HEAD")})
     else:
         with pytest.raises(StopIteration):
             told(tmp_path)
@@ -488,7 +488,7 @@ def test_only_the_first_process_of_a_machine_tells_the_program(tmp_path: Path) -
     env = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     run = active_run.run("net", directory=str(tmp_path / "live"), env=env)
     run.config(lr=0.1)
-    assert told(tmp_path) == About({"lr": 0.1})
+    assert told(tmp_path) == Metadata({"lr": 0.1})
     run.finish()
 
 

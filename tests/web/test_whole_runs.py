@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.model.run import About, Note, RunFacts
+from gpumon.model.run import Metadata, Note, RunFacts
 from gpumon.reports import run_json
 from gpumon.storage.ledger.metadata import about_rows
 from gpumon.storage.ledger.schema import LEDGER_FILE
@@ -33,7 +33,7 @@ from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-TOLD = About(
+TOLD = Metadata(
     config={"lr": 3e-4, HOSTILE: HOSTILE, "empty": "", "warmup": None},
     program={"script": "train.py", "commit": "0123456789abcdef", "dirty": True},
     notes=(Note(1_790_000_000_000_000_000, "<script>alert(1)</script>"),),
@@ -44,7 +44,7 @@ TOLD = About(
 class Recorded:
     """A run in a ledger of its own, as the pages get it."""
 
-    def __init__(self, directory: Path, seen: list[Any], about: About | None = None) -> None:
+    def __init__(self, directory: Path, seen: list[Any], about: Metadata | None = None) -> None:
         ledger = Memory()
         keep(ledger, seen)
         self.record = kept_record(ledger, directory)
@@ -63,7 +63,7 @@ class Recorded:
         return kept({"run": None, **found, "id": self.id, "now": NOW})
 
 
-def by_steps(directory: Path, about: About | None = None) -> Recorded:
+def by_steps(directory: Path, about: Metadata | None = None) -> Recorded:
     """300 steps with six evaluations."""
     boundaries, end = stepped(300, 0.2, evaluate=50)
     planned = of_steps(300, 0.2)._replace(facts=RunFacts(planned_steps=300.0))

@@ -90,7 +90,7 @@ class GpmSamples:
 
 
 SONAME = "libnvidia-ml.so.1"
-_PLACES = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
+_PATHS = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
 """The linker's search path, and WSL's folder, which not every distribution adds to it."""
 
 _FileKey = tuple[int, int]
@@ -146,9 +146,9 @@ class SharedLibrary:
 def _load_first() -> ctypes.CDLL:
     """Load the library from the first place that has it. Raises OSError, preferably of a file that is not loadable."""
     errors = []
-    for place in _PLACES:
+    for path in _PATHS:
         try:
-            return _load(place)
+            return _load(path)
         except OSError as error:
             errors.append(error)
     raise next((error for error in errors if not is_absent(error)), errors[0])
@@ -159,10 +159,10 @@ def is_absent(error: OSError) -> bool:
     return "No such file" in str(error)
 
 
-def _load(place: str) -> ctypes.CDLL:
-    copy = ctypes.CDLL(place)
+def _load(path: str) -> ctypes.CDLL:
+    copy = ctypes.CDLL(path)
     if not hasattr(copy, "nvmlShutdown"):
-        raise OSError(f"{place}: is not the library of NVIDIA's driver")
+        raise OSError(f"{path}: is not the library of NVIDIA's driver")
     return copy
 
 

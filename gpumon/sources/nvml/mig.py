@@ -51,7 +51,7 @@ UNSUPPORTED_WITH_MIG = (
     "gpu.jpeg_utilization", "gpu.optical_flow_utilization", "gpu.utilization_low", "gpu.idle_share",
 )  # fmt: skip
 """nvml.h says of each that it is not supported in MIG mode."""
-_MOST_PLACES = 64
+_MAX_INDEXES = 64
 """Places that are searched; current GPUs have 7."""
 
 
@@ -75,7 +75,7 @@ class MigMode:
         self._refreshed_at = self._searched_at = -inf
         self._had_utilization = False
         """Whether the GPU had a utilization at the last refresh: that it is missing now is then new."""
-        self._places = 0
+        self._index_count = 0
         self.cost = CallCost("nvmlDeviceGetMigMode")
         self.is_on = False
         self.handles: Mapping[int, int] = {}
@@ -118,7 +118,7 @@ class MigMode:
             self.is_on = current.value != 0
             if self.is_on:
                 return self._read_handles(handle, now)
-            self.handles, self._places = {}, 0
+            self.handles, self._index_count = {}, 0
         return code
 
     def _read_handles(self, handle: Any, now: float) -> int:
@@ -129,20 +129,20 @@ class MigMode:
         if self._get_count is None or self._get_handle is None:
             return FUNCTION_NOT_FOUND
         count, instance, handles = c_uint(), c_void_p(), dict[int, int]()
-        is_search = now - self._searched_at >= SEARCH_EVERY or not self._places
+        is_search = now - self._searched_at >= SEARCH_EVERY or not self._index_count
         if is_search:
             code = self._get_count(handle, byref(count))
             if code != SUCCESS:
                 return code
-            self._places = min(count.value, _MOST_PLACES)
+            self._index_count = min(count.value, _MAX_INDEXES)
         last = max(self.handles, default=-1)
-        for place in range(self._places):
-            code = self._get_handle(handle, c_uint(place), byref(instance))
+        for mig_index in range(self._index_count):
+            code = self._get_handle(handle, c_uint(mig_index), byref(instance))
             if code == SUCCESS and instance.value:
-                handles[place] = instance.value
+                handles[mig_index] = instance.value
             elif code not in (SUCCESS, NOT_FOUND):
                 return code
-            elif place > last and not is_search:
+            elif mig_index > last and not is_search:
                 break
         self.handles = handles
         if is_search:
@@ -166,7 +166,7 @@ _OK = Availability.OK
 class InstanceIdentity:
     """Identity of an instance; if any field differs, it is another instance."""
 
-    place: int
+    mig_index: int
     handle: int
     uuid: str
     name: str
@@ -182,14 +182,14 @@ class Parent:
     index: int
 
 
-def identify_instance(library: Library, place: int, handle: int) -> InstanceIdentity | None:
+def identify_instance(library: Library, mig_index: int, handle: int) -> InstanceIdentity | None:
     """Read the identity of an instance; None if this fails, or the instance is gone meanwhile."""
     pointer, number = c_void_p(handle), c_uint()
     _, uuid = library.text("nvmlDeviceGetUUID", pointer)
     _, name = library.text("nvmlDeviceGetName", pointer)
     function = library.find("nvmlDeviceGetGpuInstanceId")
     code = function(pointer, byref(number)) if function else FUNCTION_NOT_FOUND
-    return InstanceIdentity(place, handle, uuid, name, number.value) if uuid and code == SUCCESS else None
+    return InstanceIdentity(mig_index, handle, uuid, name, number.value) if uuid and code == SUCCESS else None
 
 
 class MigInstance:
@@ -210,16 +210,17 @@ class MigInstance:
         self._row = ValueRow(_NAMES)
         self.device = Device(
             identity.uuid, parent.index, identity.name, dict(self._latest.missing), parent=parent.uuid,
-            instance=identity.place,
+            instance=identity.mig_index,
         )  # fmt: skip
         gpm = Call(
             GPM_METRICS, GPM_EVERY, partial(_bind_gpm, parent.handle, identity.gpu_instance), "nvmlGpmMigSampleGet"
         )
         self._calls = DeviceCalls(
-            library, self.handle, parent.index + identity.place, self._latest, library.withheld.keys(),
+            library, self.handle, parent.index + identity.mig_index, self._latest, library.withheld.keys(),
             table=(MEMORY_CALL, gpm), fallbacks=(),
         )  # fmt: skip
-        self._processes = DeviceProcesses(library, self._latest, parent.index + identity.place, clock, has_shares=False)
+        order = parent.index + identity.mig_index
+        self._processes = DeviceProcesses(library, self._latest, order, clock, has_shares=False)
         self._published_missing: dict[str, Availability] = {}
         self._size = NAN
         self._identity_valid_until = clock.monotonic() / SECOND + _IDENTITY_VALID_FOR
@@ -273,7 +274,7 @@ class MigInstance:
             self._size = size
         if not is_resized and now < self._identity_valid_until:
             return
-        identity = identify_instance(self._library, self.identity.place, self.identity.handle)
+        identity = identify_instance(self._library, self.identity.mig_index, self.identity.handle)
         if identity is not None:
             self._identity_valid_until = now + _IDENTITY_VALID_FOR
             if is_resized or identity != self.identity:
@@ -307,7 +308,7 @@ class MigInstances:
         self._clock = clock
         self._mode = MigMode(library, device)
         self._pending: dict[tuple[int, int], _IdentityCall] = {}
-        """Calls for the identity of new instances that have not returned, by place and handle."""
+        """Calls for the identity of new instances that have not returned, by index and handle."""
         self._failing: set[str] = set()
         """UUIDs of the instances that did not answer at the last tick, or have been replaced."""
         self.due = self._mode.due
@@ -345,13 +346,13 @@ class MigInstances:
         """Read mode and instances from the driver, and return whether anything has changed."""
         mode, before = self._mode, (self.is_on, self.instances)
         mode.refresh(self._parent.handle, now)
-        places = sorted(mode.handles.items())
-        known = {(instance.identity.place, instance.identity.handle): instance for instance in self.instances}
-        identities = self._identify([place for place in places if place not in known])
+        keys = sorted(mode.handles.items())
+        known = {(instance.identity.mig_index, instance.identity.handle): instance for instance in self.instances}
+        identities = self._identify([key for key in keys if key not in known])
         instances: dict[str, MigInstance] = {}
-        for place in places:
-            instance = known.get(place)
-            identity = instance.successor if instance else identities.get(place)
+        for key in keys:
+            instance = known.get(key)
+            identity = instance.successor if instance else identities.get(key)
             if identity is not None:
                 instance = MigInstance(self._library, self._parent, identity, self._clock)
             if instance is None:
@@ -363,18 +364,16 @@ class MigInstances:
         return (self.is_on, self.instances) != before
 
     def _identify(self, new: Sequence[tuple[int, int]]) -> dict[tuple[int, int], InstanceIdentity]:
-        """Read the identities of new instances by place and handle. A call that hangs does not block the GPU."""
-        late = {place: call for place, call in self._pending.items() if call.is_running or place in new}
+        """Read the identities of new instances by index and handle. A call that hangs does not block the GPU."""
+        late = {key: call for key, call in self._pending.items() if call.is_running or key in new}
         started = {
-            place: _IdentityCall(partial(identify_instance, self._library, *place))
-            for place in new
-            if place not in late
+            key: _IdentityCall(partial(identify_instance, self._library, *key)) for key in new if key not in late
         }
         if started:
             executor = WorkerPool(self._clock)  # for this refresh alone: new instances may be days apart
             executor.run([*started.values()], _TIMEOUT)
             executor.close()
         self._pending = {**late, **started}
-        ended = [place for place, call in self._pending.items() if not call.is_running]
-        results = {place: self._pending.pop(place).pop() for place in ended}
-        return {place: identity for place, identity in results.items() if identity is not None}
+        ended = [key for key, call in self._pending.items() if not call.is_running]
+        results = {key: self._pending.pop(key).pop() for key in ended}
+        return {key: identity for key, identity in results.items() if identity is not None}

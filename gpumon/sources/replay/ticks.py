@@ -69,10 +69,10 @@ class LogDevices:
     def samples(self, rows: Sequence[Row], time_ns: int) -> list[Sample]:
         """Return a sample per known GPU, ordered by index, for the tick at `time_ns` (ns)."""
         updated: dict[int, Sample] = {}
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row.is_broken:
                 continue
-            device = self._find(row, place)
+            device = self._find(row, index)
             if device is not None:
                 updated[id(device)] = device.update(row, time_ns)
             if row.driver and row.driver != self.driver.version:
@@ -80,15 +80,15 @@ class LogDevices:
         samples = (updated.get(id(device)) or device.stale_sample(time_ns) for device in self._devices)
         return [sample for sample in samples if sample is not None]
 
-    def _find(self, row: Row, place: int) -> LogDevice | None:
-        names = row.names or (f"place {place}",)
+    def _find(self, row: Row, index: int) -> LogDevice | None:
+        names = row.names or (f"place {index}",)
         # Only the most reliable name counts: an index may belong to another card later.
         device = self._by_name.get(names[0])
         if device is None:
             if len(self._devices) >= _MOST_DEVICES:
                 return None
             device = self._add(
-                row, row.gpu_index if row.gpu_index >= 0 else place if not row.names else len(self._devices)
+                row, row.gpu_index if row.gpu_index >= 0 else index if not row.names else len(self._devices)
             )
         for name in names:
             if len(self._by_name) < 4 * _MOST_DEVICES or name in self._by_name:
@@ -175,11 +175,11 @@ def _group_by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]
         names = row.names or ("",)
         is_full = len(tick) >= _MOST_ROWS or not names_in_tick.isdisjoint(names)
         name = names[0]
-        place = order.setdefault(name, len(order)) if len(order) < _MOST_ROWS else order.get(name, 0)
-        if tick and (is_full or (place < highest and _is_apart(tick[-1], row, layout.gap_ns))):
+        index = order.setdefault(name, len(order)) if len(order) < _MOST_ROWS else order.get(name, 0)
+        if tick and (is_full or (index < highest and _is_apart(tick[-1], row, layout.gap_ns))):
             yield tick
             tick, names_in_tick = [], set()
-        highest = place if not tick else max(highest, place)
+        highest = index if not tick else max(highest, index)
         tick.append(row)
         names_in_tick.update(names)
     if tick:

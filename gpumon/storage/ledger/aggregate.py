@@ -87,7 +87,7 @@ def is_worth_a_row(summary: EpochSummary, phases: Sequence[EpochSummary], total:
 def outside_phases(record: Record) -> list[EpochSummary]:
     """Return the phases outside epochs in order of first entry; without epochs, these are all phases of the run."""
     groups: dict[str, list[PhaseRow]] = {}
-    for row in sorted(record.outside, key=lambda row: row.place if is_known(row.place) else math.inf):
+    for row in sorted(record.outside, key=lambda row: row.position if is_known(row.position) else math.inf):
         if row.phase != WHOLE_EPOCH:
             groups.setdefault(row.phase, []).append(row)
     return [_summed(record, phase, rows) for phase, rows in groups.items()]
@@ -349,7 +349,7 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
 def entry_order(row: PhaseRow) -> float:
     """Return a sort key for the order in which phases were first entered; infinite if unknown."""
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
-    return row.place if row.place == row.place else math.inf
+    return row.position if row.position == row.position else math.inf
 
 
 def phase_spans(record: Record) -> list[Span]:
@@ -366,7 +366,7 @@ def phase_spans(record: Record) -> list[Span]:
 
 
 def step_summaries(record: Record) -> list[EpochSummary]:
-    """Return the rows of steps in order; the `epoch` of each is the number of steps done before."""
+    """Return the step rows in order; the `epoch` of each is the number of steps done before."""
     groups: dict[int, list[StepRow]] = {}
     for row in record.step_rows:
         groups.setdefault(row.first_step, []).append(row)
@@ -374,7 +374,12 @@ def step_summaries(record: Record) -> list[EpochSummary]:
     all_known = len(record.ranks) >= record.run.world_size
     batch = sum(rank.facts.batch or NAN for rank in record.ranks) if all_known else NAN
     used = [
-        [one for row in rows for one in usage.get((STEP_ROWS - row.ordinal, WHOLE_EPOCH), ()) if one.rank == row.rank]
+        [
+            used
+            for row in rows
+            for used in usage.get((STEP_ROWS - row.ordinal, WHOLE_EPOCH), ())
+            if used.rank == row.rank
+        ]
         for rows in groups.values()
     ]
     summary: list[EpochSummary] = []
@@ -405,7 +410,7 @@ def step_summaries(record: Record) -> list[EpochSummary]:
                 is_open=not all(map(is_known, ends)),
             )
         )
-    return sorted(summary, key=lambda one: one.epoch)
+    return sorted(summary, key=lambda row: row.epoch)
 
 
 def steps_text(row: EpochSummary) -> str:

@@ -66,7 +66,7 @@ class PastEpoch:
     """Metrics that the training logged in it."""
 
     def _repr_html_(self) -> str:
-        return dataframe.html_of_one(self)
+        return dataframe.html_of_row(self)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PastSteps:
     metrics: Mapping[str, float]
 
     def _repr_html_(self) -> str:
-        return dataframe.html_of_one(self)
+        return dataframe.html_of_row(self)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class PastUsage:
     """Measured values, as in `PastEpoch`."""
 
     def _repr_html_(self) -> str:
-        return dataframe.html_of_one(self)
+        return dataframe.html_of_row(self)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class PastRun:
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
-        return dataframe.html_of_one(self, {"config": self.config, "program": self.program})
+        return dataframe.html_of_row(self, {"config": self.config, "program": self.program})
 
 
 class PastRuns(RowTable[PastRun]):

@@ -18,8 +18,8 @@ from gpumon.storage.ledger.row_keys import WHOLE_RUN
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
 _ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
-_OF_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
-"""Columns that are unknown if unknown for one device: the others say nothing about a device that did not answer."""
+_NEEDS_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
+"""Columns that are unknown if the value of any device is."""
 
 Values = Sequence[float]
 
@@ -31,20 +31,20 @@ def over_devices(rows: Sequence[UsageRow]) -> Values:
 
 def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
     """Combine the devices of each of several stretches of time."""
-    found: list[Values] = [UNMEASURED] * len(groups)
+    combined: list[Values] = [UNMEASURED] * len(groups)
     by_size: dict[int, list[int]] = {}
-    for place, rows in enumerate(groups):
+    for index, rows in enumerate(groups):
         if len(rows) == 1:
-            found[place] = rows[0].values
+            combined[index] = rows[0].values
         elif rows and len({row.uuid for row in rows}) == len(rows):
-            by_size.setdefault(len(rows), []).append(place)
+            by_size.setdefault(len(rows), []).append(index)
         elif rows:
-            found[place] = _once(rows)
-    for size, places in by_size.items():
-        devices = [[groups[place][i].values for place in places] for i in range(size)]
-        for place, values in zip(places, _combined_each(devices), strict=True):
-            found[place] = values
-    return found
+            combined[index] = _combine_by_device(rows)
+    for size, indexes in by_size.items():
+        devices = [[groups[index][i].values for index in indexes] for i in range(size)]
+        for index, values in zip(indexes, _combine_each(devices), strict=True):
+            combined[index] = values
+    return combined
 
 
 def over_time(rows: Sequence[Values]) -> Values:
@@ -89,7 +89,7 @@ def seen_by(rows: Iterable[UsageRow]) -> str:
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
 
-def total_of(values: Sequence[float]) -> float:
+def sum_or_nan(values: Sequence[float]) -> float:
     """Return the sum; NaN if one value is unknown."""
     return sum(values) if all(map(math.isfinite, values)) else NAN
 
@@ -110,41 +110,42 @@ def lowest(values: Iterable[float]) -> float:
     return min((value for value in values if value == value), default=NAN)
 
 
-def _once(rows: Sequence[UsageRow]) -> Values:
+def _combine_by_device(rows: Sequence[UsageRow]) -> Values:
     """Combine rows in which several ranks use the same device."""
     devices: dict[str, list[UsageRow]] = {}
     for row in rows:
         devices.setdefault(row.uuid, []).append(row)
-    return _combined([_of_ranks(own) if len(own) > 1 else own[0].values for own in devices.values()], same_device=False)
+    combined = [_combine_ranks(own) if len(own) > 1 else own[0].values for own in devices.values()]
+    return _combine(combined, same_device=False)
 
 
-def _of_ranks(rows: Sequence[UsageRow]) -> Values:
+def _combine_ranks(rows: Sequence[UsageRow]) -> Values:
     """Combine the ranks of one device; its energy is the growth of its counter during any of them."""
-    values = list(_combined([row.values for row in rows], same_device=True))
-    reached, joules = -math.inf, 0.0
+    values = list(_combine([row.values for row in rows], same_device=True))
+    covered_until, joules = -math.inf, 0.0
     for begun, ended in sorted((row.energy_from, row.energy_to) for row in rows):
-        joules += max(0.0, ended - max(begun, reached))
-        reached = max(reached, ended)
+        joules += max(0.0, ended - max(begun, covered_until))
+        covered_until = max(covered_until, ended)
     if all(is_known(row.energy_from) for row in rows):
         values[_ENERGY] = values[_ENERGY_LEAST] = joules
     return tuple(values)
 
 
-def _combined(rows: Sequence[Values], *, same_device: bool) -> Values:
-    return _combined_each([[row] for row in rows], same_device=same_device)[0]
+def _combine(rows: Sequence[Values], *, same_device: bool) -> Values:
+    return _combine_each([[row] for row in rows], same_device=same_device)[0]
 
 
-def _combined_each(devices: Sequence[Sequence[Values]], *, same_device: bool = False) -> list[Values]:
+def _combine_each(devices: Sequence[Sequence[Values]], *, same_device: bool = False) -> list[Values]:
     """Combine the rows of several devices, each with a row per stretch, into one row per stretch."""
     by_column = [list(zip(*rows, strict=True)) for rows in devices]
     columns = []
-    for place, column in enumerate(USAGE):
-        cells = [rows[place] for rows in by_column]
+    for index, column in enumerate(USAGE):
+        cells = [rows[index] for rows in by_column]
         if same_device and column.over_devices is OverDevices.SUM:
             columns.append(_OVER_DEVICES[OverDevices.HIGHEST](cells))
         else:
             combined = _OVER_DEVICES[column.over_devices](cells)
-            if column.key in _OF_ALL and not same_device and not _all_known(cells):
+            if column.key in _NEEDS_ALL and not same_device and not _all_known(cells):
                 whole = map(_is_whole, zip(*cells, strict=True))
                 combined = [value if known else NAN for value, known in zip(combined, whole, strict=True)]
             columns.append(combined)
@@ -180,21 +181,21 @@ def _each(
     return joined
 
 
-def _weighed(cells: Sequence[float], weights: Sequence[float]) -> float:
+def _weighted_mean(cells: Sequence[float], weights: Sequence[float]) -> float:
     known = [(cell, weight) for cell, weight in zip(cells, weights, strict=True) if cell == cell and weight > 0]
     span = sum(weight for _, weight in known)
     return sum(cell * weight for cell, weight in known) / span if span else NAN
 
 
 _OVER_TIME: Mapping[OverTime, Callable[[Sequence[float], Sequence[float]], float]] = {
-    OverTime.SUM: lambda cells, _: total_of(cells),
-    OverTime.MEAN: _weighed,
+    OverTime.SUM: lambda cells, _: sum_or_nan(cells),
+    OverTime.MEAN: _weighted_mean,
     OverTime.HIGHEST: lambda cells, _: highest(cells),
     OverTime.FIRST: lambda cells, _: cells[0],
     OverTime.UNKNOWN: lambda _, __: NAN,
 }
 _OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequence[float]]] = {
-    OverDevices.SUM: lambda cells: _each(cells, add, total_of),
+    OverDevices.SUM: lambda cells: _each(cells, add, sum_or_nan),
     OverDevices.MEAN: _means,
     OverDevices.HIGHEST: lambda cells: _each(cells, max, highest),
     OverDevices.LOWEST: lambda cells: _each(cells, min, lowest),

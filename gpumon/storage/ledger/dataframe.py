@@ -39,11 +39,11 @@ class RowTable(Sequence[T], Generic[T]):
         self._more = more
 
     @overload
-    def __getitem__(self, place: int) -> T: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        return self._rows[place] if isinstance(place, int) else RowTable(self._kind, self._rows[place], self._more)
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._rows[index] if isinstance(index, int) else RowTable(self._kind, self._rows[index], self._more)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -60,18 +60,18 @@ class RowTable(Sequence[T], Generic[T]):
     def to_pandas(self) -> Any:
         """Return a DataFrame, times as dates in UTC. Raises MissingPackage without pandas."""
         pandas = _package("pandas", "to_pandas")
-        columns = {name: _of_one_kind(cells) for name, cells in self.columns().items()}
-        found = pandas.DataFrame(columns)
+        columns = {name: _uniform(cells) for name, cells in self.columns().items()}
+        result = pandas.DataFrame(columns)
         for name in columns.keys() & _TIMES:
-            found[name] = pandas.to_datetime(found[name].astype("float64"), unit="s", utc=True)
-        return found
+            result[name] = pandas.to_datetime(result[name].astype("float64"), unit="s", utc=True)
+        return result
 
     def to_polars(self) -> Any:
         """Return a DataFrame, times as dates in UTC; unknown values are null. Raises MissingPackage without polars."""
         polars = _package("polars", "to_polars")
         columns = []
         for name, cells in self.columns().items():
-            known = [None if isinstance(cell, float) and not is_known(cell) else cell for cell in _of_one_kind(cells)]
+            known = [None if isinstance(cell, float) and not is_known(cell) else cell for cell in _uniform(cells)]
             if name in _TIMES:
                 micros = [None if cell is None else round(cell * 1e6) for cell in known]
                 columns.append(polars.Series(name, micros, polars.Int64).cast(polars.Datetime("us", "UTC")))
@@ -84,8 +84,8 @@ class RowTable(Sequence[T], Generic[T]):
         kept = [name for name, cells in shown.items() if any(_text(name, cell) for cell in cells)][:_COLUMNS_SHOWN]
         head = "".join(f'<th style="{_STYLE}">{escape(name)}</th>' for name in kept)
         rows = (
-            "".join(f'<td style="{_STYLE}">{escape(_text(name, shown[name][place]))}</td>' for name in kept)
-            for place in range(min(len(self), ROWS_SHOWN))
+            "".join(f'<td style="{_STYLE}">{escape(_text(name, shown[name][index]))}</td>' for name in kept)
+            for index in range(min(len(self), ROWS_SHOWN))
         )
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         more = f"<p>the first {ROWS_SHOWN} of {units.count(len(self))} rows</p>" if len(self) > ROWS_SHOWN else ""
@@ -93,8 +93,8 @@ class RowTable(Sequence[T], Generic[T]):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def html_of_one(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return a row as a table of names and values; `more`: further values, by what stands before their names."""
+def html_of_row(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """Return a row as an HTML table of names and values; `more` has further values by the prefix of their names."""
     cells = _cells(row, None)
     for prefix, values in (more or {}).items():
         cells |= {f"{prefix}.{name}": value for name, value in values.items()}
@@ -107,25 +107,25 @@ def html_of_one(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -
 
 
 def _names(kind: type[Any]) -> Iterator[str]:
-    return (one.name for one in fields(kind) if not one.metadata.get("hidden") and one.name not in _PREFIXES)
+    return (field.name for field in fields(kind) if not field.metadata.get("hidden") and field.name not in _PREFIXES)
 
 
 def _cells(row: Any, more: Callable[[Any], Mapping[str, Any]] | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for one in fields(row):
-        value = getattr(row, one.name)
-        if one.metadata.get("hidden"):
+    result: dict[str, Any] = {}
+    for field in fields(row):
+        value = getattr(row, field.name)
+        if field.metadata.get("hidden"):
             continue
         if isinstance(value, Mapping):
-            prefix = _PREFIXES.get(one.name, f"{one.name}.")
-            found |= {f"{prefix}{name}": cell for name, cell in value.items()}
+            prefix = _PREFIXES.get(field.name, f"{field.name}.")
+            result |= {f"{prefix}{name}": cell for name, cell in value.items()}
         else:
-            found[one.name] = ", ".join(value) if isinstance(value, tuple) else value
-    return {**found, **(more(row) if more else {})}
+            result[field.name] = ", ".join(value) if isinstance(value, tuple) else value
+    return {**result, **(more(row) if more else {})}
 
 
-def _of_one_kind(cells: Sequence[Any]) -> list[Any]:
-    """Cells of one type, as columns of other packages are: where they are mixed, texts."""
+def _uniform(cells: Sequence[Any]) -> list[Any]:
+    """Return cells of a single type, as dataframes require: text if types are mixed."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {int, float} and len(kinds) > 1:
         return [None if cell is None else float(cell) for cell in cells]

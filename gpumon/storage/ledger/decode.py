@@ -50,9 +50,9 @@ class ResultColumns:
     """
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        for place in [place for place, name in enumerate(names) if name in _COUNTED]:
-            if not {type(row[place]) for row in rows} <= {int}:
-                rows = [row for row in rows if isinstance(row[place], int)]
+        for index in [index for index, name in enumerate(names) if name in _COUNTED]:
+            if not {type(row[index]) for row in rows} <= {int}:
+                rows = [row for row in rows if isinstance(row[index], int)]
         self.size = len(rows)
         cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         self._columns: dict[str, Sequence[Any]] = dict(zip(names, cells, strict=True))
@@ -135,7 +135,7 @@ def _phase_rows(table: ResultColumns, ordinals: Sequence[int]) -> list[PhaseRow]
         steps=table.whole("steps"),
         wait=_waits(table),
         spans=table.parsed("spans", _spans),
-        place=table.real("place"),
+        position=table.real("place"),
         peak=_peaks(table),
     )
 

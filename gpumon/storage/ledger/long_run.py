@@ -1,6 +1,6 @@
-"""Summary by SQL of a run with thousands of epochs: its totals, its course, and the epochs worth reading in full.
+"""Summary by SQL of a run with thousands of epochs: totals, bands of epochs, and the epochs worth reading in full.
 
-Views of such a run read the rows of some epochs only. Ranks are joined by the same rules as in `aggregate`.
+Views of such a run read the rows of selected epochs only. Ranks are combined by the same rules as in `aggregate`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochLengths, EpochSums
 
 BANDS = 1000
-"""Bands of a run, at most."""
+"""Largest number of bands of a run."""
 _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 
 
@@ -39,7 +39,7 @@ class EpochBand(NamedTuple):
 
 
 class LongRun(NamedTuple):
-    """A run summed up without a row for each of its epochs."""
+    """Summary of a run without a row for each epoch."""
 
     begun: int
     """Number of epochs that have begun."""
@@ -64,19 +64,19 @@ def has_totals(db: sqlite3.Connection, run: str) -> bool:
         f"SELECT (SELECT count(*) FROM device WHERE {_RANKS}) = (SELECT count(*) FROM usage"
         f" WHERE {_RANKS} AND ordinal = {WHOLE_RUN} AND phase = '{WHOLE_EPOCH}')"
     )
-    return bool(_one(db, query, run)[0])
+    return bool(_fetch_one(db, query, run)[0])
 
 
 def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongRun:
-    """Sum up a run that has begun `begun` epochs; `phases`: number of newest epochs with phases to list."""
-    ranks = [key for (key,) in _all(db, "SELECT key FROM rank WHERE run = ? ORDER BY rank, key", run)]
-    gpus, uuids = _one(db, f"SELECT count(*), count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)
+    """Summarize a run that has begun `begun` epochs; `phases` is the number of newest epochs with phases to list."""
+    ranks = [key for (key,) in _fetch_all(db, "SELECT key FROM rank WHERE run = ? ORDER BY rank, key", run)]
+    gpus, uuids = _fetch_one(db, f"SELECT count(*), count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)
     epochs = _ONE_RANK if len(ranks) == 1 else _RANKS_JOINED
     size = next(size for size in _sizes() if begun <= size * BANDS)
-    blocks = _all(db, _BLOCKS.format(epochs=epochs), run, size, begun - 1)
-    overlap = _one(db, _OVERLAP.format(epochs=epochs), run)[0] if len(ranks) > 1 else 0.0
-    most_energy = _one(db, _ENERGIES, run, begun - 1)[0] if uuids == gpus else NAN  # of ranks that share one, no sum
-    with_phases = _all(db, _WITH_PHASES, ranks[0], phases)
+    blocks = _fetch_all(db, _BLOCKS.format(epochs=epochs), run, size, begun - 1)
+    overlap = _fetch_one(db, _OVERLAP.format(epochs=epochs), run)[0] if len(ranks) > 1 else 0.0
+    max_energy = _fetch_one(db, _ENERGIES, run, begun - 1)[0] if uuids == gpus else NAN  # ranks that share a GPU
+    with_phases = _fetch_all(db, _WITH_PHASES, ranks[0], phases)
     return LongRun(
         begun=begun,
         bands=[
@@ -84,12 +84,12 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
             for block in blocks
             if is_known(_real(block[4])) and all(isinstance(cell, int) for cell in block[:4])
         ],
-        suspects=[ordinal for (ordinal,) in _all(db, _SUSPECTS, run) if isinstance(ordinal, int)],
-        first_nonfinite=_one(db, f"SELECT min(ordinal) FROM epoch WHERE {_RANKS} AND ({_ODD})", run)[0],
+        suspects=[ordinal for (ordinal,) in _fetch_all(db, _SUSPECTS, run) if isinstance(ordinal, int)],
+        first_nonfinite=_fetch_one(db, f"SELECT min(ordinal) FROM epoch WHERE {_RANKS} AND ({_NONFINITE})", run)[0],
         with_phases=[ordinal for (ordinal,) in with_phases if isinstance(ordinal, int)],
-        phases=round(_one(db, _PHASES, ranks[0])[0]),
+        phases=round(_fetch_one(db, _PHASES, ranks[0])[0]),
         sums=_sums([block[14:] for block in blocks], _real(overlap)),
-        lengths=_lengths([block[7:14] for block in blocks if block[0] < begun - 1], _real(most_energy)),
+        lengths=_lengths([block[7:14] for block in blocks if block[0] < begun - 1], _real(max_energy)),
     )
 
 
@@ -98,11 +98,11 @@ def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes
 
     Energy is unknown if several ranks share a device, as their energies do not add up.
     """
-    ranks = _one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
+    ranks = _fetch_one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
     size = next(size for size in _sizes() if begun <= size * BANDS)
-    rows = _all(db, _TIMES.format(epochs=_ONE_RANK if ranks == 1 else _RANKS_JOINED), run, size)
-    shared = _one(db, f"SELECT count(*) - count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)[0]
-    joules = {} if shared else dict(_all(db, _JOULES, run, size))
+    rows = _fetch_all(db, _TIMES.format(epochs=_ONE_RANK if ranks == 1 else _RANKS_JOINED), run, size)
+    shared = _fetch_one(db, f"SELECT count(*) - count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)[0]
+    joules = {} if shared else dict(_fetch_all(db, _JOULES, run, size))
     times = []
     for first, *cells, number in rows:
         begun_at, ended, seconds, steps = map(_real, cells)
@@ -175,11 +175,11 @@ SELECT total(max(0.0, min(until, begun + seconds) - begun)) FROM (
   ) AS until FROM (SELECT begun / 1e9 AS begun, seconds FROM ({epochs}))
 )
 """
-_ODD = "instr(metrics, 'NaN') OR instr(metrics, 'Infinity')"
+_NONFINITE = "instr(metrics, 'NaN') OR instr(metrics, 'Infinity')"
 """Condition: a logged metric may be NaN or infinite."""
 _SUSPECTS = f"""
 SELECT ordinal FROM epoch WHERE {_RANKS} AND (
-  ended IS NULL OR {_ODD}
+  ended IS NULL OR {_NONFINITE}
   OR wait >= {INPUT_BOUND} * CASE WHEN wait_of > 0 THEN wait_of ELSE coalesce(seconds, (ended - begun) / 1e9) END
 )
 UNION
@@ -213,13 +213,13 @@ def _sums(blocks: Sequence[Sequence[Any]], overlap: float) -> EpochSums:
     )
 
 
-def _lengths(blocks: Sequence[Sequence[Any]], most_energy: float) -> EpochLengths:
+def _lengths(blocks: Sequence[Sequence[Any]], max_energy: float) -> EpochLengths:
     lowest = min((block[0] for block in blocks if isinstance(block[0], int)), default=None)
     last = max((block[1] for block in blocks if isinstance(block[1], int)), default=None)
     done, known, total, least, most = ([_real(cell) for cell in column] for column in [*zip(*blocks, strict=True)][2:])
     return EpochLengths(
         round(sum(done)), lowest, last, round(sum(known)), sum(total),
-        min(filter(is_known, least), default=NAN), max(filter(is_known, most), default=NAN), most_energy,
+        min(filter(is_known, least), default=NAN), max(filter(is_known, most), default=NAN), max_energy,
     )  # fmt: skip
 
 
@@ -234,11 +234,11 @@ def _real(cell: Any) -> float:
     return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
 
-def _one(db: sqlite3.Connection, query: str, *values: object) -> Sequence[Any]:
-    return next(iter(_all(db, query, *values)))
+def _fetch_one(db: sqlite3.Connection, query: str, *values: object) -> Sequence[Any]:
+    return next(iter(_fetch_all(db, query, *values)))
 
 
-def _all(db: sqlite3.Connection, query: str, *values: object) -> list[Any]:
+def _fetch_all(db: sqlite3.Connection, query: str, *values: object) -> list[Any]:
     cursor = db.cursor()
     cursor.row_factory = None
     return cursor.execute(query, values).fetchall()

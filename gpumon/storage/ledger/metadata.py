@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
+from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, Metadata, Parameter, bounded_text, bounded_value
 from gpumon.storage.ledger.decode import Cells
 from gpumon.storage.ledger.records import NoteRow, RunMetadata
 from gpumon.storage.sqlite.cells import parse_json
@@ -25,7 +25,7 @@ class ParameterKind(IntEnum):
     OMITTED = 2
 
 
-def about_rows(run: str, rank: int, about: About) -> Iterator[LedgerRow]:
+def about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
     """Yield the rows of what a rank of `run` publishes."""
     from gpumon.storage.ledger.writer import LedgerRow  # readers do not need the writer
 

@@ -319,7 +319,7 @@ class PhaseRow(NamedTuple):
     wait: float
     spans: Sequence[tuple[float, float]] = ()
     """Seconds after the start of the epoch, and length in seconds, of its first times; empty for training."""
-    place: float = NAN
+    position: float = NAN
     """Position among the phases of its epoch in order of first entry, from 0."""
     peak: LivePeak = LivePeak()
 

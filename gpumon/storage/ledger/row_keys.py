@@ -1,4 +1,4 @@
-"""Constants of the ledger's format; `tables` has its tables as SQL, `model.columns` its measured columns.
+"""Constants of the ledger's format; `schema` has its tables as SQL, `model.columns` its measured columns.
 
 The ledger is one SQLite file, `ledger.sqlite`, in the state directory. Times are nanoseconds since 1970, durations
 seconds, everything else is in base units; NULL is unknown, never 0. A run has one row, however many ranks it has;
@@ -14,8 +14,8 @@ from __future__ import annotations
 WHOLE_RUN = -1
 OUTSIDE_EPOCHS = -2
 STEP_ROWS = -1000
-"""`ordinal` in `usage` of the first row of steps; later rows count down from it."""
+"""`ordinal` in `usage` of the first step row; later rows count down from it."""
 
 WHOLE_EPOCH = ""
 OTHER = "other"
-"""Phase of time outside epochs that lies in no phase."""
+"""Name for time outside epochs that is in no phase."""

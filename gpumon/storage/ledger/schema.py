@@ -1,4 +1,4 @@
-"""The ledger's tables as SQL. A ledger of another version is moved aside: see `sqlite.write`."""
+"""SQL schema of the ledger. A ledger of another version is moved aside: see `sqlite.write`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gpumon.model.columns import USAGE
 from gpumon.storage.sqlite.write import FileKind
 
 VERSION = 1
-"""`PRAGMA user_version`; it goes up with each change of the tables."""
+"""`PRAGMA user_version`; increased with each change of the tables."""
 
 TABLES = f"""
 CREATE TABLE run (
@@ -93,47 +93,47 @@ CREATE TABLE tag (
 CREATE INDEX tag_by_name ON tag (tag);
 CREATE TABLE forgotten (rank TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID
 """
-"""`run.id`: as the training gave it, with `~2`, `~3` … behind it where an earlier run, or another user's, has that one
-already. `run.name`: by the training until it is renamed. `run.resumes`: id of the run that this one continues.
-`run.updated`: when the daemon last wrote the run, about every ten seconds while it goes on. `run.seconds`,
-`rank.seconds`: by the steady clock; `started` and `ended` are of the wall clock, which may be set in between.
+"""`run.id`: from the training, with `~2`, `~3` … appended if an earlier run or another user's run already has this id.
+`run.name`: from the training, until the run is renamed. `run.resumes`: id of the run that this one continues.
+`run.updated`: time of the daemon's last write, about every ten seconds while the run is active. `run.seconds`,
+`rank.seconds`: by the steady clock; `started` and `ended` are wall-clock times, and the clock may be set in between.
 
-`rank.peak`: the highest over the run. `rank.batch`: samples of a step of this rank. `rank.planned_steps`: by its plan.
-`rank.folded_epochs`: epochs that are in the row of the one before, as they were too short and too many.
-`rank.metrics`: what was logged last, by name, JSON as in `epoch.metrics`. `rank.cpu_seconds`: CPU time of the process
-and of those that it started. `rank.package_energy`: joules of the machine's CPU packages, by RAPL, while the rank ran;
-`rank.package_unknown`: why that is not known.
+`rank.peak`: peak over the run. `rank.batch`: samples per step of this rank. `rank.planned_steps`: planned steps.
+`rank.folded_epochs`: number of epochs that were too short and too many, and were merged into the row before.
+`rank.metrics`: last logged values by name, JSON as in `epoch.metrics`. `rank.cpu_seconds`: CPU time of the process
+and its children. `rank.package_energy`: joules of the machine's CPU packages (RAPL) while the rank ran;
+`rank.package_unknown`: why this is unknown.
 
-`epoch.ended` NULL: the epoch is going on, or the run went away in it. `epoch.seconds`: by the steady clock of the
-training; of an epoch that did not end, as far as it was seen. `epoch.steps`: those of training where the epoch has a
-phase of it; `epoch.trained`: the seconds of that. `epoch.metrics`: a JSON object; what is no number in JSON is one of
-the texts NaN, Infinity and -Infinity. `epoch.wait`, `phase.wait`: seconds waited for data in it; `wait_of`: seconds of
-the phases in which the wait was measured. `peak`: the framework's own peak of live tensors, bytes, over all devices of
-the rank; `peak_reached` 1: it was reached in here; 0: it was no more than that; NULL: the framework has none, or it was
-not read.
+`epoch.ended` NULL: the epoch is open, or the run died in it. `epoch.seconds`: by the steady clock of the training; for
+an epoch without an end, until it was last seen. `epoch.steps`: training steps only, if the epoch has a training phase;
+`epoch.trained`: the seconds of that phase. `epoch.metrics`: a JSON object, with the strings NaN, Infinity and -Infinity
+for values that JSON numbers cannot express. `epoch.wait`, `phase.wait`: seconds waited for data; `wait_of`: seconds of
+the phases in which the wait was measured. `peak`: the framework's peak of live tensors in bytes, over all devices of
+the rank; `peak_reached` 1: reached in this stretch; 0: an upper bound; NULL: unknown.
 
-`phase.place`: its place among the phases of its epoch, from 0, by when it was first entered. `phase.spans`: when it was
-entered and for how long, a JSON list of [seconds after the epoch's begin, seconds]; the first 16 times of a phase that
-is no training, NULL of training. `outside`: what a rank did outside its epochs, by phase, with `other` for what is in
-none; '' is all of it together; `spans` are counted from the start of the rank. `step_row`: rows of steps of a rank that
-has no epochs, 20 to 50 of a long training; `first_step`: steps made before it.
+`phase.place`: position among the phases of its epoch in order of first entry, from 0. `phase.spans`: JSON list of
+[seconds after the start of the epoch, seconds] of its first 16 times; NULL for the training phase. `outside`: time of a
+rank outside its epochs, by phase; `other` is the time in no phase, '' all of it together; `spans` count from the start
+of the rank. `step_row`: steps of a rank without epochs; a long training has 20 to 50 such rows; `first_step`: number of
+steps before it.
 
-`usage.ordinal`: of the epoch; -1: the whole run, -2: outside its epochs, -1000 - n: row n of steps.
-`usage.utilization_from`: `driver` (its own sample buffer), `ticks`, or '' where nothing was sampled.
-`usage.energy_least`: joules that were surely used in the stretch; equal to `energy` where that is known.
-`usage.energy_from`, `usage.energy_to`: the driver's counter at its begin and end, joules, where `energy` is what lies
-between them: ranks that share a GPU, and are not in step, used what lies in any of theirs.
+`usage.ordinal`: of the epoch; -1: the whole run; -2: outside its epochs; -1000 - n: step row n.
+`usage.utilization_from`: `driver` (its own sample buffer), `ticks`, or '' if nothing was sampled.
+`usage.energy_least`: lower bound of the joules used in the stretch; equal to `energy` if that is known.
+`usage.energy_from`, `usage.energy_to`: the driver's counter at its begin and end in joules, if `energy` is their
+difference. The energy of ranks that share a GPU at different times is computed from the union of these intervals.
 
-`trace`: the course of the whole run in at most 2048 points, `step` seconds apart; `cells` is zlib of little-endian
-f4 [column][point][minimum, mean, maximum], NaN where nothing was sampled; `columns` a JSON list of metric names.
-With uuid '' it holds what the rank logged, by name.
-`progress`: what a daemon needs to go on with a rank after it was killed; its own business, gone when all of the rank is
-written, some seconds after its end.
-`parameter`: `kind` 0 is what the training was given, 1 what gpumon found of its program, 2 (with `name` '') how many
-parameters and notes had no room. `value` is JSON: text, number, true, false or null. `place` keeps their order; of
-ranks that give the same name, the lowest (`rank`) stands. `note.author`: user who wrote it later; '' where the training
-did. `tag.removed` 1: taken off, and not to come again because the training still has it.
-`forgotten`: keys of ranks whose run was deleted, and when (ns since 1970): their boards may lie there for a while."""
+`trace`: metrics over the whole run in at most 2048 points, `step` seconds apart; `cells` is zlib of little-endian
+f4 [column][point][minimum, mean, maximum], NaN if nothing was sampled; `columns` is a JSON list of metric names.
+With uuid '' it has the metrics that the rank logged.
+`progress`: state from which a daemon continues a rank after a restart; private to the daemon, and deleted when all rows
+of the rank are written, some seconds after its end.
+`parameter`: `kind` 0 is a parameter of the training, 1 a fact that gpumon detected about the program, 2 (with `name`
+'') the number of parameters and notes that exceeded the limit. `value` is JSON: text, number, true, false or null.
+`place` keeps their order. If several ranks set the same name, the lowest (`rank`) has priority. `note.author`: user who
+added it later; '' for a note by the training. `tag.removed` 1: removed by a user; not added again although the training
+still has it.
+`forgotten`: keys of ranks whose run was deleted, and the time (ns since 1970): their boards may exist for a while."""
 
 LEDGER_FILE = FileKind(
     "ledger",

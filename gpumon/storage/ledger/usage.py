@@ -84,9 +84,9 @@ MIN_BUSY_COVERED = 0.9
 """Share of the sampled time that the driver's own samples must cover to be used."""
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
-_MEANS = {column.key: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.MEAN}
-_PEAKS = {column.key: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.PEAK}
-_FIRSTS = {column.key: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.FIRST}
+_MEANS = {column.key: GPU_INDEX[column.metric] for column in USAGE if column.measured_by is MeasuredBy.MEAN}
+_PEAKS = {column.key: GPU_INDEX[column.metric] for column in USAGE if column.measured_by is MeasuredBy.PEAK}
+_FIRSTS = {column.key: GPU_INDEX[column.metric] for column in USAGE if column.measured_by is MeasuredBy.FIRST}
 COUNTERS = tuple(
     GPU_INDEX[f"gpu.{metric}"]
     for metric in (

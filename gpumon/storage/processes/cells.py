@@ -35,7 +35,7 @@ class PlacedCell(NamedTuple):
 
     number: int
     """Number of the process in the file."""
-    place: int
+    offset: int
     cell: Cell
 
 
@@ -99,7 +99,7 @@ def pack_cells(cells: Sequence[PlacedCell]) -> bytes:
         _HEAD.pack(len(counts), len(rows)),
         shuffled(array("q", counts)),
         shuffled(array("H", counts.values())),
-        bytes(row.place for row in rows),
+        bytes(row.offset for row in rows),
     ]
     parts += (shuffled(singles(column)) for column in zip(*map(_stored, rows), strict=True))
     return zlib.compress(b"".join(parts), _LEVEL, _WINDOW)
@@ -117,8 +117,8 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
     processes, rows = _HEAD.unpack_from(raw)
     numbers_at = _HEAD.size
     counts_at = numbers_at + 8 * processes
-    places_at = counts_at + 2 * processes
-    columns_at = places_at + rows
+    offsets_at = counts_at + 2 * processes
+    columns_at = offsets_at + rows
     if len(raw) != columns_at + _COLUMN * LENGTH * rows:
         raise ValueError("it is of another length")
     numbers = read_array("q", raw[numbers_at:counts_at])
@@ -128,7 +128,7 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
             read_array("f", raw[at : at + _COLUMN * rows]) for at in range(columns_at, len(raw), _COLUMN * rows or 1)
         ]
     begin = 0
-    for number, count in zip(numbers, read_array("H", raw[counts_at:places_at]), strict=True):
+    for number, count in zip(numbers, read_array("H", raw[counts_at:offsets_at]), strict=True):
         end = begin + count
         if end > rows:
             raise ValueError("it has too few rows")
@@ -139,9 +139,9 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
         else:
             mine = []
         if mine:
-            places = raw[places_at + begin : places_at + end]
-            for place, stored in zip(places, zip(*mine, strict=True), strict=True):
-                yield PlacedCell(number, place, _loaded(stored))
+            offsets = raw[offsets_at + begin : offsets_at + end]
+            for offset, stored in zip(offsets, zip(*mine, strict=True), strict=True):
+                yield PlacedCell(number, offset, _loaded(stored))
         begin = end
 
 

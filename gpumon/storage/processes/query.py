@@ -198,8 +198,8 @@ def _is_wanted(process: StoredProcess, wanted: ProcessFilter) -> bool:
 
 def _use(process: StoredProcess, cell: Cell) -> ProcessUse:
     measures = {}
-    for place, name in enumerate(NAMES):
-        seconds, total, low, high = cell[1 + place * PER_MEASURE : 1 + (place + 1) * PER_MEASURE]
+    for index, name in enumerate(NAMES):
+        seconds, total, low, high = cell[1 + index * PER_MEASURE : 1 + (index + 1) * PER_MEASURE]
         mean = min(max(total / seconds, low), high) if seconds else nan  # against rounding errors of the sum
         measures[name] = MeasureUse(seconds, mean, high if seconds else nan)
     return ProcessUse(process, cell[0], measures)

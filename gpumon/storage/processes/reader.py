@@ -135,16 +135,16 @@ def present_numbers(db: sqlite3.Connection) -> frozenset[int]:
 def _fine(data: bytes, crc: int, wanted: Collection[int] | None) -> Iterator[Piece]:
     for span in spans.unpack_spans(data, crc):
         begin, end = span.begin_ns / SECOND, span.begin_ns / SECOND + span.seconds
-        for place, number in enumerate(span.numbers):
+        for index, number in enumerate(span.numbers):
             if wanted is None or number in wanted:
                 cell = empty_cell()
-                add_values(cell, [column[place] for column in span.columns], span.seconds)
+                add_values(cell, [column[index] for column in span.columns], span.seconds)
                 yield Piece(number, begin, end, cell)
 
 
 def _coarse(block: int, data: bytes, crc: int, wanted: Collection[int] | None) -> Iterator[Piece]:
-    for number, place, cell in cells.unpack_cells(data, crc, wanted):
-        begin = block / SECOND + place * _COARSE.step
+    for number, index, cell in cells.unpack_cells(data, crc, wanted):
+        begin = block / SECOND + index * _COARSE.step
         yield Piece(number, begin, begin + _COARSE.step, cell)
 
 

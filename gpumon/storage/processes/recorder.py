@@ -68,14 +68,14 @@ def _spans_between(connection: sqlite3.Connection, begin: int, end: int) -> Iter
 
 def _merge_spans(spans: Iterable[ProcessSpan]) -> list[PlacedCell]:
     merged: dict[tuple[int, int], Cell] = {}
-    for (place, numbers), run in groupby(spans, lambda span: (_cell_index(span), span.numbers)):
+    for (offset, numbers), run in groupby(spans, lambda span: (_cell_index(span), span.numbers)):
         for number, cell in zip(numbers, _merge_columns(list(run), len(numbers)), strict=True):
-            current = merged.get((number, place))
+            current = merged.get((number, offset))
             if current is None:
-                merged[number, place] = cell
+                merged[number, offset] = cell
             else:
                 merge_cell(current, cell)
-    return [PlacedCell(number, place, cell) for (number, place), cell in merged.items()]
+    return [PlacedCell(number, offset, cell) for (number, offset), cell in merged.items()]
 
 
 def _cell_index(span: ProcessSpan) -> int:
@@ -89,8 +89,8 @@ def _merge_columns(run: Sequence[ProcessSpan], count: int) -> list[Cell]:
     cells = [[whole] for _ in range(count)]
     for measure in range(len(MEASURES)):
         values = list(chain.from_iterable(span.columns[measure] for span in run))
-        for place, cell in enumerate(cells):
-            column = values[place::count]
+        for offset, cell in enumerate(cells):
+            column = values[offset::count]
             total = sum(map(mul, column, seconds))
             # NaN != NaN; no call of is_known, because this runs for each process and measure.
             if total == total:

@@ -51,7 +51,7 @@ class ProcessSpan(NamedTuple):
 def pack_spans(spans: Sequence[ProcessSpan]) -> bytes:
     """Return the block with these spans."""
     numbers = list(dict.fromkeys(chain.from_iterable(span.numbers for span in spans)))
-    places = {number: place for place, number in enumerate(numbers)}
+    places = {number: index for index, number in enumerate(numbers)}
     rows = array("H", map(places.__getitem__, chain.from_iterable(span.numbers for span in spans)))
     parts = [
         _HEAD.pack(len(numbers), len(spans), len(rows)),
@@ -61,8 +61,8 @@ def pack_spans(spans: Sequence[ProcessSpan]) -> bytes:
         shuffled(array("H", [len(span.numbers) for span in spans])),
         shuffled(rows),
     ]
-    for place in range(len(MEASURES)):
-        values = list(chain.from_iterable(span.columns[place] for span in spans))
+    for index in range(len(MEASURES)):
+        values = list(chain.from_iterable(span.columns[index] for span in spans))
         parts.append(shuffled(singles(values)))
     return zlib.compress(b"".join(parts), _LEVEL, _WINDOW)
 
@@ -103,7 +103,7 @@ def _unpack(raw: bytes) -> Iterator[ProcessSpan]:
         first += count
         if first > rows or not 0 <= length < 2**32:
             raise ValueError("its spans do not match its rows")
-        mine = [numbers[place] for place in places[here]]
+        mine = [numbers[index] for index in places[here]]
         yield ProcessSpan(begin_ns, length, mine, [column[here] for column in columns])
 
 

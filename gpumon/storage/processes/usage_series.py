@@ -156,9 +156,9 @@ def _series(cells: Mapping[int, Cell], grid: Grid, measure: int) -> Series:
     low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
     seen = [0.0] * grid.buckets
     at = 1 + measure * PER_MEASURE
-    for place, cell in cells.items():
+    for index, cell in cells.items():
         seconds, total, lowest, highest = cell[at : at + PER_MEASURE]
         if seconds:
-            low[place], high[place], seen[place] = lowest, highest, seconds
-            mean[place] = min(max(total / seconds, lowest), highest)
+            low[index], high[index], seen[index] = lowest, highest, seconds
+            mean[index] = min(max(total / seconds, lowest), highest)
     return Series(grid.middles(), low, mean, high, grid.step, seen)

@@ -150,7 +150,7 @@ class GpuTablePicture(Picture):
         cells = self._rooms.cells
         seldom = SELDOM_TOLD if cells >= VERY_WIDE else ()
         self._told.update(
-            name for name in seldom if any(isfinite(sample.value(GPU_BY_KEY[name].of)) for sample in samples)
+            name for name in seldom if any(isfinite(sample.value(GPU_BY_KEY[name].metric)) for sample in samples)
         )
         totals = len(self._totals()) > 1
         return gpu_columns(cells, longest, totals=totals, told=frozenset(self._told), missing=self._missing())

@@ -21,7 +21,7 @@ NUMBERS = ("temperature", "power", "clock_sm", "pcie_received", "pcie_sent", *SE
 BAR = "bar"
 MEASURED = {
     BAR: "gpu.memory_total",
-    **{key: GPU_BY_KEY[key].of for key in (*NUMBERS, "throttled") if key not in SELDOM_TOLD},
+    **{key: GPU_BY_KEY[key].metric for key in (*NUMBERS, "throttled") if key not in SELDOM_TOLD},
 }
 """Metrics by the columns that leave where no GPU has them."""
 HOLDERS = "holders"

@@ -141,13 +141,13 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
     rates = {"pcie_received": gpu.received, "pcie_sent": gpu.sent}
     for key in NUMBERS:
         column = GPU_BY_KEY[key]
-        value = rates[key] if key in rates else sample.value(column.of)
+        value = rates[key] if key in rates else sample.value(column.metric)
         if key == "performance_state":
             number(columns.performance_state, units.performance_state(value), theme.DIM)
             continue
         style = theme.DIM if value < faint_below.get(key, 0.0) else theme.PLAIN
         if key == "temperature":
-            style = theme.LEVELS[level(BY_NAME[column.of], value)]
+            style = theme.LEVELS[level(BY_NAME[column.metric], value)]
         number(getattr(columns, key), column.write_without_unit(value), style)
     if columns.throttled:
         is_hot = gpu.label.is_hot

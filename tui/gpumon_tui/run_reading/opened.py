@@ -133,8 +133,8 @@ def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
     """Return the names of all phases: by the place that they have in their epochs, where that is known."""
     places: dict[str, float] = {}
     for row in rows:
-        if row.place < places.setdefault(row.phase, inf):
-            places[row.phase] = row.place
+        if row.position < places.setdefault(row.phase, inf):
+            places[row.phase] = row.position
     return sorted(places, key=lambda name: places[name])
 
 
