@@ -292,7 +292,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return max(self._batch, max(self._ends.copy(), default=-1) + 1)
 
     def _capped(self, steps: int) -> int:
-        """Return `steps` without the steps for which the last execution of several steps had no data."""
+        """Limit `steps` to those of an epoch: the last execution of several steps may have had data for fewer."""
         return min(steps, self._steps() or steps)
 
     def _steps(self) -> int | None:

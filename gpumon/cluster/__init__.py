@@ -1,1 +1,1 @@
-"""A cluster, as the Prometheus sees it that scrapes the exporters of its nodes."""
+"""State, usage and cost of a cluster, queried from a Prometheus server that scrapes the exporters of its nodes."""

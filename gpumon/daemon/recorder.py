@@ -445,7 +445,7 @@ class UsageCounters:
             write_sums(fd, location, number, names, times, rows)
             self._problem = ""
         except OSError as error:
-            self._problem = f"counters of use cannot be stored: {error.strerror or error}"
+            self._problem = f"usage counters cannot be stored: {error.strerror or error}"
 
     def close(self) -> None:
         """Leave the ring unchanged: the next daemon continues its sums."""

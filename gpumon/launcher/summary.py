@@ -76,13 +76,13 @@ class DeviceCost:
         return self._energy_seconds < _COVERED * (self.seconds + self.unseen)
 
     def add_energy(self, joules: float, seconds: float) -> None:
-        """Add `joules`, used in so many seconds; NaN is ignored."""
+        """Add `joules` that were used in `seconds`; NaN is ignored."""
         if is_known(joules):
             self._energy += joules
             self._energy_seconds += seconds
 
     def add(self, sample: Sample, seconds: float, valid_seconds: float) -> None:
-        """Add `seconds` of use, of which the values of `sample` are valid for `valid_seconds`."""
+        """Add `seconds` of use; the values of `sample` hold for `valid_seconds` of them."""
         self.device = sample.device
         self.seconds += seconds
         if sample.state is not Availability.OK:

@@ -56,7 +56,7 @@ _MAX_INDEXES = 64
 
 
 def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availability]:
-    """Return the reasons of a GPU in MIG mode, which explains why some metrics are not supported."""
+    """Return why metrics are missing, with MIG mode as the reason for those that the driver does not support in it."""
     return {
         name: Availability.IN_MIG_MODE if why is Availability.NOT_SUPPORTED and name in UNSUPPORTED_WITH_MIG else why
         for name, why in missing.items()
