@@ -60,7 +60,7 @@ class LiveState(NamedTuple):
     live: bool
     """Whether the newest frame is current; False also when a recording has ended (`Origin.ended`)."""
     text: str
-    """For people: `live`, or what is wrong and what to do."""
+    """For people: `live`, or the problem and what to do."""
     interval: float
     """Seconds between frames."""
     age: float = 0.0
@@ -159,8 +159,8 @@ class Live:
     ) -> "WindowTotals":  # fmt: skip
         """Return energy, utilization, throttling, peak memory and PCIe bytes of each GPU, from frames and kept history.
 
-        The window is given as for `window`. `devices` are indexes or UUIDs; by default all. Each total says how many
-        seconds are missing. Raises UsageError.
+        The window is specified as for `window`. `devices` are indexes or UUIDs; by default all. Each total has the
+        number of missing seconds. Raises UsageError.
         """
         from gpumon.storage.history.buckets import resolve_window
         from gpumon.storage.history.devices import devices_of, resolve_devices
@@ -179,8 +179,8 @@ class Live:
     ) -> "ProcessWindow":  # fmt: skip
         """Return the processes on the GPUs in a window, with their usage, from frames and kept history.
 
-        The window is given as for `window`. `devices` (indexes or UUIDs), `user` and `pid` restrict the result. Raises
-        UsageError.
+        The window is specified as for `window`. `devices` (indexes or UUIDs), `user` and `pid` restrict the result.
+        Raises UsageError.
         """
         from gpumon.storage.processes.query import query_processes
 
@@ -192,9 +192,9 @@ class Live:
         self, process: "Process | StoredProcess", length: str | float | None = None, *,
         begin: "Moment | None" = None, end: "Moment | None" = None, points: int = 2000,
     ) -> "ProcessLines":  # fmt: skip
-        """Return the usage of a process over time, in at most `points` intervals; it is one of a frame or `processes`.
+        """Return the usage of a process over time, in at most `points` intervals.
 
-        The window is given as for `window`. Raises UsageError.
+        `process` comes from a frame or from `processes`. The window is specified as for `window`. Raises UsageError.
         """
         from gpumon.storage.processes.query import query_lines
 
@@ -217,7 +217,7 @@ class Live:
         return time.time()
 
     def _history_path(self) -> str:
-        """Return the history file of this ring, or without a ring that of the directories; empty if there is none."""
+        """Return the history file of this ring, or of the directories if there is no ring; empty if none exists."""
         if self._directories is None or self._directory() is not None:
             return self.history_file()
         return next(iter(history_paths(self._directories)), "")
@@ -409,8 +409,8 @@ def _liveliness(fd: int) -> int:
 
 
 def connect(directory: str | None = None) -> Live:
-    """Return a reader for scripts and notebooks, of the daemon of this machine or of the one that writes `directory`.
+    """Return a reader for scripts and notebooks, of this machine's daemon or of the daemon that writes to `directory`.
 
-    Works also while no daemon runs; `state()` says so then.
+    Works also while no daemon is running; `state()` then reports it.
     """
     return follow(places(directory))

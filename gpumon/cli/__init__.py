@@ -125,5 +125,5 @@ def _suggestion(name: str) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    streams.say(f"gpumon: {clean(streams.shortened(message), 1200)}")
+    streams.print_message(f"gpumon: {clean(streams.shortened(message), 1200)}")
     return code

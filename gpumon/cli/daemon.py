@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.cli.options import add_daemon, chosen_source, make_playback, resolve_options
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import LOG, Places, live_dirs
 
@@ -105,7 +105,7 @@ def warn_of_preferred(places: Places, directory: str) -> None:
 
     preferred = preferred_daemon(places, directory)
     if preferred is not None:
-        say(
+        print_message(
             f"gpumon: views read the daemon in {preferred.directory} (pid {preferred.pid}), not this one: "
             "stop this one, or give it and its views a --dir of their own"
         )
@@ -126,7 +126,7 @@ def _detach(places: Places, arguments: argparse.Namespace) -> int:
         os.close(writing)
         os.waitpid(child, 0)
         if not select.select([reading], [], [], _PATIENCE)[0]:
-            say(
+            print_message(
                 "gpumon: no sample yet: the driver is slow to answer, or this machine is busy. The daemon keeps "
                 "waiting, even if you interrupt this command"
             )

@@ -13,7 +13,7 @@ from gpumon.cli.daemon_lookup import RunningDaemon, find_daemon
 from gpumon.cli.daemon_stop import read_environment, require_stoppable, stop_daemon
 from gpumon.cli.options import add_daemon
 from gpumon.cli.parser import command_parser
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import Places, unreadable_rings
 
@@ -42,12 +42,12 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
     except GpumonError:
         if unreadable_rings(places):
             raise
-        say("gpumon: no daemon was running: starting one with the options of this environment")
+        print_message("gpumon: no daemon was running: starting one with the options of this environment")
         _exec_daemon(_directory_options(directory, state), os.environ)
     require_stoppable(daemon)
     launch = read_launch(daemon.pid)
     if launch is None:
-        say("gpumon: the options of the daemon are not known: the new one gets those of this environment")
+        print_message("gpumon: the options of the daemon are not known: the new one gets those of this environment")
         words, env = _directory_options(daemon.directory if places.explicit else None, state), dict(os.environ)
     else:
         words, env = _same_options(daemon, launch)

@@ -20,7 +20,7 @@ from gpumon.cli.daemon_lookup import RunningDaemon, find_daemon
 from gpumon.cli.daemon_stop import unit_of
 from gpumon.cli.options import DEFAULT_SOURCE
 from gpumon.cli.sampling import sample_once
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.check_result import Check, Condition
 from gpumon.common.errors import GpumonError, pip, quoted
 from gpumon.common.paths import (
@@ -107,7 +107,7 @@ def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> Gp
 
 
 def _report_slow() -> None:
-    say(f"gpumon: the driver is slow to answer: waiting up to {_DRIVER_TIMEOUT:g} s")
+    print_message(f"gpumon: the driver is slow to answer: waiting up to {_DRIVER_TIMEOUT:g} s")
 
 
 def _local_daemon(places: Places) -> Live | None:

@@ -63,8 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     content = parser.add_argument_group("content")
     content.add_argument(
         "--dialect", choices=tuple(PORTS), default=NATIVE,
-        help="names, units and labels of the metrics: gpumon's own (native, the default), those of NVIDIA's "
-        "dcgm-exporter, or those of the exporter for jobstats",
+        help="names, units and labels of the metrics: gpumon's own (native, the default), or as in NVIDIA's "
+        "dcgm-exporter or in the exporter for jobstats",
     )  # fmt: skip
     content.add_argument(
         "--users",

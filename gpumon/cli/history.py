@@ -18,7 +18,7 @@ from typing import Any
 from gpumon.cli import history_accounts, history_events, history_processes, history_totals
 from gpumon.cli.daemon_lookup import why_no_history
 from gpumon.cli.options import add_command, add_places, resolve_options
-from gpumon.cli.streams import say, write_output
+from gpumon.cli.streams import print_message, write_output
 from gpumon.common.clock import positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
@@ -140,7 +140,7 @@ def _export_window(
     rows = rows_of(history, kept.subjects, begin, end, step)
     first = next(rows, None)
     if first is None:
-        say(f"gpumon: no history in this window: {_WHEN_WRITTEN}")
+        print_message(f"gpumon: no history in this window: {_WHEN_WRITTEN}")
     rows = chain(() if first is None else (first,), rows)
     if arguments.format == "parquet":
         write_output(arguments.output, parquet(rows))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
 from gpumon.cli.options import add_command, add_places, add_window_and_gpus, gpu_option
-from gpumon.cli.streams import output_width, say
+from gpumon.cli.streams import output_width, print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.common.text import clean
@@ -54,9 +54,11 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     if not is_kept:  # as with the daemon of another user, whose directory is not readable
         if not window.processes:
             raise GpumonError(why_no_history(places, "processes"))
-        say("gpumon: showing only what the daemon has in memory, not the whole window: no history file was found")
+        print_message(
+            "gpumon: showing only what the daemon has in memory, not the whole window: no history file was found"
+        )
     if window.problem:
-        say(f"gpumon: the kept history is missing here: {window.problem}")
+        print_message(f"gpumon: the kept history is missing here: {window.problem}")
     left_out = _left_out(history_paths(places)[0], window.span) if is_kept and not window.problem else 0
     if arguments.json:
         json.dump(processes.as_json(window, left_out), sys.stdout, allow_nan=False)

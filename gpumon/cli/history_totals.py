@@ -9,7 +9,7 @@ from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
 from gpumon.cli.options import add_command, add_places, add_window_and_gpus, gpu_option
-from gpumon.cli.streams import output_width, say
+from gpumon.cli.streams import output_width, print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.live import follow
@@ -45,7 +45,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         message = "no GPU was sampled in this window: 'gpumon history' lists the kept time ranges"
         raise GpumonError(message if paths else why_no_history(places))
     if totals.problem:
-        say(f"gpumon: the kept history is missing here: {totals.problem}")
+        print_message(f"gpumon: the kept history is missing here: {totals.problem}")
     if arguments.json:
         print(json.dumps(history.document(totals)))
     elif arguments.csv:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from gpumon import __version__
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.sampling import private_sampler
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.clock import SECOND, positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import history_paths
@@ -128,7 +128,7 @@ class _Recording:
             for step, frame in kept:
                 self._add([frame], means_of(step))
             means = f", and the history has means since {moment(kept[0].frame.time)}" if kept else ""
-            say(f"gpumon: the daemon holds frames since {moment(frames[0].time)}{means}")
+            print_message(f"gpumon: the daemon holds frames since {moment(frames[0].time)}{means}")
         self._add(frame for frame in frames if frame.time >= begin)
 
     @staticmethod
@@ -155,7 +155,7 @@ class _Recording:
                 return
             problem = "" if state.live or origin.ended else state.text
             if problem != reported and self._writer.frames:
-                say(f"gpumon: {problem or 'new frames again'}")
+                print_message(f"gpumon: {problem or 'new frames again'}")
             reported = problem
 
     def report(self, path: str) -> None:
@@ -166,9 +166,9 @@ class _Recording:
                 os.unlink(path)
             raise GpumonError(f"no frame was recorded: {self._live.state().text}")
         if self.missed:
-            say(f"gpumon: {counted(self.missed, 'frame')} missed, because this process was too slow")
+            print_message(f"gpumon: {counted(self.missed, 'frame')} missed, because this process was too slow")
         if self._values_only:
-            say(
+            print_message(
                 f"gpumon: {self._values_only} of {counted(writer.frames, 'frame')} have no processes and no runs: "
                 "the daemon keeps them only for the last minutes"
             )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.auto import KNOWN, prepare
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, chosen_source, resolve_options
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         child = Child(words, env)
     except OSError as error:
         message, code = start_error(error, words[0])
-        say(f"gpumon: {clean(message, 1024)}")
+        print_message(f"gpumon: {clean(message, 1024)}")
         return code
     # From here on nothing may raise: the command must continue, and this process must exit as it does.
     watcher, problem = _start_watcher(child, started_ns, words, places, arguments, problem)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon.cli.daemon_lookup import why_no_runs, why_not_recording
 from gpumon.cli.options import add_places, resolve_options
-from gpumon.cli.streams import output_width, say, write_output
+from gpumon.cli.streams import output_width, print_message, write_output
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.live import follow
@@ -66,7 +66,7 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Rename a run."""
-    ledger, run = resolve_run(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)
     print(f"renamed {run.id}, which was '{run.name}'")
@@ -76,7 +76,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Add a note to a run."""
     from gpumon.tracking.secrets import masked_text  # only this command uses it
 
-    ledger, run = resolve_run(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     with _changing(ledger) as change:
         change.note(run, masked_text(" ".join(arguments.text)), time.time_ns())
     print(f"added a note to {run.id}")
@@ -84,7 +84,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Add or remove tags of a run."""
-    ledger, run = resolve_run(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     remove = getattr(arguments, "remove", False)
     with _changing(ledger) as change:
         change.tag(run, arguments.tags, remove=remove)
@@ -237,7 +237,7 @@ def run(arguments: argparse.Namespace) -> int:
         if absent and (arguments.action != "list" or not (problem or absent == NOTHING)):
             raise GpumonError(problem or absent)
         if problem:
-            say(f"gpumon: {problem}")
+            print_message(f"gpumon: {problem}")
         _ACTIONS[arguments.action](ledgers, arguments, time.time())
     return EXIT_OK
 
@@ -302,7 +302,7 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     tail = getattr(arguments, "tail", None)
     if tail is not None and tail < 1:
         raise UsageError(f"--tail must be 1 or more, not {tail}")
-    ledger, run = resolve_run(ledgers, arguments.run, now, say)
+    ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     record = ledger.record(run.id, phases=phases or arguments.json)
     if arguments.json:
         from gpumon.reports.run_json import run_document
@@ -319,7 +319,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
     records = []
     for word in (arguments.run, *arguments.others):
-        ledger, run = resolve_run(ledgers, word, now, say)
+        ledger, run = resolve_run(ledgers, word, now, print_message)
         records.append(ledger.record(run.id, phases=False))
     comparison = compare.compare(records)
     if arguments.json:
@@ -355,7 +355,7 @@ _ACTIONS = {
 
 
 def _read_run(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
-    ledger, run = resolve_run(ledgers, word, now, say)
+    ledger, run = resolve_run(ledgers, word, now, print_message)
     return ledger, ledger.record(run.id), ledger.traces(run.id)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.cli.options import chosen_source, is_recording, make_playback, reads_hardware
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.common.paths import LEDGER, Places, ledger_paths, unreadable_rings, without_daemon
 from gpumon.diagnosis.live_findings import LOOK_BACK
@@ -118,9 +118,9 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
     finally:
         sampler.stop()
         if playback is not None and playback.problem:
-            say(f"gpumon: {playback.problem}")
+            print_message(f"gpumon: {playback.problem}")
         if sampler.failure is not None:
-            say(f"gpumon: sampling ended early: {type(sampler.failure).__name__}: {sampler.failure}")
+            print_message(f"gpumon: sampling ended early: {type(sampler.failure).__name__}: {sampler.failure}")
 
 
 def _why_private(places: Places) -> str:
@@ -128,7 +128,7 @@ def _why_private(places: Places) -> str:
     with closing(follow(places)) as live:
         unreadable = live.unreadable()
     if unreadable:
-        say(f"gpumon: {unreadable}")
+        print_message(f"gpumon: {unreadable}")
     if unreadable and not unreadable_rings(places):
         return f"{unreadable}; sampling in this process meanwhile"
     return f"{without_daemon(places)}: sampling in this process"
@@ -180,9 +180,9 @@ def sample_once(
 
 
 def _sample_into_ring(places: Places, arguments: Namespace, on_call: Callable[[], object], seconds: float = 0.0) -> int:
-    """Return a descriptor of a ring with one tick, or more, for at most `seconds`, while some GPU has not answered.
+    """Sample into a new ring until every GPU has answered, for at most `seconds`; return its descriptor.
 
-    `on_call` is called before the driver is.
+    There is at least one tick. `on_call` is called before the first driver call.
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.analysis.gpu_status import is_unreadable, no_gpu_reason
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
-from gpumon.cli.streams import say, terminal_width
+from gpumon.cli.streams import print_message, terminal_width
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
@@ -102,7 +102,7 @@ def run(arguments: "Namespace") -> int:
         return EXIT_OK
     if not arguments.json:
         sys.stdout.flush()
-        say(f"gpumon: {stale or no_gpu_reason(frame, origin.problem)}")
+        print_message(f"gpumon: {stale or no_gpu_reason(frame, origin.problem)}")
     return EXIT_NO_GPU
 
 
@@ -123,7 +123,7 @@ def _select_ring(places: Places, arguments: "Namespace") -> _Selection:
 
     unreadable = shared.unreadable() if shared else ""
     if unreadable:
-        say(f"gpumon: {unreadable}")
+        print_message(f"gpumon: {unreadable}")
     note = "the daemon's ring cannot be read" if unreadable and not unreadable_rings(places) else without_daemon(places)
     own = sample_once(places, arguments, _PATIENCE)
     if own is None:

@@ -104,7 +104,7 @@ def is_output(error: OSError) -> bool:
     return error.errno in _NO_OUTPUT and error.filename is None
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a line on stderr, wrapped at words on a terminal; a failing stderr is ignored."""
     try:
         text = callable_commands(text)

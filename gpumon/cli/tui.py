@@ -23,7 +23,7 @@ from gpumon.cli.options import (
     resolve_options,
 )
 from gpumon.cli.sampling import Simulation, ledger_of_generation, private_sampler
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths
 from gpumon.live import Live, follow
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _show(live, live.interval(), places, arguments)
     live.close()
     if message := _loading_message(arguments):
-        say(message)  # the screen stays blank until the recording is read
+        print_message(message)  # the screen stays blank until the recording is read
     # Runs are kept only as long as this view: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"

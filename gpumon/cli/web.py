@@ -22,7 +22,7 @@ from gpumon.cli import web_token
 from gpumon.cli.daemon_lookup import played_ledger
 from gpumon.cli.options import DEFAULT_SOURCE, add_cluster, add_places, add_source, open_engine, resolve_options
 from gpumon.cli.sampling import private_sampler
-from gpumon.cli.streams import say
+from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths, make_private_dir
 from gpumon.live import Live, follow
@@ -338,7 +338,7 @@ def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator
     views = ClusterViews(poller, engine.name, arguments.prices, access.node_page, arguments.user_groups)
     views.colors = colors
     try:
-        poller.start(lambda missing: say(f"gpumon: {missing}"))
+        poller.start(lambda missing: print_message(f"gpumon: {missing}"))
         yield lambda gate: make_cluster_app(views, CLUSTER_PAGES, gate)
     finally:
         poller.close()

@@ -1,4 +1,4 @@
-"""`gpumon web token`: named tokens for people and programs, each of which can be revoked."""
+"""`gpumon web token`: named tokens for people and programs; each can be revoked."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.summary import PERIODS
 
 RECENT = 600.0
-"""Energy of so many last seconds may be missing from the sums by price."""
+"""Number of last seconds whose energy may be missing from the sums by price."""
 
 
 def price_energy(
     by_price: Mapping[float, float], recent: Mapping[float, float], total: float, *, all_priced: bool
 ) -> Amount:
-    """Return the cost of `total` kWh, of which `by_price` holds the kWh at each price as summed up in steps.
+    """Return the cost of `total` kWh; `by_price` has the kWh at each price, summed up in steps.
 
     `recent` is the energy of the last minutes, by each price that held in them. `all_priced` is True if every hour has
     a price and the query of every price was answered. A step may hold energy of the adjacent tariff, so that a sum of

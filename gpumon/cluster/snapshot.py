@@ -163,7 +163,7 @@ def _last_asked(batch: Batch, cached: Mapping[str, CachedAnswer]) -> float:
 
 
 def _short_periods(cached: Mapping[str, CachedAnswer]) -> set[str]:
-    """Return the periods of which the engine has less than a day: their sums grow quickly, and are cheap."""
+    """Return the periods with less than a day of samples: their sums grow quickly and are cheap to query."""
     covered = {period.value: cached.get(f"covered_{period}", NOT_YET).rows for period in Period}
     return {name for name, rows in covered.items() if rows and max(row.value for row in rows) < _SHORT_HISTORY}
 

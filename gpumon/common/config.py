@@ -99,7 +99,7 @@ class Prices(NamedTuple):
     """Grams per kWh."""
 
     def of_model(self, model: str) -> float:
-        """Return the price of a GPU hour for a model: that of the longest name that is a part of its name."""
+        """Return the price of a GPU hour for a model, from the longest configured name that is part of its name."""
         name = model.casefold()
         matches = [part for part in self.gpu_hour if part != DEFAULT and part.casefold() in name]
         return self.gpu_hour.get(max(matches, key=len) if matches else DEFAULT, NAN)

@@ -430,8 +430,8 @@ def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
 def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
     """Create the board directory next to a daemon's ring, and return it.
 
-    `everyone`: a daemon for the whole machine lets every user add boards (mode 1733: nobody can list or modify those of
-    others).
+    `everyone`: a daemon for the whole machine lets every user add boards. Mode 1733 prevents users from listing the
+    directory and from modifying boards of others.
     """
     tags = f"{live_dir}/{TAGS}"
     os.makedirs(tags, mode=0o700, exist_ok=True)

@@ -159,7 +159,7 @@ class Recorder:
         self._has_begun = False
         """Whether there was a first ring."""
         self.has_full_round = False
-        """Whether a whole round of ticks is stored; that of a simulation begins minutes before now."""
+        """Whether a whole round of ticks is stored; a simulation's first round begins some minutes in the past."""
         self._closed_ring = -1
         """A descriptor of a closed private ring: it has no name, and readers may still ask for it."""
         self.driver_released = Event()
@@ -265,10 +265,10 @@ class Recorder:
             self.log(line)
 
     def sample_once(self, ticks: Iterable[Tick] | None = None) -> None:
-        """Sample one round without waiting; `ticks` are those of a round that has begun already.
+        """Sample one round without waiting; `ticks` continues a round that has already begun.
 
-        A simulation begins with minutes of invented past. Its ring is published only when they are all stored, or a
-        reader would take them for live samples.
+        A simulation begins with some minutes of simulated past. Its ring is published only when all of them are stored;
+        otherwise a reader would take them for live samples.
         """
         self._publishes = Capability.LIVE in self.sampler.source.capabilities
         for tick in self.sampler.ticks() if ticks is None else ticks:

@@ -59,7 +59,7 @@ _NO_HOST = (NAN,) * len(HOST_METRICS)
 class Sampler:
     """Makes ticks of a source's readings, and joins them with the host and the runs.
 
-    `host` and `tags` are those of this machine; a recording or a simulation brings its own.
+    `host` and `tags` read this machine; a recording or a simulation has its own.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Sampler:
 
 
 _SMOOTH_INTERVAL = 0.1
-"""Seconds between looks at a recording or simulation, so that a fast one moves smoothly."""
+"""Polling interval of a recording or simulation in seconds, so that a fast one moves smoothly."""
 
 
 def make_sampler(

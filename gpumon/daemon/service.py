@@ -45,8 +45,8 @@ _M_ARENA_MAX = -8
 def tune_garbage_collection() -> None:
     """Exempt all present objects from garbage collection, and collect rarely.
 
-    Ticks create no reference cycles. But each keeps some objects alive until history has processed it, so that Python
-    would collect every few ticks in vain, and now and then run a full collection of some 20 ms.
+    Ticks create no reference cycles. But each keeps some objects alive until the history has processed it, so Python
+    would start a useless collection every few ticks, and sometimes a full one of about 20 ms.
     """
     gc.collect()
     gc.freeze()

@@ -231,7 +231,7 @@ GPU_METRICS: tuple[Metric, ...] = (
            "1 while pages of the memory wait for a reset of the GPU to be retired, else 0; before row remapping.",
            warn=1),
     Metric("gpu.recovery_action", "Recovery action", "RECOV", Unit.COUNT,
-           "Number of what the driver requires for the GPU to work fully again; 0: nothing.", warn=1),
+           "Number of the action that the driver requires before the GPU works fully again; 0: none.", warn=1),
     Metric("gpu.pcie_replays", "PCIe replays", "REPLAY", Unit.COUNT,
            "Packets that had to be sent again over PCIe since the driver was loaded."),
     Metric("gpu.nvlink_links", "NVLink links", "LINKS", Unit.COUNT, "NVLink links that the GPU has, in use or not."),
@@ -273,9 +273,11 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.pcie_width_max", "Most PCIe lanes", "LANMAX", Unit.COUNT,
            "Most lanes of the link that this GPU allows in this machine.", most=_WIDEST_PCIE),
     Metric("gpu.temperature_slowdown", "Slowdown temperature", "T-SLOW", Unit.CELSIUS,
-           "From here on the hardware cuts the clocks; not given by cards that report a margin alone.", most=_HOTTEST),
+           "Temperature from which on the hardware cuts the clocks; cards that report only a margin do not have it.",
+           most=_HOTTEST),
     Metric("gpu.temperature_shutdown", "Shutdown temperature", "T-SHUT", Unit.CELSIUS,
-           "Here the GPU shuts down to protect itself; not given by cards that report a margin alone.", most=_HOTTEST),
+           "Temperature at which the GPU shuts down to protect itself; cards that report only a margin do not have it.",
+           most=_HOTTEST),
     Metric("gpu.temperature_margin", "Temperature margin", "MARGIN", Unit.CELSIUS,
            "Degrees up to the temperature at which the clocks are lowered, as the driver reports it, "
            "or else up to `gpu.temperature_slowdown`; below 0 they are lowered.", most=_HOTTEST),
@@ -291,11 +293,11 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Code of the worst fault of the card that the driver has reported to this gpumon, until a reset; 0: none. "
            "Faults of applications are in the event log alone."),
     Metric("gpu.memory_unattributed", "Unattributed memory", "UNATTR", Unit.BYTES,
-           "Memory in use that belongs to no process which the driver lists: of processes that ended or are in other "
-           "containers. Read with the list, every 3 s, where the memory of each process is known.",
+           "Memory in use that belongs to no listed process: to processes that ended, or that run in other containers. "
+           "Read with the process list, every 3 s, if the memory of each process is known.",
            limit="gpu.memory_total"),
     Metric("gpu.mig_instances", "MIG instances", "MIG", Unit.COUNT,
-           "MIG instances that the GPU is divided into; 0 also where MIG is on and none has been made."),
+           "Number of MIG instances of the GPU; also 0 if MIG mode is on without any instance."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))

@@ -46,7 +46,7 @@ class Metadata(NamedTuple):
     config: Mapping[str, Parameter] = {}
     """Parameters of the training by name; nested names have dots."""
     program: Mapping[str, Parameter] = {}
-    """What gpumon found out by itself: script, commit, versions."""
+    """Facts that gpumon detects: script, commit, versions."""
     notes: tuple[Note, ...] = ()
     """Oldest first."""
     tags: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def bounded_text(text: str, length: int) -> str:
 
 
 def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
-    """Return `value` within the limits: a number that JSON does not have, or any other object, becomes a text."""
+    """Return `value` within the limits; numbers that JSON cannot express, and other objects, become text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -115,7 +115,7 @@ def decode_metadata(text: bytes) -> Metadata:
 
 
 def unique_tags(texts: Any) -> tuple[str, ...]:
-    """Return at most `MOST_TAGS` tags, each once; empty ones and what is no text are dropped."""
+    """Return at most `MOST_TAGS` distinct tags; empty ones and values other than text are dropped."""
     tags = (bounded_text(text.strip(), TAG_LENGTH) for text in texts if isinstance(text, str) and text.strip())
     return tuple(islice(dict.fromkeys(tags), MOST_TAGS))
 

@@ -27,8 +27,8 @@ class Vendor(NamedTuple):
     listing: str = ""
     """Command that lists UUIDs."""
     reset: str = ""
-    """Command that resets a GPU. In commands `{gpu}` stands for the GPU, before what is done to it, so that a command
-    that is cut, wrapped or partly pasted affects no other GPU."""
+    """Command that resets a GPU. In commands, the GPU (`{gpu}`) comes before the action, so that a truncated or partly
+    pasted command affects no other GPU."""
     links: str = ""
     """Command that lists the links of a GPU."""
     instances: str = ""
@@ -109,7 +109,7 @@ def find_vendor(model: str, uuid: str = "") -> Vendor | None:
 
 
 def is_part(uuid: str) -> bool:
-    """Return whether a UUID is that of a part of a GPU, such as a MIG instance."""
+    """Return whether a UUID belongs to a part of a GPU, such as a MIG instance."""
     return uuid.startswith(PARTS)
 
 

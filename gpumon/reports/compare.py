@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class Difference(NamedTuple):
-    """Difference between the median of a run and that of the first run; NaN if unknown."""
+    """Difference of a run's median from the first run's median; NaN if unknown."""
 
     value: float
     low: float

@@ -161,7 +161,7 @@ class ValueForm(NamedTuple):
     """Number of narrow metrics per row."""
     narrow_host: int
     order: tuple[int, ...]
-    """For each value, its index among those of a full frame: the GPUs', then the host's."""
+    """For each value, its index in a full frame, which has the values of GPUs, then those of the host."""
 
 
 @lru_cache(maxsize=8)

@@ -82,7 +82,7 @@ class DeviceJobs:
 
 
 def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence[Process]:
-    """Return the processes; those without a job get that of their device, unless it belongs to another user.
+    """Return the processes; one without a job gets the job of its device, unless that belongs to another user.
 
     `jobs`: by UUID.
     """

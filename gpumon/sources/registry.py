@@ -109,7 +109,7 @@ def source_names(spec: str) -> str:
 
 
 def detect_hardware() -> list[SourceKind]:
-    """Return the kinds of hardware on this machine; if there is none, the first, which then says what is missing."""
+    """Return the kinds of hardware on this machine; if there is none, the first, which then reports the problem."""
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
 

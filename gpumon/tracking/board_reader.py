@@ -123,7 +123,7 @@ class BoardReader:
         description of a running run is left for a later poll, together with the events that need it; without
         `metadata`, so is new metadata.
         """
-        # Check first whether the process lives, then read: what is read of a dead board is final.
+        # Check first whether the process lives, then read: the board of a dead process no longer changes.
         holder = os.getpid() if self._is_own else lock_holder(self.fd)
         front = os.pread(self.fd, wire_format.FRONT, 0)
         state = unpack_state(front)

@@ -194,9 +194,9 @@ class PendingNumbers:
         return bool(self._waiting)
 
     def add(self, name: str, number: PendingNumber, epoch: int = -1, row: int = 0) -> None:
-        """Wait for `number`. `epoch`: its epoch; `row`: without epochs, the last step of its row, unless 0.
+        """Add a pending number of an epoch, or without epochs of the step row that ends with step `row`.
 
-        It replaces an earlier number of the same epoch and row, unless that is the oldest.
+        It replaces an earlier pending number of the same epoch and row, except the oldest.
         """
         waiting, key = self._waiting.get(name, []), (epoch, row)
         kept = [entry for i, entry in enumerate(waiting) if i == 0 or entry[0] != key]

@@ -312,7 +312,7 @@ class DeviceProcesses:
         """The graphics list that is merged into `_by_pid`."""
         self._by_pid: dict[int, ListedProcess] = {}
         self._memory = 0.0
-        """Their memory in bytes; NaN if that of one is unknown."""
+        """Their memory in bytes; NaN if the memory of any is unknown."""
         self._last_shares: dict[int, EngineShares] = {}
         self._last: Sequence[ListedProcess] | None = None
         """The last result of `read`, which has these shares; None if it must be built again."""

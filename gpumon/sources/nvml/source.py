@@ -306,7 +306,7 @@ class NvmlSource:
             self._join_processes()
 
     def _join_processes(self) -> None:
-        """Concatenate the processes of all current devices, and drop those of others."""
+        """Concatenate the processes of all current devices, and forget other devices."""
         uuids = [row.device.uuid for row in self._rows]
         self._processes_of = {uuid: self._processes_of[uuid] for uuid in uuids if uuid in self._processes_of}
         self._caches = {uuid: self._caches[uuid] for uuid in self._processes_of}

@@ -116,7 +116,7 @@ class ValueRow:
         self._pick: Callable[[list[float]], tuple[float, ...]] = tuple
 
     def build(self, device: DeviceValues) -> list[float]:
-        """Return one value per name; NaN for what is missing."""
+        """Return one value per name; NaN if it is missing."""
         values = device.values
         version = (len(values), device.removed)
         if version != self._version:
@@ -229,7 +229,7 @@ class WideCounter:
     """Last value from the driver."""
 
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """Return `number`; None if it has 32 bits (`narrow`). The other arguments are those of `ByteCounter.total`."""
+        """Return `number`; None if it has 32 bits (`narrow`). For the other arguments see `ByteCounter.total`."""
         return None if narrow else number
 
 

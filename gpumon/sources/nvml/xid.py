@@ -177,7 +177,7 @@ class _WatchedGpu:
         self.was_registered = False
 
     def update(self, why: Availability, worst: int) -> None:
-        """Set whether it is registered (OK) or why not, and its worst error. Only one thread at a time does so."""
+        """Set the worst error, and `why` errors are missing (OK if they are reported). Not thread-safe."""
         self.why, self.worst = why, worst
         self.state = XidState(float(worst) if why is Availability.OK else NAN, why)
 

@@ -44,7 +44,7 @@ class RecordingSource:
         self._next: Recorded | None = None
         self._due = 0
         self._position = 0
-        """ns since 1970 of what is shown now, as `_due` is of the next frame."""
+        """Time of the current frame (ns since 1970); `_due` is the time of the next one."""
         self._reader = reader = RecordingReader(path)
         try:
             portion = self._playback.portion

@@ -135,7 +135,7 @@ def _uniform(cells: Sequence[Any]) -> list[Any]:
 
 
 def _text(name: str, cell: Any) -> str:
-    """A cell as people read it; empty for what is not known."""
+    """Return a cell as text; empty if unknown."""
     if cell is None or (isinstance(cell, float) and not is_known(cell)):
         return ""
     if isinstance(cell, float) and name in _TIMES:

@@ -215,9 +215,9 @@ class Ledger:
             )
 
     def ordinals(self, run_id: str, begin: float, end: float) -> tuple[int, int]:
-        """Return the ordinals of the epochs between two times (s since 1970): of the first, and one after the last.
+        """Return the range of ordinals (begin, end) of the epochs between two times (s since 1970).
 
-        An open epoch may have gone on since it was written.
+        An open epoch may be longer than the ledger shows.
         """
         query = (
             "SELECT coalesce(min(ordinal), 0) AS first, coalesce(max(ordinal), -1) + 1 AS after"

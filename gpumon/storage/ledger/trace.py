@@ -73,7 +73,7 @@ class TraceRecorder:
                 line.diverge(at, value)
 
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics that were logged at an earlier moment, unless its point has a value of them."""
+        """Add metrics that were logged at an earlier time; the point for this time keeps the values that it has."""
         at = self._index(monotonic_ns)
         present = {name for name, line in zip(self.columns, self._lines, strict=True) if line.counts[at]}
         self.log(monotonic_ns, {name: value for name, value in metrics.items() if name not in present})

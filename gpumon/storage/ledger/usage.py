@@ -173,7 +173,7 @@ class SplitIntervals:
 
     @property
     def open(self) -> list[list[float]]:
-        """Values of the intervals of which another row has a part."""
+        """Values of the intervals that are shared with another row."""
         return [row for row in self.rows.values() if row[0] < _WHOLE * row[1]]
 
     def joules(self) -> float:

@@ -180,7 +180,7 @@ _SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
 
 
 class RecentProcesses:
-    """Processes in `frames` (oldest first) from `since` (s since 1970) on, matched with those of the file.
+    """Processes in `frames` (oldest first) from `since` (s since 1970) on, matched with stored processes.
 
     `known` are the processes in the file, which ends at `until`; those in `present` existed then. `process_key` (UUID
     and pid) restricts the result to one process.

@@ -106,7 +106,7 @@ class FileKind:
     when_unwritable: str
     """End of a message: what happens while the file cannot be written."""
     when_refused: str
-    """End of a message: what is lost if another version of gpumon writes the file too."""
+    """End of a message about the consequence if another version of gpumon writes the file too."""
 
 
 def open_to_write(
