@@ -167,7 +167,7 @@ def sum_query(name: str, series: str, period: Period, batch: str, by: str = "use
 
 
 def _coverage_query(period: Period) -> Query:
-    """Return a query for the seconds of a period with samples: the smaller number of the two files of rules."""
+    """Return a query for the seconds of a period with samples: the minimum over both rule files."""
     window = period.selector
     first = f"max(count_over_time(job:gpumon_gpu_busy:ratio_rate5m[{window}])) * {RULE_INTERVAL:g}"
     second = f"count_over_time(cluster:gpumon_gpu_power_watts:sum[{window}]) * {RULE_INTERVAL:g}"

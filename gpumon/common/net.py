@@ -221,7 +221,7 @@ def _set_group(path: str, group: str, number: int) -> None:
             os.unlink(path)
         why = error.strerror if isinstance(error, OSError) else error
         raise GpumonError(
-            f"cannot give {path} to the group {group}: {why}: be a member of it (SupplementaryGroups= of systemd)"
+            f"cannot give {path} to the group {group}: {why}: add this user to it (SupplementaryGroups= of systemd)"
         ) from error
 
 

@@ -380,7 +380,7 @@ class Board:
             self.publish()
 
     def end_epoch(self, *, left: bool = False) -> None:
-        """Publish that the epoch ends now; `left`: that it was left early, also if its end was published already.
+        """Publish that the epoch ends now. `left`: it was aborted, which also corrects an end published before.
 
         If epochs are too short to publish all of them, the end is held back.
         """

@@ -115,7 +115,7 @@ def test_a_group_to_which_a_socket_cannot_be_given_is_said(tmp_path: Path, monke
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "chown", refused)
-    with pytest.raises(GpumonError, match="Operation not permitted: be a member of it"):
+    with pytest.raises(GpumonError, match="Operation not permitted: add this user to it"):
         listen(Address(path=str(path), group="0"))
     assert not path.exists()
 

@@ -227,7 +227,7 @@ class DeviceCalls:
         return code
 
     def _finish(self, scheduled: _ScheduledCall, now: float, duration: int, kept: Set[str]) -> None:
-        """Count a call of `duration` ns, store why metrics but those in `kept` are missing, and set its due time."""
+        """Count a call of `duration` ns, store why metrics not in `kept` are missing, and schedule the next call."""
         call, device, cost, code = scheduled.call, self._device, scheduled.cost, scheduled.code
         scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
         cost.add(duration)

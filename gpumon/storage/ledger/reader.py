@@ -361,7 +361,7 @@ class Ledger:
         return tag_names(self._rows(query, run_id))
 
     def _as_written(self, run_id: str) -> str:
-        """Return the id in the file for an id as readers show it: cleaned, and perhaps a pseudonym."""
+        """Return the id in the file for a displayed id, which is cleaned and may be a pseudonym."""
         if self._rows("SELECT id FROM run WHERE id = ?", run_id):
             return run_id
         for row in self._rows("SELECT id FROM run"):

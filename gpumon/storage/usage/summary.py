@@ -72,7 +72,7 @@ def _midnight(time: float, zone: Zone) -> datetime:
 PERIODS: dict[str, Callable[..., tuple[float, float]]] = {
     "hour": _hour, "day": _day, "week": _week, "month": _month,
 }  # fmt: skip
-"""Functions that return begin and end (s since 1970) of the period of a time, in a time zone."""
+"""Functions that return begin and end (s since 1970) of the period that contains a time, in a time zone."""
 GROUPINGS = ("user", "device", *PERIODS)
 
 
