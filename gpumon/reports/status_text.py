@@ -128,7 +128,7 @@ def _content(
         for incident in notes(ranks, judged.epochs.faults([run.key for run in ranks.all])):
             yield BELOW + incident.summary
         if ranks.is_distributed:
-            yield from (_rank(run, labels, frame) for run in ranks.all[:_MAX_RANKS])
+            yield from (_rank(run, labels, frame) for run in _shown_ranks(ranks))
             if len(ranks.all) > _MAX_RANKS:
                 yield f"{BELOW}and {len(ranks.all) - _MAX_RANKS} more ranks"
     for group in group_findings(judged.findings()):
@@ -242,6 +242,13 @@ def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
     losses = [text for text in logged if "loss" in text.casefold()]
     kept += (losses or logged)[:1]
     return _line("run  ", [*parts, *logged], kept)
+
+
+def _shown_ranks(ranks: Ranks) -> list[Run]:
+    """Return at most `_MAX_RANKS` ranks in their order; those that have ended and the slowest come before others."""
+    by_need = sorted(ranks.all, key=lambda run: run.state is RunState.RUNNING and run.key != ranks.slowest.key)
+    shown = {run.key for run in by_need[:_MAX_RANKS]}
+    return [run for run in ranks.all if run.key in shown]
 
 
 def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> RunLine:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.model.frame import Frame, Sample
+from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_details import process_lines
@@ -199,3 +199,15 @@ def test_the_line_of_a_gpu_names_other_users_beside_its_run() -> None:
     now = frame_of(tick(1, [sample(0, utilization=0.9, run=mine.key)], held, [mine]))
     line = list(lines(now, Origin("nvml"), Driver(), "node1", ""))[1]
     assert line.endswith("busy  alice: resnet50 before its first epoch, dave: python 30.0 GiB")
+
+
+@pytest.mark.parametrize("changed", [{"state": RunState.DIED}, {"state": RunState.FAILED}, {"epoch": 1, "step": 5}])
+def test_the_rank_that_matters_is_shown_however_many_there_are(changed: dict[str, object]) -> None:
+    def rank(number: int) -> Run:
+        own = {"epoch": 3, "step": 50, **(changed if number == 20 else {})}
+        key = f"tag.1000.{number}.abcd"
+        return run(key, pid=100 + number, rank=number, world_size=24, epochs=10, gpus=(device(0).uuid,), **own)
+
+    lines_of_ranks = [line.split()[1] for line in shown(frame_of(tick(1, [sample(0)], [], [*map(rank, range(24))])))
+                      if line.startswith("     rank ")]  # fmt: skip
+    assert lines_of_ranks == [*map(str, range(15)), "20"]
