@@ -24,6 +24,7 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.storage.ledger.records import RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
+from gpumon_web import compared
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
 from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
 from gpumon_web.compare_rows import MOST, least, numbers, saved_name, whole_notes
@@ -347,6 +348,24 @@ def test_the_same_stands_on_axes_of_time_and_of_steps(tmp_path: Path, by: str, e
     (panel,) = (one for one in found["chart"]["panels"] if one["key"] == "energy")
     last = [found["chart"]["times"][line["x"]][-1] for line in panel["lines"]]
     assert last == [pytest.approx(end, rel=0.06) for end in ends]
+
+
+@pytest.mark.parametrize("most", [3, 1000], ids=["a sample of its epochs", "all of its epochs"])
+@pytest.mark.parametrize("diverged", ["NaN", "Infinity", "-Infinity"])
+def test_a_loss_that_is_no_number_is_not_the_lowest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, diverged: str, most: int
+) -> None:
+    monkeypatch.setattr(compared, "LONG", most)
+    with Book(tmp_path) as book:
+        for place in (0, 1):
+            training(book, IDS[place], 12, seed=place)
+        [key] = [row[0] for row in book.db.execute("SELECT key FROM rank WHERE run = ?", (IDS[0],))]
+        book.db.execute(
+            f"""UPDATE epoch SET metrics = '{{"loss": "{diverged}"}}' WHERE rank = ? AND ordinal > 3""", (key,)
+        )
+    best = document(str(book.path), ",".join(IDS[:2]), EPOCHS)["best"]
+    assert best["loss_of"][0]["line"][0]["text"] == "B"
+    assert "∞" not in best["loss"] + best["loss_below"]
 
 
 def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> None:

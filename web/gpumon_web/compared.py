@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from gpumon.common.errors import GpumonError
-from gpumon.common.numbers import NAN, is_known
+from gpumon.common.numbers import NAN
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
@@ -191,7 +192,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
             (
                 epoch.metrics.get(loss, NAN)
                 for epoch in one.epochs
-                if not epoch.is_open and is_known(epoch.metrics.get(loss, NAN))
+                if not epoch.is_open and isfinite(epoch.metrics.get(loss, NAN))  # one of -∞ has diverged
             ),
             default=NAN,
         )
