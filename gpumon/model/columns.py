@@ -72,6 +72,21 @@ class MeasuredBy(Enum):
     """Computed by special code in `storage.ledger.usage`."""
 
 
+class Form(Enum):
+    """How the numbers of a column are written."""
+
+    MEASURED = "measured"
+    """In its unit, with the decimals that suit the largest of the column."""
+    FINE = "fine"
+    """With three digits, for small quantities such as the energy of a step."""
+    TOTAL = "total"
+    """Sums of hours and energy, each in a unit that suits it: `67.9 h`."""
+    MOMENT = "moment"
+    """Seconds since 1970 as date and time."""
+    ID = "id"
+    """Digits alone: `1048576`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table."""
@@ -90,8 +105,6 @@ class Column:
     views: View = View.ALL
     better: int = 0
     """1 if more is better, -1 if less is better, else 0."""
-    is_fine: bool = False
-    """Whether values are written with three digits, for small quantities such as the energy of a step."""
     over_devices: OverDevices = OverDevices.NONE
     over_time: OverTime = OverTime.UNKNOWN
     measured_by: MeasuredBy = MeasuredBy.OWN
@@ -99,6 +112,9 @@ class Column:
     """The metric that it shows or is measured from, such as `gpu.power`; empty if there is none."""
     across: str = ""
     """For the documentation: how ranks or devices are combined, if no rule describes it."""
+    form: Form = Form.MEASURED
+    largest_first: bool | None = None
+    """Whether a table that is sorted by it begins with the largest value; None: as numbers do and text does not."""
 
     @property
     def heading(self) -> str:
@@ -123,11 +139,22 @@ class Column:
         """Whether cells are numbers, which are aligned to the right."""
         return self.unit is not None
 
+    @property
+    def falls(self) -> bool:
+        """Whether a table that somebody sorts by it begins with the largest."""
+        return self.is_number if self.largest_first is None else self.largest_first
+
     def write(self, value: float, largest: float = NAN, *, is_narrow: bool = False) -> str:
         """Format a value in the unit and with the decimals that suit the `largest` value of its column."""
         if self.unit is None:
             raise TypeError(f"{self.key} is text")
-        return units.in_column(value, self.unit, largest, is_fine=self.is_fine, is_narrow=is_narrow)
+        if self.form is Form.ID:
+            return units.rounded(value)
+        if self.form is Form.MOMENT:
+            return units.moment(value)
+        if self.form is Form.TOTAL:
+            return units.hours(value) if self.unit is Unit.SECONDS else units.number(value, self.unit)
+        return units.in_column(value, self.unit, largest, is_fine=self.form is Form.FINE, is_narrow=is_narrow)
 
     def write_without_unit(self, value: float) -> str:
         """A value below a `heading_with_unit`."""
@@ -232,15 +259,16 @@ EPOCHS: tuple[Column, ...] = (
          "The energy if it is known; else a lower bound, because a gap in the readings spans a boundary.",
          over_devices=OverDevices.SUM, over_time=OverTime.SUM),
     Column("energy_per_step", "Energy per step", "energy/step", Unit.JOULES, "Energy of the whole epoch per training "
-           "step.", 35, _DETAIL | View.COMPARE, -1, is_fine=True, across="sum"),
+           "step.", 35, _DETAIL | View.COMPARE, -1, form=Form.FINE, across="sum"),
     Column("energy_per_sample", "Energy per sample", "energy/sample", Unit.JOULES, "Energy of the whole epoch per "
-           "training sample.", 34, _DETAIL | View.COMPARE, -1, is_fine=True, across="sum"),
+           "training sample.", 34, _DETAIL | View.COMPARE, -1, form=Form.FINE, across="sum"),
 )  # fmt: skip
 """Values of an epoch, a phase, a step row, the time between epochs, or a whole run."""
 USAGE: tuple[Column, ...] = tuple(column for column in EPOCHS if column.over_devices is not OverDevices.NONE)
 """Columns that the ledger stores for each device, in the order of a row's values. A new column needs a migration."""
 BESIDE_EPOCHS: tuple[Column, ...] = (
-    Column("epoch", "Epoch", "epoch", None, "Number of the epoch, as the training counts.", 100, View.TABLES),
+    Column("epoch", "Epoch", "epoch", None, "Number of the epoch, as the training counts.", 100, View.TABLES,
+           largest_first=True),
     Column("change", "Change of time", "change", Unit.RATIO, "Change of the duration from the previous epoch.", 70,
            View.TERMINAL),
     Column("phases", "Time by phase", "phases", None, "Bar of its time: work, waiting for data, then other phases.",
@@ -269,8 +297,9 @@ OF_RUNS: tuple[Column, ...] = (
 )  # fmt: skip
 """Columns that only whole runs have, in comparisons."""
 RANKS: tuple[Column, ...] = (
-    Column("rank", "Rank", "rank", Unit.COUNT, "Rank in a distributed run.", 100, View.TABLES),
-    Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 60, View.TABLES),
+    Column("rank", "Rank", "rank", Unit.COUNT, "Rank in a distributed run.", 100, View.TABLES, form=Form.ID,
+           largest_first=False),
+    Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 60, View.TABLES, form=Form.ID, largest_first=False),
     Column("gpus", "GPU", "GPU", None, "Indexes of its GPUs.", 90, View.TABLES),
     Column("state", "State", "state", None, "Whether it is running, or how it ended.", 95, View.COMMAND | View.BROWSER),
     Column("epoch", "Epoch", "epoch", Unit.COUNT, "Current epoch, and the number of planned epochs.", 80,
@@ -297,7 +326,8 @@ RUNS: tuple[Column, ...] = (
     Column("name", "Name", "name", None, "Name of the run; omitted by commands if the id contains it.", 30,
            View.COMMAND | View.TERMINAL | View.FILES),
     Column("user", "User", "user", None, "The user who runs it.", 84, View.TABLES | View.FILES),
-    Column("started", "Started", "started", Unit.SECONDS, "When it began.", 86, View.TABLES | View.FILES),
+    Column("started", "Started", "started", Unit.SECONDS, "When it began.", 86, View.TABLES | View.FILES,
+           form=Form.MOMENT),
     Column("seconds", "Time", "time", Unit.SECONDS, "Duration so far.", 82, View.TABLES | View.FILES),
     Column("state", "State", "state", None, "Whether it is running, or how it ended.", 90,
            View.COMMAND | View.BROWSER | View.FILES),
@@ -307,12 +337,12 @@ RUNS: tuple[Column, ...] = (
            View.TABLES),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until its end.", 60, View.TERMINAL),
     Column("gpus", "GPUs", "GPUs", Unit.COUNT, "Number of its GPUs.", 40, View.TABLES | View.FILES),
-    _from_epochs("utilization_mean", 80, View.TABLES | View.FILES),
+    replace(_from_epochs("utilization_mean", 80, View.TABLES | View.FILES), largest_first=False),
     _from_epochs("wait_share", 50, View.TERMINAL),
     _from_epochs("energy", 75, View.TABLES | View.FILES),
     Column("metric", "Metric", "metric", None, "The metric that was logged first, with its last value.", 55,
            View.TERMINAL),
-    _from_epochs("verdict", 90, View.TERMINAL),
+    replace(_from_epochs("verdict", 90, View.TERMINAL), largest_first=True),
     Column("tags", "Tags", "tags", None, "Tags of the run.", 35, View.COMMAND | View.JSON),
     Column("resumes", "Resumes", "resumes", None, "Id of the run that it continues.", 20, View.COMMAND | View.JSON),
     Column("hostname", "Host", "host", None, "The machine that it runs on.", 15, View.COMMAND | View.JSON),
@@ -331,14 +361,19 @@ COSTS: tuple[Column, ...] = (
 """Costs; the keys are the fields of `cost.Charge`. Cells are aligned to the right."""
 
 PROCESSES: tuple[Column, ...] = (
-    Column("gpu", "GPU", "GPU", Unit.COUNT, "Index of the GPU.", 94, View.COMMAND | View.TERMINAL),
-    Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 100, View.TABLES | View.FILES),
+    Column("gpu", "GPU", "GPU", Unit.COUNT, "Index of the GPU.", 94, View.COMMAND | View.TERMINAL, form=Form.ID,
+           largest_first=False),
+    Column("pid", "PID", "PID", Unit.COUNT, "Process id.", 100, View.TABLES | View.FILES, form=Form.ID,
+           largest_first=False),
     Column("user", "User", "user", None, "User of the process.", 95, View.TABLES | View.FILES),
     Column("name", "Program", "program", None, "Name of its program.", 90, View.TABLES | View.FILES),
     Column("kind", "Kind", "kind", None, "compute or graphics.", 20, View.COMMAND | View.BROWSER | View.FILES),
-    Column("first", "From", "from", Unit.SECONDS, "When it was first seen on the GPU.", 60, View.COMMAND | View.FILES),
-    Column("last", "To", "to", Unit.SECONDS, "When it was last seen on the GPU.", 55, View.COMMAND | View.FILES),
-    Column("held", "GPU time", "GPU time", Unit.SECONDS, "How long it was on the GPU.", 92, View.COMMAND | View.FILES),
+    Column("first", "From", "from", Unit.SECONDS, "When it was first seen on the GPU.", 60, View.COMMAND | View.FILES,
+           form=Form.MOMENT),
+    Column("last", "To", "to", Unit.SECONDS, "When it was last seen on the GPU.", 55, View.COMMAND | View.FILES,
+           form=Form.MOMENT),
+    Column("held", "GPU time", "GPU time", Unit.SECONDS, "How long it was on the GPU.", 92, View.COMMAND | View.FILES,
+           form=Form.TOTAL),
     Column("memory_peak", "GPU memory, peak", "mem max", Unit.BYTES, "Peak of its device memory.", 88,
            View.COMMAND | View.FILES),
     Column("memory_used", "GPU memory", "GPU mem", Unit.BYTES, "Device memory that it holds.", 89,
@@ -411,15 +446,17 @@ USERS: tuple[Column, ...] = (
     Column("now", "GPUs now", "GPUs now", Unit.COUNT, "Number of GPUs that the user holds now.", 94,
            View.TERMINAL | View.BROWSER),
     Column("held", "GPU-hours", "GPU-hours", Unit.SECONDS, "Time during which GPUs were held, summed over GPUs.", 95,
-           View.TABLES | View.FILES),
+           View.TABLES | View.FILES, form=Form.TOTAL),
     Column("used", "Used", "used", Unit.RATIO, "Share of the held time during which the GPUs worked.", 70,
            View.TERMINAL | View.BROWSER),
-    Column("busy", "Busy", "busy", Unit.SECONDS, "Time with work, summed over GPUs.", 80, View.COMMAND | View.FILES),
+    Column("busy", "Busy", "busy", Unit.SECONDS, "Time with work, summed over GPUs.", 80, View.COMMAND | View.FILES,
+           form=Form.TOTAL),
     Column("idle_held", "Allocated, idle", "allocated, idle", Unit.SECONDS, "Time held without work for a minute or "
-           "longer.", 85, View.TABLES | View.FILES),
+           "longer.", 85, View.TABLES | View.FILES, form=Form.TOTAL),
     Column("energy", "Energy", "energy", Unit.JOULES, "Energy of the GPUs while they were held.", 75,
-           View.TABLES | View.FILES),
-    Column("unseen", "Not seen", "not seen", Unit.SECONDS, "Time without samples.", 30, View.TERMINAL),
+           View.TABLES | View.FILES, form=Form.TOTAL),
+    Column("unseen", "Not seen", "not seen", Unit.SECONDS, "Time without samples.", 30, View.TERMINAL,
+           form=Form.TOTAL),
     Column("note", "Note", "note", None, "Notable facts, such as a high idle share.", 10, View.TERMINAL | View.BROWSER),
 )  # fmt: skip
 """GPU usage of a user in a window of time."""

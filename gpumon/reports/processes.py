@@ -106,13 +106,17 @@ def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
         _marked(measure.write(value), use, use.measures[measure.key])
         for measure, value in ((measure, use.measures[measure.key].mean) for measure in MEASURES)
     ]
-    peak = _marked(units.bytes_binary(memory.peak), use, memory)
+    peak = _marked(_write("memory_peak", memory.peak), use, memory)
     device = numbers.get(process.device) or clean(process.device, 13)
     return (
-        device, str(process.pid), clean(process.user) or units.MISSING, clean(process.name) or units.MISSING,
-        units.moment(process.first), units.moment(process.last), units.hours(use.held), peak, *shown,
+        device, _write("pid", process.pid), clean(process.user) or units.MISSING, clean(process.name) or units.MISSING,
+        _write("first", process.first), _write("last", process.last), _write("held", use.held), peak, *shown,
         clean(process.job), clean(name or process.container or uid),
     )  # fmt: skip
+
+
+def _write(key: str, value: float) -> str:
+    return PROCESS_BY_KEY[key].write(value)
 
 
 def _marked(text: str, use: ProcessUse, measure: MeasureUse) -> str:

@@ -78,9 +78,11 @@ def process_lines(frame: Frame) -> Iterator[str]:
 
 
 def _row(process: Process, label: str) -> tuple[str, ...]:
+    def write(key: str) -> str:
+        return PROCESS_BY_KEY[key].write(getattr(process, key), is_narrow=True)
+
     return (
-        label or units.MISSING, str(process.pid), clean(process.user) or units.MISSING,
-        clean(process.name) or units.MISSING, process.kind, units.bytes_binary(process.memory_used),
-        *(units.percent(getattr(process, key)) for key in _SHARES),
-        units.bytes_binary(process.host_memory), clean(job_or_container(process)),
+        label or units.MISSING, write("pid"), clean(process.user) or units.MISSING,
+        clean(process.name) or units.MISSING, process.kind, write("memory_used"),
+        *map(write, _SHARES), write("host_memory"), clean(job_or_container(process)),
     )  # fmt: skip

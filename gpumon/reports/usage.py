@@ -9,7 +9,6 @@ from gpumon.common.config import Prices
 from gpumon.cost import WHOLE, Charge, HourlyCharges, price_hours, sum_charges
 from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
-from gpumon.model.metrics import Unit
 from gpumon.model.vendors import gpu_label
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, utc
@@ -24,6 +23,9 @@ MOSTLY_IDLE = 0.5
 NOTED = 3600.0
 _ROUNDING = 0.5
 """Shorter times (s) are not shown."""
+
+ratio_text, hours_text, energy_text = (USER_BY_KEY[key].write for key in ("used", "held", "energy"))
+"""Write a share, a time and an energy as the columns of users do."""
 
 _Six = tuple[str, str, str, str, str, str]
 
@@ -48,16 +50,6 @@ def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float
     return f"≥ {to_text(value)}" if known_seconds and value else units.MISSING
 
 
-def ratio_text(share: float) -> str:
-    """Return a share in percent."""
-    return units.number(share, Unit.RATIO)
-
-
-def energy_text(joules: float) -> str:
-    """Return an energy in a suitable unit."""
-    return units.number(joules, Unit.JOULES)
-
-
 def used_text(account: Account) -> str:
     """Return the used share of the held time."""
     if not account.judged:
@@ -67,7 +59,7 @@ def used_text(account: Account) -> str:
 
 def idle_text(account: Account) -> str:
     """Return the held time without work."""
-    return sum_text(account.idle_held, units.hours, account.judged, account.held)
+    return sum_text(account.idle_held, hours_text, account.judged, account.held)
 
 
 def account_energy(account: Account) -> str:
@@ -338,15 +330,15 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
     if rest.held or rest.busy or rest.energy:
         busy = min(rest.busy, rest.held)
         yield (
-            UNKNOWN_USER, units.hours(rest.held) if rest.held else "", units.hours(busy) if busy else "", "",
-            units.number(rest.energy, Unit.JOULES) if rest.energy else "",
+            UNKNOWN_USER, hours_text(rest.held) if rest.held else "", hours_text(busy) if busy else "", "",
+            energy_text(rest.energy) if rest.energy else "",
         )  # fmt: skip
     if rest.busy > rest.held + _ROUNDING:  # of known users, whose shares of it are not known
-        yield NOT_DIVIDED, "", units.hours(rest.busy - rest.held), "", ""
+        yield NOT_DIVIDED, "", hours_text(rest.busy - rest.held), "", ""
     if use.free:
-        yield FREE, units.hours(use.free), "", "", units.number(use.free_energy, Unit.JOULES)
+        yield FREE, hours_text(use.free), "", "", energy_text(use.free_energy)
     if group.unseen:
-        yield NOT_SEEN, units.hours(group.unseen), "", "", ""
+        yield NOT_SEEN, hours_text(group.unseen), "", "", ""
     whole = Account("", use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy)
     yield _row(TOTAL, whole, use.observed)
 
@@ -354,8 +346,8 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
 def _row(label: str, account: Account, seconds: float) -> Sequence[str]:
     judged, metered = account.judged, account.metered
     return (
-        label, units.hours(seconds), sum_text(account.busy, units.hours, judged, seconds),
-        sum_text(account.idle_held, units.hours, judged, seconds),
+        label, hours_text(seconds), sum_text(account.busy, hours_text, judged, seconds),
+        sum_text(account.idle_held, hours_text, judged, seconds),
         sum_text(account.energy, energy_text, metered, seconds),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import runpy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,13 +51,18 @@ from gpumon.reports import (
     usage,
 )
 from gpumon.reports.csv import BYTE_ORDER_MARK
+from gpumon.reports.text_table import TextColumn
 from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.summary import AccountGroup
 from gpumon_tui import theme
+from gpumon_tui.account_reading import AccountRow
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel
+from gpumon_tui.process_list.facts import facts_of
 from gpumon_tui.renderables import (
     account_columns,
     epoch_lines,
@@ -72,7 +77,7 @@ from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.run_reading.opened import opened
 from gpumon_web import costs as web_costs
-from gpumon_web import epoch_cells, run_rows
+from gpumon_web import epoch_cells, parts, run_rows
 from gpumon_web.api import schemas
 from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
@@ -82,6 +87,7 @@ from gpumon_web.pages import fleet as fleet_page
 from gpumon_web.pages import gpu as gpu_page
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages import users as users_page
+from gpumon_web.user_rows import account_cells
 from tests.builders import frame_of, process, sample, tick
 from tests.runs import BEGAN, GIB, Book, measured
 
@@ -395,3 +401,117 @@ def test_tables_of_gpus_have_the_titles_of_the_table() -> None:
     assert titles == table - {GPU_BY_KEY["history"].title}, "whose title is its window"
     node = {column.title for column in node_page.COLUMNS} - {"Used"}
     assert node <= {column.title for column in (*GPUS, RUNS[0])}
+
+
+PROCESS = process(
+    1048576, memory_used=37 * GIB, sm_utilization=0.97, memory_utilization=0.51, encoder_utilization=0.07,
+    decoder_utilization=0.02, cpu_utilization=1.5, host_memory=3.2 * GIB,
+)  # fmt: skip
+
+
+def processes_in_command() -> Shown:
+    frame = frame_of(tick(1, [GPU], processes=[PROCESS]))
+    _, head, row = (re.split(r"  +", line.strip()) for line in status_details.process_lines(frame))
+    return by_heading(status_details.COLUMNS, PROCESSES, zip(head, row, strict=False))
+
+
+def processes_in_terminal() -> Shown:
+    facts = facts_of([GPU], [], NOW)
+    cells = ((column.title, column.cell(PROCESS, facts).text) for column in process_columns.COLUMNS)
+    titles = {column.heading_with_unit: column.key for column in PROCESSES if View.TERMINAL in column.views}
+    return {titles[title]: (title, text) for title, text in cells if title}
+
+
+def processes_in_browser() -> Shown:
+    frame = frame_of(tick(1, [GPU], processes=[PROCESS]))
+    (status,) = gpu_statuses(frame, [])
+    (one,) = web_row(status, [])["processes"]
+    cells = gpu_page.process(one, {})
+    titles = {column.title: column.key for column in PROCESSES}
+    found = {}
+    for column in gpu_page.COLUMNS:
+        if column.kind in ("text", *_BROWSER) and not column.each_of:
+            cell = cells[column.key]
+            found[titles[column.title]] = (
+                column.title,
+                _BROWSER[column.kind](cell) if column.kind != "text" else str(cell),
+            )
+    return found
+
+
+def by_heading(columns: Sequence[TextColumn], table: Sequence[Column], texts: Iterable[tuple[str, str]]) -> Shown:
+    keys = {column.heading: column.key for column in table}
+    headings = {column.heading for column in columns}
+    return {keys[heading]: (heading, text) for heading, text in texts if heading in headings}
+
+
+@pytest.mark.parametrize(
+    ("view", "read"),
+    [
+        (View.COMMAND, processes_in_command),
+        (View.TERMINAL, processes_in_terminal),
+        (View.BROWSER, processes_in_browser),
+    ],
+    ids=["command", "terminal", "browser"],
+)
+def test_a_number_of_a_process_is_the_same_in_every_view(view: View, read: Callable[[], Shown]) -> None:
+    found = read()
+    measured = {"pid", "memory_used", "sm_utilization", "cpu_utilization"}
+    assert measured <= found.keys()
+    for column in shown(PROCESSES, view):
+        if column.key in found and column.unit is not None and is_known(getattr(PROCESS, column.key, NAN)):
+            text, value = plain(found[column.key][1]), getattr(PROCESS, column.key)
+            whole = plain(column.write(value))
+            sign = UNIT_SIGNS.get(column.unit, "") if view is View.TERMINAL else ""
+            assert text == whole.removesuffix(sign), column.key
+
+
+def test_a_number_of_a_user_is_the_same_in_every_view() -> None:
+    account = Account("ada", 7300.0, 7300.0, 5400.0, 1900.0, 7300.0, 4.5e6)
+    values = {**account._asdict(), "used": account.busy / account.held}
+    group = AccountGroup(0.0, 86400.0, None, [account], Account(""), DeviceUse(*[86400.0] * 3), 0.0)
+    _, head, row, *_ = (re.split(r"  +", line.strip()) for line in usage.lines([group], "user"))
+    command = by_heading(usage.COLUMNS, USERS, zip(head, row, strict=True))
+    place = account_columns.ShownAccount(AccountRow("ada", 0.0, account, None, unseen=7200.0), 1.0, "", NAN)
+    columns = account_columns.columns("user", None, has_now=False, has_times=True)
+    cells = [(column.title, column.cell(place, facts_of([GPU], [], NOW)).text) for column in columns]
+    keys = {column.short: column.key for column in USERS}
+    terminal = {keys[title]: (title, text) for title, text in cells if title}
+    web = account_cells(account, {}, account.held)
+    browser = {
+        "held": web["held"][0]["line"][0]["text"], "used": web["used"], "idle_held": web["idle"],
+        "energy": web["energy"],
+    }  # fmt: skip
+    values["unseen"] = 7200.0
+    for column in USERS:
+        if column.unit is None or column.key == "now":
+            continue
+        texts = [found[column.key][1] for found in (command, terminal) if column.key in found]
+        texts += [browser[column.key]] if column.key in browser else []
+        assert texts
+        assert set(texts) == {column.write(values[column.key])}, column.key
+
+
+def test_a_table_is_sorted_in_the_direction_of_its_column() -> None:
+    terminal = [
+        (PROCESSES, process_columns.COLUMNS, lambda column: column.heading_with_unit),
+        (USERS, account_columns.columns("user", None, has_now=True, has_times=True), lambda column: column.short),
+    ]
+    for table, columns, title in terminal:
+        falls = {title(column): column.falls for column in table}
+        assert {c.title: c.falls for c in columns if c.order and c.title} == {
+            c.title: falls[c.title] for c in columns if c.order and c.title
+        }
+    assert {order.key: order.falls for order in run_list.ORDERS} == {
+        order.key: {column.key: column.falls for column in RUNS}[order.key] for order in run_list.ORDERS
+    }
+    browser = [
+        (PROCESSES, gpu_page.COLUMNS), (GPUS, fleet_page.COLUMNS), (RUNS, runs_page.COLUMNS),
+        (USERS, users_page.COLUMNS), (RANKS, run_rows.RANKS), (TABLES["Epochs"], run_rows.EPOCHS),
+    ]  # fmt: skip
+    for table, shown_columns in browser:
+        falls = {column.title: column.falls for column in table}
+        head = parts.table("rows", "Rows", shown_columns, shown_columns[0].key).children.children[1].children
+        for column, heading in zip(shown_columns, head.children, strict=True):
+            if column.sort and column.title in falls:
+                assert bool(heading.to_plotly_json()["props"]["data-falls"]) == falls[column.title], column.title

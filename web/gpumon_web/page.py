@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.model import columns
+from gpumon.model.columns import Form
 from gpumon.model.metrics import Unit
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Column(NamedTuple):
     css: str = ""
     sorts_by: str = ""
     """Another cell of the row to order by."""
+    falls: bool | None = None
+    """Whether the largest stand first when somebody sorts by it; None: as numbers do."""
     is_head: bool = False
     """It names the row, for screen readers too."""
     is_number: bool = False
@@ -81,11 +84,12 @@ def described(
     column: columns.Column, kind: str = "", *, key: str = "", css: str | None = None, **layout: Any
 ) -> Column:
     """A column of `model.columns`: what it says of it, and how this view shows it."""
-    kind = kind or ("text" if column.is_fine else _KINDS.get(column.unit, "text"))
+    kind = kind or ("text" if column.form in (Form.FINE, Form.ID, Form.TOTAL) else _KINDS.get(column.unit, "text"))
     if css is None:
         css = next((css for least, css in _LEAVES if column.keep >= least), "c-less")
     return Column(
-        key or column.key, column.title, kind, column.help, css=css, is_number=column.is_number, **layout
+        key or column.key, column.title, kind, column.help, css=css, is_number=column.is_number,
+        falls=column.falls, **layout
     )  # fmt: skip
 
 

@@ -108,11 +108,11 @@ def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) 
 
 
 def table(
-    name: str, caption: str, columns: Sequence[Column], order: str, *, down: bool = False, css: str = "",
+    name: str, caption: str, columns: Sequence[Column], order: str, *, css: str = "",
     empty: str = "", empty_from: str = "", loading: str = "", no_match: str = "", dense_beyond: int = 0,
     within: str = "", folds: str = "", few: int = 0, searched: str = "",
 ) -> Component:  # fmt: skip
-    """A table of the rows `name`, ordered by the column `order`: its head; the scripts own its body.
+    """A table of the rows `name`, ordered by the column `order` as that begins: its head; the scripts own its body.
 
     `empty` (or the value `empty_from`), `loading` and `no_match` stand in its place without rows, before they came, and
     where a search finds none. `within` names the rows of groups, whose members are rows of this table;
@@ -120,9 +120,10 @@ def table(
     `few`: so many rows are shown until somebody wants more. `searched` names the value with the words for which the
     server has searched, where it has more rows than it sends.
     """
+    is_down = any(column.key == order and falls(column) for column in columns)
     head = html.Tr([_heading(column) for column in columns], role="row")
     named = data(
-        rows=name, order=order, down="1" if down else "", empty=empty, loading=loading, no_match=no_match,
+        rows=name, order=order, down="1" if is_down else "", empty=empty, loading=loading, no_match=no_match,
         dense=str(dense_beyond or ""), empty_from=empty_from, within=within, folds=folds, few=str(few or ""),
         searched=searched,
     )  # fmt: skip
@@ -172,11 +173,22 @@ def known_kind(kind: str) -> str:
     return kind
 
 
+def is_number(column: Column) -> bool:
+    """Whether its cells stand at the right."""
+    return column.is_number or column.kind in NUMBERS
+
+
+def falls(column: Column) -> bool:
+    """Whether the largest stand first when somebody sorts by it."""
+    return is_number(column) if column.falls is None else column.falls
+
+
 def _heading(column: Column) -> Component:
-    css = ["num"] if column.is_number or column.kind in NUMBERS else []
+    css = ["num"] if is_number(column) else []
     named = data(
         col=column.key, kind=known_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
         head="1" if column.is_head else "", most=column.most, columns=column.each_of, sort="1" if column.sort else "",
+        falls="1" if falls(column) else "",
         help=column.help, titled=column.titled, needs=column.needs, saved=column.csv, listed=column.csv_list,
     )  # fmt: skip
     classes = " ".join((*css, column.css)).strip()

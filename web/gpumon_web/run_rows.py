@@ -76,8 +76,7 @@ def largest(rows: Sequence[Cells]) -> Mapping[str, float]:
 NUMBERED = 80
 """Letters of the numbers of epochs in a sentence."""
 _RANK_KINDS: Mapping[str, Mapping[str, Any]] = {
-    "rank": {"kind": "text", "is_head": True, "css": ""},
-    "pid": {"kind": "text", "css": ""},
+    "rank": {"is_head": True, "css": ""},
     "state": {"kind": "tag", "sorts_by": "state_name"},
     "peak": {"kind": "text", "sorts_by": "peak_bytes", "css": "c-peak"},
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 
 from gpumon.model import units
-from gpumon.reports.usage import account_energy, device_name, idle_note, idle_text, used_text
+from gpumon.reports.usage import account_energy, device_name, hours_text, idle_note, idle_text, used_text
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account
 from gpumon_web.page import Cells
@@ -52,7 +52,7 @@ def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
     """Hours as a number, and as a bar: what was used solid, what was held beside it in a tint."""
     of = most or inf
     solid, tint = share(account.busy / of, user=user), share((account.held - account.busy) / of, user=user)
-    number = text(units.hours(account.held), "number")
+    number = text(hours_text(account.held), "number")
     return [line(number, bar(solid, {**tint, "opacity": 0.25}, css="bar hours"), css="quantity")]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN
@@ -11,10 +11,10 @@ from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports import charges
-from gpumon.reports.usage import account_energy, energy_text, idle_note, idle_text, unknown_work, used_text
+from gpumon.reports.usage import account_energy, energy_text, hours_text, idle_note, idle_text, unknown_work, used_text
 from gpumon_tui import palette
 from gpumon_tui.account_reading import AccountRow
-from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn
+from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn, described
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import safe
 
@@ -57,31 +57,37 @@ def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> 
         right=False, falls=False, brief_cells=11, wide_cells=24,
     )  # fmt: skip
     if has_now:
-        yield AccountColumn(
-            "now", USER_BY_KEY["now"].short if of == "user" else "now", 10, 4, lambda a, f: a.gpus,
-            lambda a, f: Cell(a.now, _PLAIN if a.gpus > 0 else _FAINT), right=False, brief_cells=8,
+        now = _column(
+            "now", "now", 10, 4, lambda a, f: a.gpus, lambda a, f: Cell(a.now, _PLAIN if a.gpus > 0 else _FAINT),
+            right=False, brief_cells=8,
         )  # fmt: skip
+        yield now if of == "user" else now._replace(title="now")
     yield AccountColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE)
-    yield AccountColumn(HELD, USER_BY_KEY["held"].short, 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
-    yield AccountColumn("used", USER_BY_KEY["used"].short, 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
-    yield AccountColumn(
-        "idle", USER_BY_KEY["idle_held"].short, 15, 9,
-        lambda a, f: a.row.account.idle_held if a.row.account.judged else NAN,
+    yield _column(HELD, "held", 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
+    yield _column("used", "used", 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
+    yield _column(
+        "idle", "idle_held", 15, 9, lambda a, f: a.row.account.idle_held if a.row.account.judged else NAN,
         lambda a, f: _number(idle_text(a.row.account)), brief="idle", brief_cells=11,
     )  # fmt: skip
-    yield AccountColumn(
-        "energy", USER_BY_KEY["energy"].short, 12, 8,
-        lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
-    )  # fmt: skip
+    yield _column(
+        "energy", "energy", 12, 8, lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
+    )
     if prices is not None:
         for place, column in enumerate(charges.priced(prices)):
             yield _cost(column.short, column.key, 7.0 - place, prices)
     if has_times:
-        yield AccountColumn(
-            "unseen", USER_BY_KEY["unseen"].short, 9, 7.5, lambda a, f: a.row.unseen,
-            lambda a, f: _number(units.hours(a.row.unseen) if a.row.unseen else ""),
+        yield _column(
+            "unseen", "unseen", 9, 7.5, lambda a, f: a.row.unseen,
+            lambda a, f: _number(hours_text(a.row.unseen) if a.row.unseen else ""),
         )  # fmt: skip
     yield AccountColumn("note", USER_BY_KEY["note"].short, 0, 1, None, _note, right=False)
+
+
+def _column(
+    name: str, key: str, cells: int, keep: float, order: Callable[[ShownAccount, object], float],
+    cell: Callable[[ShownAccount, object], Cell], **layout: Any,
+) -> AccountColumn:  # fmt: skip
+    return described(name, USER_BY_KEY[key], cells, keep, order, cell, has_units=True, **layout)
 
 
 def _number(text: str) -> Cell:
@@ -97,7 +103,7 @@ def _held(shown: ShownAccount, facts: object) -> Cell:
     row = shown.row
     if not row.account.held and (row.unseen or not row.is_of_window):
         return Cell(units.MISSING, _FAINT)
-    return Cell(units.hours(row.account.held), _STRONG)
+    return Cell(hours_text(row.account.held), _STRONG)
 
 
 def _used(shown: ShownAccount, facts: object) -> float:

@@ -7,6 +7,7 @@ from gpumon.common.numbers import NAN
 from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
 from gpumon.reports import charges
+from gpumon.reports.usage import hours_text
 from gpumon_tui import palette
 from gpumon_tui.process_list.user_totals import UserTotal
 from gpumon_tui.renderables.process_columns import ProcessColumn
@@ -16,7 +17,7 @@ from gpumon_tui.renderables.user_columns import USER_COLUMNS
 _PLAIN = palette.ink("text")
 _MONTH: ProcessColumn[UserTotal] = ProcessColumn(
     "month", "this month", 10, 6.5, lambda t, f: t.month.held if t.month else NAN,
-    lambda t, f: Cell(units.hours(t.month.held) if t.month else units.MISSING, _PLAIN),
+    lambda t, f: Cell(hours_text(t.month.held) if t.month else units.MISSING, _PLAIN),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from gpumon.analysis.gpu_state import IdleTime
 from gpumon.analysis.processes import job_or_container, uses_video
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon.model.columns import PROCESS_BY_KEY
+from gpumon.model.columns import PROCESS_BY_KEY, Column
 from gpumon.model.frame import Run
 from gpumon.model.metrics import Unit
 from gpumon.model.process import Process
@@ -64,20 +64,12 @@ class ProcessColumn(NamedTuple, Generic[Of]):
     """Fewest cells of a table that has it."""
 
 
-def titled(key: str) -> str:
-    """The heading of a column of processes; of numbers without a unit it names that: `GPU GiB`, `SM %`."""
-    column = PROCESS_BY_KEY[key]
-    if column.unit is Unit.RATIO:
-        return f"{column.short} %"
-    return column.short.replace("mem", "GiB") if column.unit is Unit.BYTES else column.short
-
-
 def _base(process: Process, facts: ProcessFacts) -> Cell:
     return Cell("", _PLAIN if facts.is_own(process) else _DIM)
 
 
 def _pid(process: Process, facts: ProcessFacts) -> Cell:
-    return _base(process, facts)._replace(text=str(process.pid))
+    return _base(process, facts)._replace(text=PROCESS_BY_KEY["pid"].write(process.pid))
 
 
 def _gpu(process: Process, facts: ProcessFacts) -> Cell:
@@ -103,18 +95,25 @@ def _bar(process: Process, facts: ProcessFacts) -> Cell:
     return Cell("▆" * cells, _BAR)
 
 
+def _share(key: str) -> Callable[[Process, ProcessFacts], Cell]:
+    """Cells of a share of a GPU's time, which is not known while the driver does not answer."""
+
+    def cell(process: Process, facts: ProcessFacts) -> Cell:
+        value = _UNKNOWN if process.uuid in facts.silent else getattr(process, key)
+        return _number(PROCESS_BY_KEY[key].write_without_unit(value), process, facts)
+
+    return cell
+
+
+def _measured(key: str) -> Callable[[Process, ProcessFacts], Cell]:
+    """Cells of a number."""
+    write = PROCESS_BY_KEY[key].write_without_unit
+    return lambda process, facts: _number(write(getattr(process, key)), process, facts)
+
+
 def _memory(process: Process, facts: ProcessFacts) -> Cell:
-    text = units.gibibytes(process.memory_used)
+    text = PROCESS_BY_KEY["memory_used"].write_without_unit(process.memory_used)
     return Cell(text, _FAINT if text == units.MISSING else _STRONG if facts.is_own(process) else _PLAIN)
-
-
-def _share(value: float, process: Process, facts: ProcessFacts) -> Cell:
-    return _number(units.rounded(value * 100), process, facts)
-
-
-def _gpu_share(value: float, process: Process, facts: ProcessFacts) -> Cell:
-    """A share of its GPU's time, which nobody knows while the driver does not answer."""
-    return _share(_UNKNOWN if process.uuid in facts.silent else value, process, facts)
 
 
 def _run(process: Process, facts: ProcessFacts) -> Cell:
@@ -165,60 +164,58 @@ def _some(name: str) -> Callable[[Sequence[Process]], bool]:
     return lambda processes: any(is_known(getattr(one, name)) for one in processes)
 
 
+def described(
+    name: str, column: Column, cells: int, keep: float, order: Callable[[Of, ProcessFacts], float | str],
+    cell: Callable[[Of, ProcessFacts], Cell], *, has_units: bool = False, **layout: Any,
+) -> ProcessColumn[Of]:  # fmt: skip
+    """A column of `model.columns`: its heading, side and direction; `layout` says how this table shows it.
+
+    `has_units`: its cells have units, and the heading has none.
+    """
+    title = column.short if has_units else column.heading_with_unit
+    brief = {"brief": f"{column.short}%"} if column.unit is Unit.RATIO and not has_units else {}
+    return ProcessColumn(
+        name, title, cells, keep, order, cell, **{"right": column.is_number, "falls": column.falls, **brief, **layout}
+    )
+
+
+def _numbers(
+    name: str, key: str, cells: int, keep: float, cell: Callable[[Process, ProcessFacts], Cell], **layout: Any
+) -> ProcessColumn[Process]:
+    """A column that is sorted by its number, and there where a process has one."""
+    layout = {"is_needed": _some(key), **layout}
+    return described(name, PROCESS_BY_KEY[key], cells, keep, lambda p, f: getattr(p, key), cell, **layout)
+
+
 COLUMNS: tuple[ProcessColumn[Process], ...] = (
-    ProcessColumn("pid", titled("pid"), 7, 8.5, lambda p, f: p.pid, _pid, falls=False),
-    ProcessColumn(
-        "gpu", titled("gpu"), _GPU_CELLS, 9,
-        lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False, brief_cells=4
+    _numbers("pid", "pid", 7, 8.5, _pid, is_needed=bool),
+    described(
+        "gpu", PROCESS_BY_KEY["gpu"], _GPU_CELLS, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, brief_cells=4
     ),
-    ProcessColumn("user", titled("user"), 8, 10, lambda p, f: p.user.casefold(), _user, False, False, wide_cells=12),
+    described("user", PROCESS_BY_KEY["user"], 8, 10, lambda p, f: p.user.casefold(), _user, wide_cells=12),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
-    ProcessColumn("mem", titled("memory_used"), 5, 12, lambda p, f: p.memory_used, _memory, brief="GiB"),
-    ProcessColumn(
-        "sm", titled("sm_utilization"), 4, 8,
-        lambda p, f: p.sm_utilization, lambda p, f: _gpu_share(p.sm_utilization, p, f),
-        brief="SM%", is_needed=_some("sm_utilization"),
-    ),
-    ProcessColumn(
-        "bandw", titled("memory_utilization"), 4, 1, lambda p, f: p.memory_utilization,
-        lambda p, f: _gpu_share(p.memory_utilization, p, f), brief="bw%",
-        is_needed=_some("memory_utilization"),
-    ),
-    ProcessColumn(
-        "enc", titled("encoder_utilization"), 5, 0.5, lambda p, f: p.encoder_utilization,
-        lambda p, f: _gpu_share(p.encoder_utilization, p, f),
-        is_needed=uses_video, brief="enc%",
-    ),
-    ProcessColumn(
-        "dec", titled("decoder_utilization"), 5, 0.5, lambda p, f: p.decoder_utilization,
-        lambda p, f: _gpu_share(p.decoder_utilization, p, f),
-        is_needed=uses_video, brief="dec%",
-    ),
-    ProcessColumn(
-        "cpu", titled("cpu_utilization"), 5, 7,
-        lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f),
-        brief="CPU%", is_needed=_some("cpu_utilization"),
-    ),
-    ProcessColumn(
-        "host", titled("host_memory"), 8, 2, lambda p, f: p.host_memory,
-        lambda p, f: _number(units.gibibytes(p.host_memory), p, f), brief="host", brief_cells=6,
-        is_needed=_some("host_memory"),
-    ),
-    ProcessColumn(
-        "time", titled("started"), TIME_CELLS, 4, lambda p, f: f.now - p.started,
+    _numbers("mem", "memory_used", 5, 12, _memory, brief="GiB", is_needed=bool),
+    _numbers("sm", "sm_utilization", 4, 8, _share("sm_utilization")),
+    _numbers("bandw", "memory_utilization", 4, 1, _share("memory_utilization")),
+    _numbers("enc", "encoder_utilization", 5, 0.5, _share("encoder_utilization"), is_needed=uses_video),
+    _numbers("dec", "decoder_utilization", 5, 0.5, _share("decoder_utilization"), is_needed=uses_video),
+    _numbers("cpu", "cpu_utilization", 5, 7, _measured("cpu_utilization")),
+    _numbers("host", "host_memory", 8, 2, _measured("host_memory"), brief="host", brief_cells=6),
+    described(
+        "time", PROCESS_BY_KEY["started"], TIME_CELLS, 4, lambda p, f: f.now - p.started,
         lambda p, f: Cell(elapsed(f.now - p.started), _DIM), is_needed=_some("started"),
     ),
-    ProcessColumn("run", titled("run"), 12, 5, _run_order, _run, False, False, wide_cells=22),
-    ProcessColumn(
-        "epoch", titled("epoch"), _EPOCH_CELLS, 3, _epoch_order, _epoch,
+    described("run", PROCESS_BY_KEY["run"], 12, 5, _run_order, _run, wide_cells=22),
+    described(
+        "epoch", PROCESS_BY_KEY["epoch"], _EPOCH_CELLS, 3, _epoch_order, _epoch,
         is_needed=lambda processes: any(one.run for one in processes),
     ),
-    ProcessColumn(
-        "job", titled("where"), 22, 2.5, lambda p, f: job_or_container(p).casefold(),
-        lambda p, f: _base(p, f)._replace(text=safe(job_or_container(p))), False, False,
+    described(
+        "job", PROCESS_BY_KEY["where"], 22, 2.5, lambda p, f: job_or_container(p).casefold(),
+        lambda p, f: _base(p, f)._replace(text=safe(job_or_container(p))),
         wide_cells=32, is_needed=lambda processes: any(map(job_or_container, processes)),
     ),
-    ProcessColumn("program", titled("name"), 0, 11, lambda p, f: f.program(p).casefold(), _program, False, False),
+    described("program", PROCESS_BY_KEY["name"], 0, 11, lambda p, f: f.program(p).casefold(), _program),
 )  # fmt: skip
 BY_NAME = {column.name: column for column in COLUMNS}
 ORDERS = tuple(column for column in COLUMNS if column.order)

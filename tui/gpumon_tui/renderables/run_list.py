@@ -51,8 +51,11 @@ class Order(NamedTuple):
     key: str
     """Of the column that shows it."""
     by: Callable[[ListedRun], Any]
-    falls: bool = True
-    """Whether the latest, the largest or the worst stand first."""
+
+    @property
+    def falls(self) -> bool:
+        """Whether the latest, the largest or the worst stand first."""
+        return RUN_BY_KEY[self.key].falls
 
     @property
     def column(self) -> str:
@@ -71,11 +74,11 @@ def _last(value: float) -> tuple[bool, float]:
 
 ORDERS = (
     Order("newest first", "started", lambda run: (run.is_over, -run.started)),
-    Order("by name", "name", lambda run: (run.name.casefold(), -run.started), falls=False),
-    Order("by user", "user", lambda run: (run.user.casefold(), -run.started), falls=False),
+    Order("by name", "name", lambda run: (run.name.casefold(), -run.started)),
+    Order("by user", "user", lambda run: (run.user.casefold(), -run.started)),
     Order("longest first", "seconds", lambda run: _last(_high(run.seconds))),
     Order("most energy first", "energy", lambda run: _last(_high(run.energy))),
-    Order("least utilized first", "utilization_mean", lambda run: _last(run.utilization), falls=False),
+    Order("least utilized first", "utilization_mean", lambda run: _last(run.utilization)),
     Order("worst end first", "verdict", lambda run: (not run.ended_badly, run.state, -run.started)),
 )
 """The orders, in the turn in which a key takes them."""

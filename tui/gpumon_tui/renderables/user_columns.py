@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rich.style import Style
+
 from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts
-from gpumon_tui.process_list.user_totals import KnownSum, UserTotal
-from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn, titled
+from gpumon_tui.process_list.user_totals import UserTotal
+from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn, described
 from gpumon_tui.renderables.process_head import at_least
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import safe
@@ -25,34 +30,33 @@ def _bar(total: UserTotal, facts: ProcessFacts) -> Cell:
     return Cell("▆" * round(min(1.0, share) * BAR_CELLS) if share > 0 else "", palette.tinted("memory", 0.62))
 
 
-def _gibibytes(of: KnownSum) -> Cell:
-    return Cell(at_least(of, units.gibibytes), _PLAIN)
-
-
-def _percent(of: KnownSum) -> Cell:
-    return Cell(at_least(of, lambda value: units.rounded(value * 100)), _PLAIN)
-
-
 def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:
     places = sorted(total.gpus, key=lambda uuid: facts.places.get(uuid, len(facts.places)))
     labels = [facts.devices[uuid].label for uuid in places if uuid in facts.devices]
     return Cell(" ".join(label or units.MISSING for label in labels), _PLAIN)
 
 
+def _sums(
+    name: str, field: str, key: str, cells: int, keep: float, style: Style = _PLAIN, **layout: Any
+) -> ProcessColumn[UserTotal]:
+    """The column of the sum `field` of a user's processes, of the column `key` of processes."""
+    column = PROCESS_BY_KEY[key]
+
+    def cell(total: UserTotal, facts: ProcessFacts) -> Cell:
+        return Cell(at_least(getattr(total, field), column.write_without_unit), style)
+
+    return described(name, column, cells, keep, lambda t, f: getattr(t, field).value, cell, **{"brief": "", **layout})
+
+
 USER_COLUMNS: tuple[ProcessColumn[UserTotal], ...] = (
-    ProcessColumn("user", titled("user"), 16, 10, lambda t, f: t.user.casefold(), _user, False, False, brief_cells=10),
+    described("user", PROCESS_BY_KEY["user"], 16, 10, lambda t, f: t.user.casefold(), _user, brief_cells=10),
     ProcessColumn(
         "processes", "processes", 9, 5, lambda t, f: t.processes, lambda t, f: Cell(str(t.processes), _PLAIN)
     ),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
-    ProcessColumn(
-        "mem", titled("memory_used"), 8, 12, lambda t, f: t.memory.value,
-        lambda t, f: Cell(at_least(t.memory, units.gibibytes), _STRONG), brief="GiB", brief_cells=7,
-    ),
-    ProcessColumn("sm", titled("sm_utilization"), 5, 8, lambda t, f: t.sm.value, lambda t, f: _percent(t.sm)),
-    ProcessColumn("cpu", titled("cpu_utilization"), 6, 7, lambda t, f: t.cpu.value, lambda t, f: _percent(t.cpu)),
-    ProcessColumn(
-        "host", titled("host_memory"), 9, 2, lambda t, f: t.host_memory.value, lambda t, f: _gibibytes(t.host_memory)
-    ),
+    _sums("mem", "memory", "memory_used", 8, 12, _STRONG, brief="GiB", brief_cells=7),
+    _sums("sm", "sm", "sm_utilization", 5, 8),
+    _sums("cpu", "cpu", "cpu_utilization", 6, 7),
+    _sums("host", "host_memory", "host_memory", 9, 2),
     ProcessColumn("gpus", "GPUs", 0, 11, lambda t, f: len(t.gpus), _gpus, right=False),
 )  # fmt: skip

@@ -54,7 +54,7 @@
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         const isSame = inForce() === nameOf(head);
-        down = isSame ? !down : head.classList.contains("num");
+        down = isSame ? !down : Boolean(head.dataset.falls);
         by = nameOf(head);
         if (groups && groups.hasOrders) { g.go({ [named("sort")]: `${down ? "-" : ""}${by}` }); return; } // buttons say the same
         g.setArguments({ [named("sort")]: by === first && down === Boolean(isDown) ? null : `${down ? "-" : ""}${by}` });

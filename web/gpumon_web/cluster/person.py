@@ -29,10 +29,10 @@ _AGE = 90.0
 """Seconds up to which a sum counts as one up to now."""
 _HOURS = (
     Column("period", "Period", is_head=True, sorts_by="seconds"),
-    described(USER_BY_KEY["held"], "text", key="time", css="", sorts_by="held"),
+    described(USER_BY_KEY["held"], key="time", css="", sorts_by="held"),
     described(USER_BY_KEY["used"], "text", css="", sorts_by="used_share"),
-    described(USER_BY_KEY["idle_held"], "text", key="idle", css="", sorts_by="idle_seconds"),
-    described(USER_BY_KEY["energy"], "text", css="", sorts_by="joules"),
+    described(USER_BY_KEY["idle_held"], key="idle", css="", sorts_by="idle_seconds"),
+    described(USER_BY_KEY["energy"], css="", sorts_by="joules"),
     *COSTS,
 )
 _NODES = (
@@ -55,14 +55,14 @@ def layout() -> Component:
             bound("user_age", "text", html.P, className="age"),
             card("Hours", table("hours", "Hours", _HOURS, "period", css="plain people hours",
                                 empty="Nothing is known.")),
-            card("Runs", table("runs", "Runs", tables.RUNS_OF_ONE, "gpus", down=True, css="plain jobs own",
+            card("Runs", table("runs", "Runs", tables.RUNS_OF_ONE, "gpus", css="plain jobs own",
                                empty_from="no_runs")),
             html.Div(
                 [
-                    html.Div([card("Nodes", table("nodes", "Nodes", _NODES, "gpus", down=True, css="plain short",
+                    html.Div([card("Nodes", table("nodes", "Nodes", _NODES, "gpus", css="plain short",
                                                   empty_from="no_nodes"))], className="column"),
                     html.Div([card("Allocated, idle for half an hour or longer",
-                                   table("idle_holders", "Idle", tables.IDLE_OF_ONE, "lasts", down=True,
+                                   table("idle_holders", "Idle", tables.IDLE_OF_ONE, "lasts",
                                          css="plain short",
                                          empty="Nothing of theirs is known to be idle for so long."))],
                              className="column"),

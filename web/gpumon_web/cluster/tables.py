@@ -21,7 +21,7 @@ from gpumon_web.page import Cells, Column, Rows, described
 from gpumon_web.tokens import bar, line, person, share, tag, text
 
 FREE = (
-    Column("together", "Together", is_head=True, sorts_by="size"),
+    Column("together", "Together", falls=True, is_head=True, sorts_by="size"),
     Column("model", "Model", css="c-model"),
     Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
     Column("gpus", "GPUs", "count", css="c-free"),
@@ -29,11 +29,11 @@ FREE = (
 USERS = (
     described(USER_BY_KEY["user"], "rich", is_head=True, sorts_by="name", titled="user_title", csv="name", css=""),
     described(USER_BY_KEY["now"], "text", sorts_by="held", csv="gpus_now", css=""),
-    described(USER_BY_KEY["held"], "text", key="time", sorts_by="held_seconds", csv="held_seconds", css=""),
+    described(USER_BY_KEY["held"], key="time", sorts_by="held_seconds", csv="held_seconds", css=""),
     Column("part", "Held, used", "rich", sort=False, css="c-part", sorts_by="basis", csv="basis"),
     described(USER_BY_KEY["used"], css=""),
-    described(USER_BY_KEY["idle_held"], "text", key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
-    described(USER_BY_KEY["energy"], "text", sorts_by="joules", csv="energy_joules", css=""),
+    described(USER_BY_KEY["idle_held"], key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
+    described(USER_BY_KEY["energy"], sorts_by="joules", csv="energy_joules", css=""),
     *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
 """A file has base units, and in `basis` the period, the currency, and whether sums may be more."""

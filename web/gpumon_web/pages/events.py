@@ -34,7 +34,7 @@ _LEVELS = {"critical": "bad", "warning": "warn", "info": "mut"}
 TITLES = {ALL: "All", "attention": "Attention", "runs": "Runs", "health": "Health", "idle": "Idle", "daemon": "Daemon"}
 
 COLUMNS = (
-    Column("time", "Time", "when", is_head=True),
+    Column("time", "Time", "when", falls=True, is_head=True),
     Column("event", "Event", "rich", css="c-event", sorts_by="kind"),
     Column("subject", "GPU", "rich", css="c-gpu", sorts_by="gpu"),
     Column("user", "User", "person"),
@@ -64,7 +64,7 @@ def layout() -> Component:
                  className="sought"),
     ]  # fmt: skip
     rows = table(
-        "events", "Events", COLUMNS, "time", down=True, css="events", loading="Loading the events …",
+        "events", "Events", COLUMNS, "time", css="events", loading="Loading the events …",
         empty_from="nothing", no_match="No matching events.", within="bundles", searched="searched",
     )  # fmt: skip
     return html.Div(

@@ -48,7 +48,7 @@ UNLISTED = "The driver lists no process, but there may be one."
 COLUMNS = (
     described(PROCESS_BY_KEY["user"], "person", is_head=True, css=""),
     described(PROCESS_BY_KEY["name"], css="mono c-program"),
-    described(PROCESS_BY_KEY["pid"], "text", css=""),
+    described(PROCESS_BY_KEY["pid"], css=""),
     described(PROCESS_BY_KEY["kind"], css=""),
     described(PROCESS_BY_KEY["memory_used"], key="memory", css=""),
     described(PROCESS_BY_KEY["sm_utilization"], key="sm", csv="busy_ratio", css=""),
@@ -101,7 +101,7 @@ def layout() -> Component:
         bound("missing", "text", html.P, className="mut missing"),
         tools=[choice("window", "Window", BUTTONS, str(DEFAULT_WINDOW.seconds))],
     )
-    processes = table("processes", "Processes", COLUMNS, "memory", down=True, empty_from="no_processes",
+    processes = table("processes", "Processes", COLUMNS, "memory", empty_from="no_processes",
                       loading="Looking for processes …")  # fmt: skip
     return html.Div(
         [

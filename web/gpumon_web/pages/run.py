@@ -65,7 +65,7 @@ def layout() -> Component:
     )  # fmt: skip
     devices = shown_if("devices", bound("devices", "choices", html.Div, className="seg", role="group",
                                         **aria(label="GPU")))  # fmt: skip
-    epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", down=True, css="epochs", folds="folds",
+    epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", css="epochs", folds="folds",
                    loading="Loading the epochs …", empty="No epoch of this run is kept yet.",
                    no_match="No matching epochs.")  # fmt: skip
     said = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))

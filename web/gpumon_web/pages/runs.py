@@ -54,7 +54,7 @@ def layout() -> Component:
     from gpumon_web.parts import bound, card, download, hidden_if, search, table
 
     found = table(
-        "runs", "Runs", COLUMNS, "started", down=True, css="runs", loading="Loading the runs …",
+        "runs", "Runs", COLUMNS, "started", css="runs", loading="Loading the runs …",
         empty_from="nothing", no_match=NO_MATCH, searched="sought",
     )  # fmt: skip
     picked = bound("picked", "picked", className="picked", role="status")

@@ -42,8 +42,8 @@ COLUMNS = (
     described(USER_BY_KEY["held"], "rich", css="c-held", sorts_by="held_seconds", csv="held_seconds"),
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
     described(USER_BY_KEY["used"], "text", css="c-words", sorts_by="used_share", csv="used_ratio"),
-    described(USER_BY_KEY["idle_held"], "text", key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
-    described(USER_BY_KEY["energy"], "text", sorts_by="joules", csv="energy_joules", css=""),
+    described(USER_BY_KEY["idle_held"], key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
+    described(USER_BY_KEY["energy"], sorts_by="joules", csv="energy_joules", css=""),
     *COSTS,
     described(USER_BY_KEY["note"], "rich", css="c-note", sort=False),
 )  # fmt: skip
@@ -78,9 +78,7 @@ def layout() -> Component:
         headline("Not seen", "unseen", "text", "unseen_below"),
         css="four",
     )
-    people = table(
-        "users", "Users", COLUMNS, "held", down=True, css="users", loading="Loading the hours …", empty_from="nobody"
-    )
+    people = table("users", "Users", COLUMNS, "held", css="users", loading="Loading the hours …", empty_from="nobody")
     strips = table("strips", "Who held which GPU", STRIPS, "gpu", css="strips", empty=" ")
     return html.Div(
         [
