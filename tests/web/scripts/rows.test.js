@@ -20,7 +20,7 @@ function table(rows, { heads = HEADS, order = "name", total, values = {}, set = 
   const cells = heads.map(({ num, ...data }) => {
     const head = new Element("th", { class: num ? "num" : "" });
     head.textContent = data.col;
-    Object.assign(head.dataset, data);
+    Object.assign(head.dataset, { falls: num ? "1" : "", ...data });
     return head;
   });
   const node = new Element("table", {}, new Element("thead", {}, new Element("tr", {}, ...cells)), new Element("tbody"));
@@ -63,6 +63,12 @@ test("a click sorts, numbers from the largest, and another one turns the order; 
   assert.deepStrictEqual(t.named, { sort: "size" });
   assert.strictEqual(t.head("size").getAttribute("aria-sort"), "ascending");
   assert.strictEqual(t.head("name").getAttribute("aria-sort"), "none");
+});
+
+test("a column begins with the smallest where it says so, though it has numbers", () => {
+  const t = table(ROWS, { heads: [HEADS[0], { ...HEADS[1], falls: "" }] });
+  t.sort("size");
+  assert.deepStrictEqual(t.named, { sort: "size" });
 });
 
 test("what goes on is sorted by how long it has", () => {
