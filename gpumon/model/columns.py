@@ -381,11 +381,11 @@ PROCESSES: tuple[Column, ...] = (
     Column("sm_utilization", "SM utilization", "SM", Unit.RATIO, "Share of the time in which its kernels ran.", 80,
            View.TABLES | View.FILES),
     Column("memory_utilization", "Memory bandwidth", "bw", Unit.RATIO, "Share of the time in which device memory was "
-           "read or written for it.", 15, View.COMMAND | View.TERMINAL),
+           "read or written for it.", 15, View.COMMAND | View.TERMINAL | View.JSON),
     Column("encoder_utilization", "Encoder", "enc", Unit.RATIO, "Share of the time in which the video encoder worked "
-           "for it.", 14, View.TABLES),
+           "for it.", 14, View.TABLES | View.JSON),
     Column("decoder_utilization", "Decoder", "dec", Unit.RATIO, "Share of the time in which the video decoder worked "
-           "for it.", 13, View.TABLES),
+           "for it.", 13, View.TABLES | View.JSON),
     Column("cpu_utilization", "CPU", "CPU", Unit.RATIO, "CPU time, as a share of one core.", 40,
            View.TABLES | View.FILES),
     Column("host_memory", "Host memory", "host mem", Unit.BYTES, "Host memory that it holds.", 30,

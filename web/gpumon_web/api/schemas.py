@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.model.columns import PROCESSES, View, shown
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
 from gpumon.reports import events, history, status_json, usage
@@ -131,6 +132,9 @@ def schemas() -> Mapping[str, Schema]:
     parts: dict[str, Schema] = status.pop("$defs")
     status.pop("$schema")
     parts["gpu"]["properties"] |= _described(GPU_METRICS, parts["gpu"]["properties"])
+    for column in shown(PROCESSES, View.JSON):
+        if column.key in parts["process"]["properties"]:
+            parts["process"]["properties"][column.key] |= {"title": column.title, "description": column.help}
     status["properties"]["host"]["properties"] |= _described(HOST_METRICS, status["properties"]["host"]["properties"])
     return {"status": status, **parts, **RUN_SCHEMAS, **OWN}
 
@@ -141,7 +145,7 @@ def _described(metrics: tuple[Metric, ...], known: Mapping[str, Any]) -> dict[st
     return {
         metric.key: {
             **known.get(metric.key, ref(usual.get(metric.unit, "amount"))),
-            "description": metric.help, "x-unit": metric.unit.value,
+            "title": metric.title, "description": metric.help, "x-unit": metric.unit.value,
         }
         for metric in metrics
     }  # fmt: skip
