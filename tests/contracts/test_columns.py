@@ -355,6 +355,7 @@ def gpus_in_browser() -> Shown:
                 cell["used"] if place.kind == "memory" else cell if place.kind == "text" else _BROWSER[place.kind](cell)
             )
             assert place.help == column.help
+            assert place.csv in ("", column.file_name)
             found[column.key] = place.title, text
     return found
 
@@ -389,7 +390,7 @@ def test_a_column_of_a_metric_has_its_unit_and_meaning() -> None:
         if column.unit is not None and column.metric:
             metric = METRICS[column.metric]
             assert (column.key, column.help) == (metric.key, metric.help)
-            assert described[column.key]["description"] == column.help
+            assert (described[column.key]["title"], described[column.key]["description"]) == (metric.title, column.help)
             assert (
                 f"| {column.title} | `{column.short}` | `{column.key}` | {column.unit.value} | {column.help} |" in page
             )
@@ -490,6 +491,14 @@ def test_a_number_of_a_user_is_the_same_in_every_view() -> None:
         texts += [browser[column.key]] if column.key in browser else []
         assert texts
         assert set(texts) == {column.write(values[column.key])}, column.key
+
+
+def test_json_has_the_titles_of_processes() -> None:
+    fields = schemas.schemas()["process"]["properties"]
+    kept = {"first", "last", "held", "memory_peak"}  # only `gpumon history processes --json` has these
+    for column in shown(PROCESSES, View.JSON):
+        if column.key not in kept:
+            assert (fields[column.key]["title"], fields[column.key]["description"]) == (column.title, column.help)
 
 
 def test_a_table_is_sorted_in_the_direction_of_its_column() -> None:

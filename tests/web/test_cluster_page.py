@@ -530,7 +530,7 @@ def test_a_file_of_users_has_each_second_joule_and_cent_and_the_dates_of_a_month
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
     served.page(period="last-month")
     (ada,) = [one for one in served.after(15.0).rows("users", period="last-month") if one["name"] == "ada"]
-    assert (ada["held_seconds"], ada["joules"]) == (26_784_123, 1_234_567_890)
+    assert (ada["held_seconds"], ada["energy_joules"]) == (26_784_123, 1_234_567_890)
     assert ada["held_money"] == round(26_784_123.4 / 3600 * 0.5, 4)
     assert ada["basis"].startswith("last-month 2026-12-01 to 2026-12-31, EUR")
 

@@ -85,7 +85,7 @@ def test_a_missing_value_is_null_and_never_zero() -> None:
     assert second["series"]["lines"]["gpu.utilization"] == [None]
     rows = served.told()["tables"]["gpus"]["cells"]
     assert [rows[device(index).uuid]["now"] for index in (0, 1)] == [0.5, None]
-    assert [rows[device(index).uuid]["watts"] for index in (0, 1)] == [None, 0]
+    assert [rows[device(index).uuid]["power_watts"] for index in (0, 1)] == [None, 0]
 
 
 def test_a_viewer_of_another_server_or_of_a_ring_that_began_anew_starts_over() -> None:

@@ -61,8 +61,8 @@ def test_values_are_those_of_the_position(served: Served, recorded: list[Recorde
         frame = recorded[place].frame
         assert found["now"] == pytest.approx(frame.time, abs=0.001)
         (cells,) = found["tables"]["gpus"]["cells"].values()
-        assert cells["watts"] == pytest.approx(frame.samples[0].value("gpu.power"), abs=0.5)
-        assert cells["used"] == pytest.approx(frame.samples[0].value("gpu.memory_used"), rel=1e-3)
+        assert cells["power_watts"] == pytest.approx(frame.samples[0].value("gpu.power"), abs=0.5)
+        assert cells["memory_used_bytes"] == pytest.approx(frame.samples[0].value("gpu.memory_used"), rel=1e-3)
         assert found["recorded"] is True
         assert found["play"]["own"] is True
         assert found["label"].startswith("REPLAY a.gpumon")

@@ -121,10 +121,10 @@ def test_hours_of_a_month_are_the_truth_within_one_percent(served: Served) -> No
     assert set(rows) == {"alice", "bob", "carol", "dave"}
     for user, row in rows.items():
         assert row["held_seconds"] / HOUR == pytest.approx(held[user], rel=0.01)
-        assert row["used_share"] == pytest.approx(work[user] / held[user], abs=0.01), user
-    assert rows["dave"]["idle_seconds"] / HOUR == pytest.approx(held["dave"], rel=0.01)
+        assert row["used_ratio"] == pytest.approx(work[user] / held[user], abs=0.01), user
+    assert rows["dave"]["idle_held_seconds"] / HOUR == pytest.approx(held["dave"], rel=0.01)
     assert [user for user, row in rows.items() if row["note"]] == ["dave"]
-    assert rows["bob"]["joules"] == pytest.approx(2 * rows["carol"]["joules"], rel=0.01)
+    assert rows["bob"]["energy_joules"] == pytest.approx(2 * rows["carol"]["energy_joules"], rel=0.01)
 
 
 def test_the_same_month_is_the_truth_for_programs_too(history: Path) -> None:
@@ -179,7 +179,7 @@ def test_who_shares_a_gpu_has_its_own_part_of_each_slot(served: Served) -> None:
 def test_a_window_of_now_says_who_holds_what_now_and_one_of_the_past_does_not(served: Served) -> None:
     rows = shown(served, "period=month&zone=UTC")["tables"]["users"]["cells"]
     assert [line["line"][0]["tag"] for line in rows["erin"]["now"]] == ["GPU 2"]
-    assert (rows["erin"]["used"], rows["erin"]["used_share"]) == ("–", None)
+    assert (rows["erin"]["used"], rows["erin"]["used_ratio"]) == ("–", None)
     assert rows["alice"]["now"][0]["line"][0]["tag"] == "0–1"
     past = shown(served, MONTH)["tables"]["users"]["cells"]
     assert all(row["count"] is None for row in past.values())
@@ -193,7 +193,7 @@ def test_a_user_has_a_page_of_each_gpu_and_of_nobody_else(served: Served) -> Non
     rows = found["tables"]["users"]["cells"]
     assert list(rows) == [device(1).uuid]
     assert rows[device(1).uuid]["held_seconds"] == everybody["held_seconds"]
-    assert rows[device(1).uuid]["joules"] == everybody["joules"]
+    assert rows[device(1).uuid]["energy_joules"] == everybody["energy_joules"]
     assert (found["values"]["title"], found["values"]["user_title"]) == ("bob", "GPU")
     assert found["values"]["tab"]["text"] == "bob, October 2026"
     strip = found["tables"]["strips"]["cells"][device(1).uuid]["strip"]
@@ -290,9 +290,9 @@ def test_that_somebody_idled_at_least_nothing_is_not_said_beside_a_cost_that_is_
     prices = Prices("EUR", gpu_hour={"": 2.0})
     cells = {**account_cells(half, {}, 2 * HOUR), **cost_cells(charge, prices)}
     assert [cells[name] for name in ("used", "idle", "idle_cost", "energy")] == ["≥ 50 %", "–", "–", "–"]
-    assert [cells[name] for name in ("idle_seconds", "idle_money")] == [None, None]
+    assert [cells[name] for name in ("idle_held_seconds", "idle_money")] == [None, None]
     whole = account_cells(half._replace(judged=2 * HOUR), {}, 2 * HOUR)
-    assert (whole["idle"], whole["idle_seconds"]) == ("0 s", 0.0), "which is known"
+    assert (whole["idle"], whole["idle_held_seconds"]) == ("0 s", 0.0), "which is known"
 
 
 def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def group_sums(members: Sequence[Gpu]) -> Cells:
     warm = [value for value in of("gpu.temperature") if value is not None]
     return {
         "now": None if use is None else use / len(members),
-        "used": used,
+        GPU_BY_KEY["memory_used"].file_name: used,
         "memory": {
             "used": _bytes(used), "total": _bytes(size),
             "parts": _parts(members, used, size) if size else None,
         },
-        "watts": watts,
+        GPU_BY_KEY["power"].file_name: watts,
         "power": units.MISSING if watts is None else GPU_BY_KEY["power"].write(watts),
         "temperature": max(warm, default=None),
     }  # fmt: skip

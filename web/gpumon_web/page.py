@@ -76,6 +76,8 @@ _KINDS: Mapping[Unit | None, str] = {
     Unit.CELSIUS: "celsius", Unit.HERTZ: "gigahertz", Unit.COUNT: "count",
 }  # fmt: skip
 """Kinds of the numbers of a unit; others are words, which Python writes."""
+_WRITTEN = ("text", "rich", "memory")
+"""Kinds of cells that have words for a number."""
 _LEAVES = ((85, ""), (70, "c-extra"), (55, "c-rare"))
 """Classes of columns by the importance that they have at least; the first to leave have another one."""
 
@@ -83,10 +85,16 @@ _LEAVES = ((85, ""), (70, "c-extra"), (55, "c-rare"))
 def described(
     column: columns.Column, kind: str = "", *, key: str = "", css: str | None = None, **layout: Any
 ) -> Column:
-    """A column of `model.columns`: what it says of it, and how this view shows it."""
+    """A column of `model.columns`: what it says of it, and how this view shows it.
+
+    Where the cell has words for a number, rows are sorted, and saved in files, by the number itself: it stands in
+    another cell of the row, which has the column's name in files.
+    """
     kind = kind or ("text" if column.form in (Form.FINE, Form.ID, Form.TOTAL) else _KINDS.get(column.unit, "text"))
     if css is None:
         css = next((css for least, css in _LEAVES if column.keep >= least), "c-less")
+    if kind in _WRITTEN and column.unit is not None and "sorts_by" not in layout:
+        layout = {"csv": column.file_name, **layout, "sorts_by": column.file_name}
     return Column(
         key or column.key, column.title, kind, column.help, css=css, is_number=column.is_number,
         falls=column.falls, **layout

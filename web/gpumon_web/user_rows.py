@@ -39,11 +39,11 @@ def account_cells(account: Account, course: Cells, most: float) -> Cells:
         "held_seconds": account.held,
         "course": course,
         "used": used_text(account),
-        "used_share": account.busy / account.held if judged else None,
+        "used_ratio": account.busy / account.held if judged else None,
         "idle": idle,
-        "idle_seconds": account.idle_held if idle != units.MISSING else None,
+        "idle_held_seconds": account.idle_held if idle != units.MISSING else None,
         "energy": account_energy(account),
-        "joules": account.energy if account.metered else None,
+        "energy_joules": account.energy if account.metered else None,
         "note": [line(tag(note, "warn"))] if note else [],
     }
 

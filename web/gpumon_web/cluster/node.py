@@ -30,7 +30,7 @@ COLUMNS = (
     described(GPU_BY_KEY["user"], "rich", key="users", sorts_by="name", css="c-users"),
     described(RUN_BY_KEY["id"], "mono", key="run", css="c-run"),
     Column("used", "Used", "percent", help="Mean of five minutes.", css="c-used"),
-    described(GPU_BY_KEY["memory_used"], "text", key="memory", sorts_by="bytes", css="c-memory"),
+    described(GPU_BY_KEY["memory_used"], "text", key="memory", css="c-memory"),
     described(GPU_BY_KEY["power"], css="c-power"),
     described(GPU_BY_KEY["temperature"], css="c-temp"),
 )
@@ -149,7 +149,8 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
         "state": [line(*tags, css="who")], "state_word": words, "users": users or [line(text("–", "mut"))],
         "name": ", ".join(slot["users"]) or None,
         "run": ", ".join(dict.fromkeys(one.get("name") or one.get("run", "") for one in runs)) or units.MISSING,
-        "used": slot["used"], "memory": _memory(memory, size), "bytes": shown(memory), "power": shown(value("power")),
+        "used": slot["used"], "memory": _memory(memory, size), "memory_used_bytes": shown(memory),
+        "power": shown(value("power")),
         "temperature": shown(value("temperature")), "search": number,
     }  # fmt: skip
 

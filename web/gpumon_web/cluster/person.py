@@ -29,10 +29,10 @@ _AGE = 90.0
 """Seconds up to which a sum counts as one up to now."""
 _HOURS = (
     Column("period", "Period", is_head=True, sorts_by="seconds"),
-    described(USER_BY_KEY["held"], key="time", css="", sorts_by="held"),
-    described(USER_BY_KEY["used"], "text", css="", sorts_by="used_share"),
-    described(USER_BY_KEY["idle_held"], key="idle", css="", sorts_by="idle_seconds"),
-    described(USER_BY_KEY["energy"], css="", sorts_by="joules"),
+    described(USER_BY_KEY["held"], key="time", css=""),
+    described(USER_BY_KEY["used"], "text", css=""),
+    described(USER_BY_KEY["idle_held"], key="idle", css=""),
+    described(USER_BY_KEY["energy"], css=""),
     *COSTS,
 )
 _NODES = (
@@ -155,9 +155,9 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
         "key": period.value, "period": ", ".join(filter(None, told)),
         "seconds": coverage.period_length(answers, period),
         "time": sum_of(one.held_seconds, hours),
-        "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
-        "idle": sum_of(one.idle_seconds, hours), "idle_seconds": shown(one.idle_seconds),
-        "energy": sum_of(one.energy, kwh), "joules": shown(one.energy), **cost_cells(charge, prices),
+        "held_seconds": shown(one.held_seconds), "used": percent(one.used), "used_ratio": shown(one.used),
+        "idle": sum_of(one.idle_seconds, hours), "idle_held_seconds": shown(one.idle_seconds),
+        "energy": sum_of(one.energy, kwh), "energy_joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip
 
 

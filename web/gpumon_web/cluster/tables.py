@@ -29,11 +29,11 @@ FREE = (
 USERS = (
     described(USER_BY_KEY["user"], "rich", is_head=True, sorts_by="name", titled="user_title", csv="name", css=""),
     described(USER_BY_KEY["now"], "text", sorts_by="held", csv="gpus_now", css=""),
-    described(USER_BY_KEY["held"], key="time", sorts_by="held_seconds", csv="held_seconds", css=""),
+    described(USER_BY_KEY["held"], key="time", css=""),
     Column("part", "Held, used", "rich", sort=False, css="c-part", sorts_by="basis", csv="basis"),
     described(USER_BY_KEY["used"], css=""),
-    described(USER_BY_KEY["idle_held"], key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
-    described(USER_BY_KEY["energy"], sorts_by="joules", csv="energy_joules", css=""),
+    described(USER_BY_KEY["idle_held"], key="idle", csv="idle_seconds", css=""),
+    described(USER_BY_KEY["energy"], css=""),
     *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
 """A file has base units, and in `basis` the period, the currency, and whether sums may be more."""
@@ -152,8 +152,8 @@ def _sums(one: ClusterUser, most: float, is_complete: bool) -> Cells:
         "now": gpus(one.held), "held": shown(one.held),
         "time": sum_of(one.held_seconds, hours), "held_seconds": exact(one.held_seconds), "part": _part(one, most),
         "used": shown(one.used),
-        "idle": sum_of(one.idle_seconds, hours), "idle_seconds": exact(one.idle_seconds),
-        "energy": sum_of(one.energy, kwh), "joules": exact(one.energy),
+        "idle": sum_of(one.idle_seconds, hours), "idle_held_seconds": exact(one.idle_seconds),
+        "energy": sum_of(one.energy, kwh), "energy_joules": exact(one.energy),
     }  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def epoch(one: ClusterRun) -> list[Cells]:
 def marked(rows: Rows) -> Rows:
     """Mark users who leave much of what they hold unused."""
     for row in rows:
-        held, idle = row["held_seconds"] or 0.0, row["idle_seconds"] or 0.0
+        held, idle = row["held_seconds"] or 0.0, row["idle_held_seconds"] or 0.0
         if idle >= _NOTED_SECONDS and idle >= _NOTED * held:
             row["user"][0]["line"].append(tag("idle", "warn"))
     return rows

@@ -34,10 +34,8 @@ COLUMNS = (
         title=DEFAULT_WINDOW.title.capitalize()
     ),
     described(_USED, key="now", css="c-now", small_unit="big", csv=_USED.file_name),
-    described(_MEMORY, "memory", key="memory", css="c-memory", sorts_by="used", csv=_MEMORY.file_name)._replace(
-        is_number=False
-    ),
-    described(_POWER, "text", css="c-power", sorts_by="watts", small_unit="unit", csv=_POWER.file_name),
+    described(_MEMORY, "memory", key="memory", css="c-memory")._replace(is_number=False),
+    described(_POWER, "text", css="c-power", small_unit="unit"),
     described(GPU_BY_KEY["temperature"], css="c-temp", small_unit="unit"),
     described(GPU_BY_KEY["who"], "rich", css="c-who", sorts_by="user", csv_list="users"),
 )
@@ -202,11 +200,11 @@ def row(gpu: Gpu, now: Now) -> Cells:
         "day": [about["uuid"]],
         "spark": {"series": [about["uuid"]], "user": user, "color": color},
         "now": values.get("gpu.utilization"),
-        "used": used,
+        _MEMORY.file_name: used,
         "memory": {
             "used": _bytes(used), "total": _bytes(total), "parts": memory_parts(about, used) if total else None,
         },
-        "watts": values.get("gpu.power"),
+        _POWER.file_name: values.get("gpu.power"),
         "power": power_text(values.get("gpu.power"), about["power_limit"]),
         "temperature": values.get("gpu.temperature"),
         "user": user or None,

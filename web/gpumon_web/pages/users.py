@@ -39,11 +39,11 @@ COLUMNS = (
     described(USER_BY_KEY["user"], "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
     described(USER_BY_KEY["now"], "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now",
               needs="has_now"),
-    described(USER_BY_KEY["held"], "rich", css="c-held", sorts_by="held_seconds", csv="held_seconds"),
+    described(USER_BY_KEY["held"], "rich", css="c-held"),
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
-    described(USER_BY_KEY["used"], "text", css="c-words", sorts_by="used_share", csv="used_ratio"),
-    described(USER_BY_KEY["idle_held"], key="idle", sorts_by="idle_seconds", csv="idle_seconds", css=""),
-    described(USER_BY_KEY["energy"], sorts_by="joules", csv="energy_joules", css=""),
+    described(USER_BY_KEY["used"], "text", css="c-words"),
+    described(USER_BY_KEY["idle_held"], key="idle", csv="idle_seconds", css=""),
+    described(USER_BY_KEY["energy"], css=""),
     *COSTS,
     described(USER_BY_KEY["note"], "rich", css="c-note", sort=False),
 )  # fmt: skip
@@ -222,7 +222,7 @@ def _unknown(rest: Account, most: float) -> Cells:
         "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None,
         "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
         "used": unknown_work(rest) or units.MISSING, "idle": units.MISSING,
-        "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "joules": rest.energy or None,
+        "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "energy_joules": rest.energy or None,
         "search": "unknown",
     }  # fmt: skip
 
