@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
@@ -56,10 +56,32 @@ class StepSpan(NamedTuple):
     finished: bool
 
 
-def marks_within(marks: Sequence[EpochMark], begin: float, end: float, more: int = 0) -> Sequence[EpochMark]:
-    """Return the marks from `begin` to `end` (s since 1970) and `more` on each side; `marks` are oldest first."""
-    first, last = bisect_left(marks, begin, key=_mark_time), bisect_right(marks, end, key=_mark_time)
-    return marks[max(0, first - more) : last + more]
+def marks_within(marks: Sequence[EpochMark], begin: float, end: float) -> Sequence[EpochMark]:
+    """Return the marks from `begin` to `end` (s since 1970); `marks` are oldest first."""
+    return marks[bisect_left(marks, begin, key=_mark_time) : bisect_right(marks, end, key=_mark_time)]
+
+
+def every_nth(marks: Sequence[EpochMark], every: int) -> Iterator[EpochMark]:
+    """Yield the marks of epochs whose number is a multiple of `every`; `marks` are oldest first.
+
+    Consecutive epochs of a run are skipped without looking at each: charts name a few of thousands.
+    """
+    place = 0
+    while place < len(marks):
+        mark = marks[place]
+        if mark.epoch % every == 0:
+            yield mark
+        skipped = every - mark.epoch % every
+        last = len(marks) - 1 - place
+        if _is_in_row(mark, marks[place + min(skipped, last)], min(skipped, last)):
+            place += skipped
+        else:
+            place += 1
+
+
+def _is_in_row(mark: EpochMark, later: EpochMark, count: int) -> bool:
+    """Whether `later` is the mark of the same run that comes `count` epochs after `mark`."""
+    return later.run == mark.run and later.epoch == mark.epoch + count
 
 
 class EpochMarks(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import floor, inf, nan, pi, sin
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, EpochMarks
+from gpumon.analysis.epochs import EpochMark, EpochMarks, every_nth
 from gpumon.analysis.rank_epochs import Span
 from gpumon.model.frame import Boundary, Frame, Mark
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
@@ -410,6 +410,27 @@ def test_marks_of_a_window_take_as_long_after_thousands_of_epochs(work: Callable
         work(drawn, grid)
         spent.append(instructions(lambda drawn=drawn, grid=grid: work(drawn, grid)))  # type: ignore[misc]
     assert spent[1] < 1.5 * spent[0] + 300, "a bisection takes a few steps more"
+
+
+@pytest.mark.parametrize("work", [
+    epochs_above, lambda marks, grid: epoch_ticks(gpu_columns(160), grid, marks, "vit"),
+], ids=["above a chart", "below strips"])  # fmt: skip
+def test_epochs_of_a_window_are_named_as_fast_where_there_are_thousands(
+    work: Callable[[Sequence[EpochMark], Grid], object],
+) -> None:
+    spent = []
+    for epochs in (1_000, 10_000):
+        marks = [EpochMark(3600 / epochs * number, number, "run") for number in range(epochs)]
+        spent.append(instructions(lambda marks=marks: work(marks, Grid(0, 30.0, 120))))  # type: ignore[misc]
+    assert spent[1] < 2 * spent[0], spent
+
+
+def test_multiples_are_found_among_epochs_of_several_runs_and_repeated_ones() -> None:
+    numbers = [*(("a", number) for number in range(3, 48)), *(("b", number) for number in (0, 1, 5, 9, 10, 11, 20))]
+    numbers += [("c", number) for number in (*range(25), *range(19, 33))]
+    marks = [EpochMark(float(time), number, run) for time, (run, number) in enumerate(numbers)]
+    for every in (1, 2, 5, 10, 20, 1000):
+        assert [*every_nth(marks, every)] == [mark for mark in marks if mark.epoch % every == 0]
 
 
 def test_spans_of_a_window_are_those_that_have_a_part_in_it() -> None:

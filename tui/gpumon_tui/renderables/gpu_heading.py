@@ -9,7 +9,7 @@ from math import isfinite
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, marks_within
+from gpumon.analysis.epochs import EpochMark, every_nth, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.model import units
@@ -76,28 +76,24 @@ def heading(
 
 def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
     """Return the begins of a run's epochs below the strips."""
-    near = marks_within(marks, grid.begin - grid.step, grid.begin + (columns.strip_cells + 1) * grid.step)
-    at = {mark.epoch: cell for mark in near if 0 <= (cell := grid.at(mark.time)) < columns.strip_cells}
-    if not at:
+    within = marks_within(marks, grid.begin, grid.begin + columns.strip_cells * grid.step)
+    if not within:
         return []
-    # Of epochs in a row at least so many are marked: what has no room for them is not looked at.
-    is_row = max(at) - min(at) + 1 == len(at)
-    most = columns.strip_cells // APART + 1
-    fitting = (many for many in EVERY if not (is_row and len(at) // many > most))
-    every = next((many for many in fitting if _apart(at, many) >= APART), EVERY[-1])
+    every = next((many for many in EVERY if _is_apart(within, many, grid)), EVERY[-1])
     row, free = Placed(), 0
-    for epoch, cell in sorted(at.items()):
-        text = f"╵e{epoch}"
-        if epoch % every == 0 and cell >= free and cell + width(text) <= columns.strip_cells:
+    for mark in every_nth(within, every):
+        text, cell = f"╵e{mark.epoch}", grid.at(mark.time)
+        if cell >= free and cell + width(text) <= columns.strip_cells:
             row.put(columns.strip + cell, text, theme.RUN)
             free = cell + width(text) + 1
     row.put(columns.strip + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
     return drawn(row.pieces, columns.cells)
 
 
-def _apart(at: dict[int, int], every: int) -> int:
-    cells = sorted(cell for epoch, cell in at.items() if epoch % every == 0)
-    return min((after - before for before, after in pairwise(cells)), default=APART)
+def _is_apart(marks: Sequence[EpochMark], every: int, grid: Grid) -> bool:
+    """Whether the marks of every so many epochs have room for their names."""
+    cells = (grid.at(mark.time) for mark in every_nth(marks, every))
+    return all(after - before >= APART for before, after in pairwise(cells))
 
 
 def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:

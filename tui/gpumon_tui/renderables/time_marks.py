@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil
+from operator import attrgetter
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, marks_within
+from gpumon.analysis.epochs import EpochMark, every_nth, marks_within
 from gpumon.analysis.rank_epochs import Span
 from gpumon.model.frame import EVALUATION, Boundary
 from gpumon.storage.history.buckets import Grid
@@ -34,15 +36,13 @@ def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Bounda
     broken = sorted({cell for fault in faults if 0 <= (cell := grid.at(fault.time_ns / 1e9)) < grid.buckets})
     for cell, behind in pairwise((*broken, grid.buckets + 1)):
         _put(row, cell, FAULT if cell + len(FAULT) < behind else FAULT[0], "crit")
-    every = _every(marks, grid)
     free = 0
-    for mark in _near(marks, grid):
+    near = marks_within(marks, grid.begin - grid.step, grid.end + grid.step)
+    for mark in every_nth(near, _every(marks, grid)):
         cell = grid.at(mark.time)
-        if not 0 <= cell < grid.buckets:
+        if not free <= cell < grid.buckets:
             continue
         text = f"╷e{mark.epoch}"
-        if mark.epoch % every or cell < free:
-            continue
         if any(one.glyph != " " for one in row[cell : cell + len(text) + 1]):
             continue
         free = _put(row, cell, text if cell + len(text) <= grid.buckets else "╷", "run")
@@ -57,21 +57,22 @@ def _put(row: Row, cell: int, text: str, role: str) -> int:
 
 
 def _every(marks: Sequence[EpochMark], grid: Grid) -> int:
-    """One in how many epochs is named: by how long those of the runs in the picture took, in it or not.
+    """Return the step between named epochs, from the usual time between epochs of the runs in the picture.
 
-    So that this stays as it is while they move through the picture.
+    Epochs beside the picture count too, so that the step does not change while epochs move through it.
     """
-    runs = {mark.run for mark in _near(marks, grid) if grid.begin <= mark.time < grid.end}
-    times = [mark.time for mark in _near(marks, grid, AROUND) if mark.run in runs]
-    if len(times) < 2:
+    first, last = (bisect_left(marks, time, key=attrgetter("time")) for time in (grid.begin, grid.end))
+    if first == last:
         return 1
-    apart = max(1e-9, (times[-1] - times[0]) / (len(times) - 1) / grid.step)
+    before = [mark for mark in marks[max(0, first - AROUND) : first] if mark.run == marks[first].run]
+    after = [mark for mark in marks[last : last + AROUND] if mark.run == marks[last - 1].run]
+    count = len(before) + last - first + len(after)
+    if count < 2:
+        return 1
+    begin = before[0].time if before else marks[first].time
+    end = after[-1].time if after else marks[last - 1].time
+    apart = max(1e-9, (end - begin) / (count - 1) / grid.step)
     return next((every for every in THINNED if apart * every >= APART), THINNED[-1])
-
-
-def _near(marks: Sequence[EpochMark], grid: Grid, more: int = 0) -> Sequence[EpochMark]:
-    """The marks in a picture, and so many `more` on each side of it."""
-    return marks_within(marks, grid.begin - grid.step, grid.end + grid.step, more)
 
 
 def phase_role(phase: str) -> str:
