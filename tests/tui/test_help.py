@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from copy import copy
+from functools import partial
 from math import nan
 from typing import Any
 
 import pytest
-from rich.segment import Segment
-from rich.style import Style
 from textual.color import Color
 from textual.pilot import Pilot
 from textual.renderables.background_screen import BackgroundScreen
+from textual.visual import RichVisual
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.glyphs import plain
@@ -24,7 +24,7 @@ from gpumon_tui.screens.help import Explained
 from gpumon_tui.screens.scrolled import _PageBelow
 from gpumon_tui.view import View
 from tests.instructions import instructions
-from tests.tui.fakes import FakeFeed, FakePlayer
+from tests.tui.fakes import FakeFeed, FakePlayer, recent
 from tests.tui.screen import play
 
 COLORED = TerminalLook()
@@ -172,13 +172,15 @@ def test_the_footer_names_the_list_of_commands_and_the_theme_where_all_else_has_
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_the_page_below_a_window_is_tinted_as_textual_does_and_each_style_once(alpha: float) -> None:
-    styles = [None, *map(Style.parse, ("red on #102030", "bold", "link https://x.y", "on blue"))]
-    segments = [Segment("x", style) for style in styles * 200]
-    tint = Color(10, 20, 30, alpha)
-    assert [*_PageBelow.process_segments(segments, tint)] == [*BackgroundScreen.process_segments(segments, tint)]
-    ours, theirs = (
-        instructions(lambda kind=kind: [*kind.process_segments(segments, tint)])
-        for kind in (_PageBelow, BackgroundScreen)
-    )
-    assert ours <= theirs / (2 if alpha else 0.9)
+def test_the_page_below_a_window_is_tinted_as_textual_does_in_less_work(alpha: float) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        tint = Color(10, 20, 30, alpha)
+        options: Any = None
+        ours, theirs = (
+            partial(visual.render_strips, *app.size, app.screen.visual_style, options)
+            for visual in (_PageBelow(app.screen, tint), RichVisual(app.screen, BackgroundScreen(app.screen, tint)))
+        )
+        assert [[*strip] for strip in ours()] == [[*strip] for strip in theirs()]
+        assert instructions(ours) < instructions(theirs) / 2
+
+    play(recent(), (80, 24), script)

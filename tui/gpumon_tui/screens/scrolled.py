@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
 from rich.segment import Segment
-from rich.style import Style
+from rich.style import Style as RichStyle
 from textual import events
 from textual.app import ComposeResult
 from textual.color import Color
@@ -16,6 +15,8 @@ from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.visual import Visual
 
 from gpumon_tui import palette
 from gpumon_tui.keys import PAGES
@@ -23,13 +24,18 @@ from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.widgets.bars import Footer
 from gpumon_tui.widgets.lines import Lines
 
+if TYPE_CHECKING:
+    from textual.css.styles import RulesMap
+    from textual.style import Style
+    from textual.visual import RenderOptions
+
 _SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
 _AS_IN_VIM = {
     "j": "down", "k": "up", "g": "home", "G": "end", "ctrl+d": "page_down", "ctrl+f": "page_down", "space": "page_down",
     "ctrl+u": "page_up", "ctrl+b": "page_up",
 }  # fmt: skip
 """Keys that scroll as well."""
-_PLAIN = Style()
+_PLAIN = RichStyle()
 _PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
 """Keys that lead to a page, from here too."""
 
@@ -59,21 +65,31 @@ class Text(Lines):
 
 
 @lru_cache(maxsize=1024)
-def _tinted(style: Style, tint: Color) -> Style:
-    """Return a style of the page below, in the tint that lies over it."""
-    plain = style.clear_meta_and_links()
-    colors = (Color.from_rich_color(one) + tint if one is not None else None for one in (plain.color, plain.bgcolor))
-    return plain + Style.from_color(*(one.rich_color if one is not None else None for one in colors))
+def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
+    """Return a style of the page below on the style of the window's screen, in the tint that lies over it."""
+    plain = base + style.clear_meta_and_links()
+    if not tint.a:
+        return plain
+    colors = (Color.from_rich_color(one) + tint if one is not None else None for one in (style.color, style.bgcolor))
+    return plain + RichStyle.from_color(*(one.rich_color if one is not None else None for one in colors))
 
 
-class _PageBelow(BackgroundScreen):
-    """The page below a window; its few styles are tinted once, not for each piece of text at each key."""
+class _PageBelow(BackgroundScreen, Visual):
+    """The page below a window, tinted. Textual renders it through Rich, which took most of the time of a key."""
 
-    @classmethod
-    def process_segments(cls, segments: Iterable[Segment], color: Color) -> Iterable[Segment]:
-        if not color.a:
-            return super().process_segments(segments, color)
-        return (one if one.control else Segment(one.text, _tinted(one.style or _PLAIN, color)) for one in segments)
+    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
+        strips = self.screen._compositor.render_strips()
+        styles = {id(below): below for strip in strips for _, below, _ in strip}  # a style's hash takes longer
+        tinted = {key: _tinted(below or _PLAIN, style.rich_style, self.color) for key, below in styles.items()}
+        return [
+            Strip([Segment(text, tinted[id(below)]) for text, below, _ in strip], strip.cell_length) for strip in strips
+        ]
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        return self.screen.size.width
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return self.screen.size.height
 
 
 class Scrolled(ModalScreen[None]):
