@@ -87,7 +87,7 @@ def _is_in_row(mark: EpochMark, later: EpochMark, count: int) -> bool:
 class EpochMarks(NamedTuple):
     """Epoch begins, phases and out-of-memory errors of some runs, for charts."""
 
-    marks: list[EpochMark]
+    marks: Sequence[EpochMark]
     """Oldest first."""
     spans: list[Sequence[Span]]
     """Phases of each rank, oldest first."""

@@ -11,11 +11,16 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.common.numbers import is_known
-from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, OVERVIEW, RUNS
+from gpumon_tui.run_reading.opened import opened
+from gpumon_tui.run_reading.rows import OpenRun
+from gpumon_tui.view import View
+from gpumon_tui.widgets.epoch_on_chart import epoch_on_chart
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
+from tests.instructions import instructions
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
@@ -131,6 +136,30 @@ def test_without_an_opened_run_the_key_does_nothing(past: Path) -> None:
         assert app.page.name_shown == RUNS
 
     played(past, script)
+
+
+def test_the_chart_of_an_epoch_is_opened_as_fast_from_a_run_of_thousands(tmp_path: Path) -> None:
+    view, feed, spent = View(), FakeFeed(), []
+    for frame in feed.frames:
+        view.add(frame)
+    view.frame = feed.frames[-1]
+    for epochs in (400, 4000):
+        with Book(tmp_path / str(epochs)) as book:
+            book.db.execute("PRAGMA synchronous = OFF")
+            training(book, "past-1", epochs, began=START + 100, seconds=400 / epochs, course=False, phases=False,
+                     device={"uuid": "GPU-0002"})  # fmt: skip
+        with Ledger(str(book.path)) as ledger:
+            run = opened(ledger.record("past-1", phases=False, times=True), BEGAN + 10**6)
+        assert len(run.marks) == epochs
+
+        def show(run: OpenRun = run) -> None:
+            way_back, problem = epoch_on_chart(view, run, run.rows[-1])
+            assert way_back is not None, problem
+            view.way_back = way_back
+            view.epochs_drawn()
+
+        spent.append(instructions(show))
+    assert spent[1] < 1.3 * spent[0], spent
 
 
 @pytest.mark.parametrize("page", ["1", "5"])

@@ -128,7 +128,6 @@ class View:
         self._counted: Sequence[GpuStatus] = ()
         self._counted_of: tuple[GpuStatus, ...] = ()
         self.found = ToldFindings(self)
-        self._led: Memo[EpochMarks] = Memo()
         self._subject: str | None = None
 
     def say(self, text: str, now: float | None = None) -> None:
@@ -397,8 +396,7 @@ class View:
         drawn, name = told_epochs(self.epochs, self.subject, self.selected_run, sample.run if sample else "")
         if led is None or self.subject not in led.devices or any(mark.run == led.run for mark in drawn.marks):
             return drawn, name
-        marks = led.marks
-        return self._led.get(0, marks, lambda: EpochMarks(sorted(marks), [], [])), led.what
+        return EpochMarks(led.marks, [], []), led.what
 
     @property
     def subjects(self) -> list[str]:

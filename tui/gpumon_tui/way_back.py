@@ -22,6 +22,6 @@ class WayBack(NamedTuple):
     devices: frozenset[str] = frozenset()
     """UUIDs."""
     marks: Sequence[EpochMark] = ()
-    """Begins of its epochs, which frames may not tell of any more."""
+    """Begins of its epochs, oldest first, which frames may not tell of any more."""
     ended: float = NAN
     """Where the last of them ended; NaN while it goes on."""

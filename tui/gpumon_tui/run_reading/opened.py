@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
+from gpumon.analysis.epochs import EpochMark
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import Charge, price_run, price_summary
@@ -67,6 +68,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
         about=[*(priced.told() if priced else ()), *about_lines(record.about)],
         seconds=total.seconds, totals=_totals(record, made, [of for _, of in beside], metrics),
         costs=priced.headings() if priced else (),
+        marks=sorted(EpochMark(one.begun, one.epoch, record.run.id) for one in epochs if is_known(one.begun)),
     )  # fmt: skip
 
 

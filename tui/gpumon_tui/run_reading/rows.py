@@ -10,6 +10,7 @@ from gpumon.model.columns import EPOCHS, View, shown
 from gpumon.model.frame import RunState
 
 if TYPE_CHECKING:
+    from gpumon.analysis.epochs import EpochMark
     from gpumon.diagnosis.finding import Finding, Severity
     from gpumon.diagnosis.past_findings import Verdict
     from gpumon.storage.ledger.records import Record
@@ -169,6 +170,8 @@ class OpenRun(NamedTuple):
     totals: EpochTotals
     costs: Sequence[str] = ()
     """Headings of what has a price; empty where nothing has."""
+    marks: Sequence[EpochMark] = ()
+    """Begins of its epochs, oldest first."""
 
     @property
     def is_over(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.analysis.epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS
@@ -44,9 +43,5 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     last = (begin + end + window) / 2
     view.shown.hold(last if last < view.now else NAN, window)
     view.shown.cursor = min((max(begin, oldest) + end) / 2, view.now)
-    marks = [
-        EpochMark(one.begun, one.epoch, run.record.run.id)
-        for one in run.rows.stretches if is_known(one.begun) and not run.is_by_steps
-    ]  # fmt: skip
     ended = run.rows[-1].of.ended
-    return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), marks, ended), ""
+    return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), run.marks, ended), ""
