@@ -401,15 +401,27 @@ def test_hostile_names_change_nothing_but_themselves() -> None:
 
 
 class Crowded(FakeFeed):
-    """2,000 processes, which nobody sees all at once."""
+    """Thousands of processes, which nobody sees all at once."""
 
     def processes(self, second: int) -> tuple[Process, ...]:
         one = super().processes(second)[0]
         return tuple(
             one._replace(pid=place + 2, uuid=self.devices[place % 8].uuid, memory_used=(place * 7 % 2000) * GIB / 100,
                          cpu_utilization=(place + second) % 9 / 3)
-            for place in range(2000)
+            for place in range(self.processes_count)
         )  # fmt: skip
+
+
+def test_an_overview_of_ten_times_the_processes_is_no_more_work_to_draw_again() -> None:
+    spent = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert "more with" in "\n".join(text(app))
+        spent.append(instructions(app.draw))
+
+    for count in (200, 2000):
+        play(Crowded(seconds=3, processes_count=count), (120, 40), script)
+    assert spent[1] < 1.1 * spent[0], spent
 
 
 def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
@@ -429,7 +441,7 @@ def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
         print("SPENT", spent)
         assert max(spent) < 2_500_000, "all of them are put in order; usual is a third"
 
-    feed = Crowded(seconds=3)
+    feed = Crowded(seconds=3, processes_count=2000)
     play(feed, (120, 40), script)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from rich.style import Style
@@ -127,7 +128,8 @@ class GpuHolder(NamedTuple):
 
 def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: int = 0) -> GpuHolder:
     """Return the run or the processes on a device, of which `runs` are known to be on it."""
-    users = tuple(dict.fromkeys(safe(process.user) for process in processes if process.user))
+    names = dict.fromkeys(map(attrgetter("user"), processes))
+    users = tuple(dict.fromkeys(safe(name) for name in names if name))
     if run is not None:
         whole = place_text(run)
         place = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else whole

@@ -223,6 +223,10 @@ class ProcessPicture(SectionPicture):
         super().__init__(view)
         self._of: Frame | None = None
         self._ordered: list[Process] = []
+        self._keys: list[Hashable] = []
+        """Keys of the processes in `_ordered`."""
+        self._sizes: list[float] = []
+        """GPU memory of those of which it is known."""
         self._drawn_rows: Memo[Placed] = Memo()
         self._empty: frozenset[str] | None = None
         """Titles of columns for which no process has or had anything: none goes when a value does."""
@@ -240,7 +244,7 @@ class ProcessPicture(SectionPicture):
 
     def rows(self) -> Sequence[Hashable]:
         self._order()
-        return [processes.key(process) for process in self._ordered]
+        return self._keys
 
     def lines(self) -> list[Line]:
         self.opens = "3", "sort, filter, end" if self.view.processes else "opens"
@@ -290,11 +294,10 @@ class ProcessPicture(SectionPicture):
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
 
     def left_out(self, shown: Sequence[Hashable]) -> str:
-        on_screen = set(shown)
-        rest = [one for one in self._ordered if processes.key(one) not in on_screen]
-        sizes = [one.memory_used for one in rest if is_known(one.memory_used)]
-        held = f" with {units.gibibytes(sum(sizes))} GiB" if sizes else ""
-        return f"and {len(rest)} more{held}"
+        sizes = _sizes(self._ordered[self.top : self.top + len(shown)])
+        rest = sum(self._sizes) - sum(sizes)
+        held = f" with {units.gibibytes(rest)} GiB" if len(self._sizes) > len(sizes) else ""
+        return f"and {len(self._ordered) - len(shown)} more{held}"
 
     @property
     def _columns(self) -> tuple[LeanPlace, ...]:
@@ -314,3 +317,9 @@ class ProcessPicture(SectionPicture):
                 -(one.memory_used if one.memory_used >= 0 else 0.0), places.get(one.uuid, len(places)), one.pid,
             ),
         )  # fmt: skip
+        self._keys = [processes.key(process) for process in self._ordered]
+        self._sizes = _sizes(self._ordered)
+
+
+def _sizes(of: Sequence[Process]) -> list[float]:
+    return [process.memory_used for process in of if is_known(process.memory_used)]
