@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gpumon.analysis.processes import TITLE, job_or_container, missing_value_reasons
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME
 from gpumon.model.process import Process
@@ -159,13 +160,13 @@ class ProcessDetail:
             found.append(KnownFact("started", f"{at}, {age} ago"))
         memory = series["memory_used"].high if "memory_used" in series else ()
         peak = max(filter(is_known, memory), default=NAN)
-        most = f", peak {units.bytes_binary(peak)}" if is_known(peak) else ""
-        found.append(KnownFact("GPU memory", f"{units.bytes_binary(process.memory_used)}{most}"))
-        found.append(KnownFact("bandwidth", units.percent(process.memory_utilization)))
-        video = process.encoder_utilization, process.decoder_utilization
-        if any(share > 0 for share in video):
-            found.append(KnownFact("video", "encodes {}, decodes {}".format(*map(units.percent, video))))
-        found.append(KnownFact("host memory", units.bytes_binary(process.host_memory)))
+        most = f", peak {PROCESS_BY_KEY['memory_peak'].write(peak)}" if is_known(peak) else ""
+        found.append(KnownFact("GPU memory", f"{_text('memory_used', process)}{most}"))
+        found.append(KnownFact("bandwidth", _text("memory_utilization", process)))
+        if process.encoder_utilization > 0 or process.decoder_utilization > 0:
+            encodes, decodes = _text("encoder_utilization", process), _text("decoder_utilization", process)
+            found.append(KnownFact("video", f"encodes {encodes}, decodes {decodes}"))
+        found.append(KnownFact("host memory", _text("host_memory", process)))
         if idle := facts.idle.get(process.uuid):
             seconds = f"{'for at least ' if idle.at_least else ''}{units.long_duration(idle.seconds)}"
             found.append(KnownFact("state", f"GPU allocated, idle {seconds}", "warn"))
@@ -177,6 +178,10 @@ class ProcessDetail:
         if self._command:
             found.append(KnownFact("command", self._command, rows=COMMAND_ROWS))
         return found
+
+
+def _text(key: str, process: Process) -> str:
+    return PROCESS_BY_KEY[key].write(getattr(process, key), is_narrow=True)
 
 
 def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> TrailCurve:
