@@ -536,6 +536,20 @@ test("a phone says in a row of its own what the thin line of a panel is, where a
   assert.strictEqual(gpumon.under({ axis: "time" }, { panel, isNow: false }), "thin\u00a0line:\u00a0allocated");
 });
 
+test("energy is at least what was seen where a part of the view was not", () => {
+  const { gpumon } = load(["00", "50", "52", "53-gutter"]);
+  const energy = (line, from, to) => gpumon.context({ unit: "watts", limits: [] }, gpumon.facts(line, from, to, gpumon.longest(line, 1)), false).replaceAll("\u00a0", " ");
+  const x = Array.from({ length: 60 }, (_, at) => at);
+  assert.match(energy({ x, mean: x.map(() => 3600) }, 0, 60), / · 59\.0 Wh$/);
+  const missing = { x, mean: x.map((at) => (at > 20 && at < 40 ? null : 3600)) };
+  assert.match(energy(missing, 0, 60), / · ≥ 39\.0 Wh$/);
+  assert.match(energy(missing, 0, 20), / · 20\.0 Wh$/, "the view has no gap");
+  const away = x.filter((at) => at <= 20 || at >= 40);
+  assert.match(energy({ x: away, mean: away.map(() => 3600) }, 0, 60), / · ≥ 39\.0 Wh$/);
+  const cells = { x: [150, 450, 750], mean: [3600, null, 3600], step: 300 };
+  assert.match(energy(cells, 0, 900), / · ≥ 600\.0 Wh$/);
+});
+
 test("a panel says NaN where the view reaches what was no number, and the last number where it does not", () => {
   const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
   const line = { x: [1, 2, 3], mean: [2, 1, null], odd: [3, "NaN"] };

@@ -72,7 +72,8 @@
   // The newest point of a line that has a value; -1 where none has.
   g.newest = (line) => line.mean.findLastIndex((value) => t.known(value));
 
-  // Extremes, mean and last value of a line within a view, and what it adds up to over the time that is known.
+  // Extremes, mean and last value of a line within a view, and what it adds up to over the time that is known: `isPartial`
+  // where that is not all of it.
   g.facts = function (line, from, to, longest) {
     let [low, high, plain, seen, area] = [Infinity, -Infinity, 0, 0, 0];
     let last = null;
@@ -99,7 +100,7 @@
     }
     // On an axis of nothing but single points each counts alike.
     const odd = line.odd && line.odd[0] <= to ? line.odd[1] : null; // the last one is no number, but that word
-    return { low, high, mean: weight ? area / weight : seen ? plain / seen : NaN, last, odd, seen, area };
+    return { low, high, mean: weight ? area / weight : seen ? plain / seen : NaN, last, odd, seen, area, isPartial: g.gapsOf(line, from, to, longest).length > 0 };
   };
 
   // Gaps within a view, as [from, to], of a line that has a place there: the end of a line without values is none.

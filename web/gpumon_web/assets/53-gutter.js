@@ -63,7 +63,7 @@
     const peak = counted ? Math.max(panel.whole, facts.high) : facts.high; // a point may be newer
     if (panel.unit === "bytes" && t.known(panel.top)) { return isSmall ? `peak ${write(peak)}` : `of ${write(panel.top)} · peak ${write(peak)}`; }
     // The energy of the whole is counted, and stands above where it is: that of its points would be another number.
-    if (panel.unit === "watts") { return `mean ${write(mean)}${panel.counted && isWhole ? "" : ` · ${t.joules(facts.area)}`}`; }
+    if (panel.unit === "watts") { return `mean ${write(mean)}${panel.counted && isWhole ? "" : ` · ${facts.isPartial ? "≥\u00a0" : ""}${t.joules(facts.area)}`}`; }
     if (panel.unit === "celsius") { return `max ${write(peak)}`; }
     if (panel.unit === "plain") { return isWhole ? `lowest ${write(facts.low)}` : `${write(facts.low)} to ${write(facts.high)}`; }
     return `mean ${write(mean)}`;
