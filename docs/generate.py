@@ -129,8 +129,8 @@ def _beyond() -> str:
     """The metrics that have a largest number, by that."""
     by_most: dict[str, list[str]] = {}
     for metric in GPU_METRICS:
-        if not isinf(metric.most):
-            by_most.setdefault(units.number(metric.most, metric.unit), []).append(f"`{metric.name}`")
+        if not isinf(metric.maximum):
+            by_most.setdefault(units.number(metric.maximum, metric.unit), []).append(f"`{metric.name}`")
     return "; ".join(f"more than {most} of {', '.join(names)}" for most, names in by_most.items())
 
 

@@ -91,12 +91,12 @@ def memory_breakdown(
     kept_known = min(kept, total - used) if kept >= 0 else 0.0
     free = total - used - kept_known
     driver = kept_known if kept >= 0 else NAN
-    run = _least(own, used) if own >= 0 else _least(held, used)
+    run = _clamp(own, used) if own >= 0 else _clamp(held, used)
     if not run >= 0:
         return MemoryBreakdown(allocated=NAN, cached=NAN, context=NAN, others=used, free=free, driver=driver)
-    live = _least(allocated, run)
-    taken = _least(held, run) if held >= 0 else run if live >= 0 else NAN
-    live = _least(live, taken) if live >= 0 else NAN
+    live = _clamp(allocated, run)
+    taken = _clamp(held, run) if held >= 0 else run if live >= 0 else NAN
+    live = _clamp(live, taken) if live >= 0 else NAN
     cached = taken - live if live >= 0 else taken
     context = run - (taken if taken >= 0 else 0.0)
     if not own >= 0 or (not held >= 0 and context == 0):
@@ -137,8 +137,8 @@ def fragmentation(memory: FrameworkMemory) -> Fragmentation:
     )
 
 
-def _least(value: float, most: float) -> float:
-    return min(value, most) if value >= 0 else NAN
+def _clamp(value: float, limit: float) -> float:
+    return min(value, limit) if value >= 0 else NAN
 
 
 def _share(part: float, whole: float) -> float:

@@ -86,7 +86,7 @@ def _serve(places: Places, arguments: argparse.Namespace, announce: Callable[[st
     def started(recorder: Recorder) -> None:
         sampler = recorder.sampler
         target = f"sampled every {arguments.interval:g} s into {recorder.directory}"
-        text = f"gpumon daemon {os.getpid()}: {sampler.found()}; {target}"
+        text = f"gpumon daemon {os.getpid()}: {sampler.devices_text()}; {target}"
         service.tune_garbage_collection()
         warn_of_preferred(places, recorder.directory or "")
         announce(text, recorder.directory or "")

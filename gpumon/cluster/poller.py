@@ -269,7 +269,7 @@ class ClusterPoller:
 
         The first answers after a pause are in no snapshot yet: until then the last answer of the given snapshot counts.
         """
-        return self._clock() - (snapshot.heard if self.is_waking(snapshot) else self._answered)
+        return self._clock() - (snapshot.last_answer if self.is_waking(snapshot) else self._answered)
 
     def watch(self, subject: str, queries: Callable[[str], Sequence[Query]]) -> None:
         """Also run the queries about a subject, such as a node, for as long as it is viewed."""

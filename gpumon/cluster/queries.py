@@ -190,13 +190,13 @@ def _node_coverage_query(period: Period) -> Query:
     """
     window, step = period.selector, {Period.DAY: STEP, Period.WEEK: COARSE}.get(period, _COARSEST)
 
-    def least(seconds: str) -> str:
+    def keep_smallest(seconds: str) -> str:
         return f"bottomk({MAX_ABSENT + 1}, {seconds})"
 
     return Query(
-        f"covered_by_node_{period}", least(f"count_over_time({NODE_SAMPLES}[{window}:{step}s]) * {step}"),
+        f"covered_by_node_{period}", keep_smallest(f"count_over_time({NODE_SAMPLES}[{window}:{step}s]) * {step}"),
         max(refresh_interval(period), ABSENCE_INTERVAL),
-        by_hour=least(seen_by_hour(window)) if period in BY_HOUR else "", selector=window,
+        by_hour=keep_smallest(seen_by_hour(window)) if period in BY_HOUR else "", selector=window,
         batch=_coverage_batch(period), needs_whole=None if period.is_dated else period,
     )  # fmt: skip
 

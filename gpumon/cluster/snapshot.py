@@ -220,7 +220,7 @@ class ClusterSnapshot:
     """When the round of this snapshot began, by the monotonic clock."""
     missing_files: Sequence[str] = ()
     """Rule files that the engine has not loaded."""
-    heard: float = -inf
+    last_answer: float = -inf
     """The same as `answered`, by the monotonic clock."""
 
     def answers(self) -> dict[str, Sequence[EngineSeries]]:
@@ -231,12 +231,14 @@ class ClusterSnapshot:
     def is_answered(self) -> bool:
         """Whether the last round had any answer, or did not query the current state."""
         state = [self.cached.get(name, NOT_YET) for name in _CURRENT_STATE]
-        return self.heard >= self.began or not any(answer.problem and answer.asked >= self.began for answer in state)
+        return self.last_answer >= self.began or not any(
+            answer.problem and answer.asked >= self.began for answer in state
+        )
 
     @property
     def is_old(self) -> bool:
         """Whether the engine has not answered any query for so long that nothing here is current."""
-        return self.began - self.heard > NO_ANSWER
+        return self.began - self.last_answer > NO_ANSWER
 
     @property
     def newest_at(self) -> float:

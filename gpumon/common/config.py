@@ -14,7 +14,7 @@ from gpumon.common.paths import read_regular
 
 NO_GROUP = "(no group)"
 """Stands for the name of a group for users without one."""
-_MOST_GROUPS, _MOST_USERS = 1000, 100_000
+_MAX_GROUPS, _MAX_USERS = 1000, 100_000
 MAX_GROUP_LETTERS = 64
 
 
@@ -39,7 +39,7 @@ class UserGroups(NamedTuple):
 
 def read_groups(table: Any) -> UserGroups:
     """Parse a `[groups]` table. Raises ValueError with what is wrong."""
-    if not isinstance(table, Mapping) or len(table) > _MOST_GROUPS:
+    if not isinstance(table, Mapping) or len(table) > _MAX_GROUPS:
         raise ValueError('groups must be a table, such as [groups] with lines such as vision = ["ann", "bob"]')
     group_of: dict[str, str] = {}
     for group, users in table.items():
@@ -50,8 +50,8 @@ def read_groups(table: Any) -> UserGroups:
         for user in users:
             if group_of.setdefault(user, group) != group:
                 raise ValueError(f"[groups] has {user} in {group_of[user]} and in {group}: a user has one group")
-    if len(group_of) > _MOST_USERS:
-        raise ValueError(f"[groups] has more than {_MOST_USERS} users")
+    if len(group_of) > _MAX_USERS:
+        raise ValueError(f"[groups] has more than {_MAX_USERS} users")
     return UserGroups(group_of)
 
 
@@ -64,7 +64,7 @@ DEFAULT = "default"
 """Name in `gpu-hour` for models that match no other name."""
 HOURS = 24
 MAX_CURRENCY_LETTERS = 8
-_MOST_NAMES = 100
+_MAX_NAMES = 100
 _LARGEST = 1e6
 
 
@@ -134,9 +134,9 @@ def _currency(name: str, value: Any) -> str:
     return value
 
 
-def _amount(name: str, value: Any, least: float = 0.0) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _LARGEST:
-        raise ValueError(f"{name} in [cost] must be a number from {least:g} to {_LARGEST:g}")
+def _amount(name: str, value: Any, minimum: float = 0.0) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _LARGEST:
+        raise ValueError(f"{name} in [cost] must be a number from {minimum:g} to {_LARGEST:g}")
     return float(value)
 
 
@@ -147,8 +147,8 @@ def _pue(name: str, value: Any) -> float:
 def _by_model(name: str, value: Any) -> dict[str, float]:
     if not isinstance(value, Mapping):
         value = {DEFAULT: value}
-    if len(value) > _MOST_NAMES:
-        raise ValueError(f"{name} in [cost] has more than {_MOST_NAMES} models")
+    if len(value) > _MAX_NAMES:
+        raise ValueError(f"{name} in [cost] has more than {_MAX_NAMES} models")
     if "" in value:
         raise ValueError(f"{name} in [cost] has a model without a name")
     return {model: _amount(f"{name} of {model!r}", price) for model, price in value.items()}
@@ -189,7 +189,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
 }
 
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """Maximum size of a settings file."""
 
 
@@ -201,8 +201,8 @@ def settings_path(env: Mapping[str, str], name: str) -> str:
 
 def read_settings(path: str) -> bytes:
     """Read the file, if it is a regular one. Raises OSError, also if it is too large."""
-    content = read_regular(path, MOST_BYTES + 1, follow=True)
-    if len(content) > MOST_BYTES:
+    content = read_regular(path, MAX_BYTES + 1, follow=True)
+    if len(content) > MAX_BYTES:
         raise OSError(errno.EFBIG, "too large for a settings file", path)
     return content
 

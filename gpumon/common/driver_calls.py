@@ -16,7 +16,7 @@ FILE = "driver-calls.json"
 SHARE = 0.05
 """Maximum share of the time for one call and GPU: a slower call is made less often, so that it stays below this."""
 _SCHEMA = 1
-_MOST_BYTES = 1 << 18
+_MAX_BYTES = 1 << 18
 _LONGEST_NAME = 80
 
 
@@ -50,7 +50,7 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
 def read_calls(directory: str) -> tuple[DriverCall, ...]:
     """Return the calls in the file; none if it does not exist or is invalid."""
     try:
-        document = json.loads(read_regular(f"{directory}/{FILE}", _MOST_BYTES))
+        document = json.loads(read_regular(f"{directory}/{FILE}", _MAX_BYTES))
         if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
             return ()
         return tuple(_parse_call(row) for row in document["calls"])

@@ -56,11 +56,11 @@ def may_exist(path: str) -> bool:
     return True
 
 
-def read_regular(path: str, most: int, *, follow: bool = False) -> bytes:
-    """Return the first `most` bytes of the file at `path`. Raises OSError like `open_regular`."""
+def read_regular(path: str, limit: int, *, follow: bool = False) -> bytes:
+    """Return the first `limit` bytes of the file at `path`. Raises OSError like `open_regular`."""
     fd = open_regular(path, follow=follow)
     with os.fdopen(fd, "rb") as file:
-        return file.read(most)
+        return file.read(limit)
 
 
 def require_readable(path: str) -> None:

@@ -47,13 +47,13 @@ def cpu_with_children(raw: bytes) -> int:
         return 0
 
 
-def _split_stat(raw: bytes, most: int) -> tuple[bytes, list[bytes]]:
-    """Return the text up to the end of the name, and the fields from the third on; the last has all beyond `most`.
+def _split_stat(raw: bytes, limit: int) -> tuple[bytes, list[bytes]]:
+    """Return the text up to the end of the name, and the fields from the third on; the last has all beyond `limit`.
 
     The name in parentheses may contain anything, even parentheses, so the fields are counted from the last ')'.
     """
     head, _, rest = raw.rpartition(b")")
-    return head, rest.split(None, most)
+    return head, rest.split(None, limit)
 
 
 def parse_stat(raw: bytes) -> Stat | None:

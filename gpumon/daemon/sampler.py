@@ -94,7 +94,7 @@ class Sampler:
             self._latest = self._tick(reading)
             yield self._latest
 
-    def found(self) -> str:
+    def devices_text(self) -> str:
         """Return one line on the devices of the source; empty before the first tick."""
         tick = self._latest
         return describe_devices(tick.origin, tick.driver, tick.samples) if tick else ""

@@ -17,7 +17,7 @@ from gpumon.common.numbers import NAN
 OF_LIMIT = 3.0
 """Maximum mean power of a card between two readings, in multiples of its enforced power limit. Peaks of milliseconds
 reach twice the limit, a mean hardly exceeds it, and the limit may just have been lowered."""
-MOST_POWER = 12_000.0
+MAX_POWER = 12_000.0
 """Maximum watts of a card whose limit is unknown or higher: three times the largest announced cards of 3.6 to 4 kW."""
 UNSURE = 0.5
 """Seconds by which the time between two readings may be longer than their timestamps say: a call is not waited for any
@@ -32,7 +32,7 @@ counter has started over."""
 
 def most_power(limit: float) -> float:
     """Return the maximum watts of a card; `limit`: its enforced power limit, NaN if unknown."""
-    return OF_LIMIT * limit if 0.0 < OF_LIMIT * limit < MOST_POWER else MOST_POWER
+    return OF_LIMIT * limit if 0.0 < OF_LIMIT * limit < MAX_POWER else MAX_POWER
 
 
 def energy_between(before: float, after: float, seconds: float, limit: float) -> float:
@@ -41,7 +41,7 @@ def energy_between(before: float, after: float, seconds: float, limit: float) ->
     `limit` as in `most_power`. Also NaN if the counter went back.
     """
     grown = after - before
-    if 0.0 <= grown <= OF_LIMIT * limit * (seconds + UNSURE) and OF_LIMIT * limit < MOST_POWER:  # as nearly always
+    if 0.0 <= grown <= OF_LIMIT * limit * (seconds + UNSURE) and OF_LIMIT * limit < MAX_POWER:  # as nearly always
         return grown
     return grown if 0.0 <= grown <= most_power(limit) * (seconds + UNSURE) else NAN
 

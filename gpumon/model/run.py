@@ -19,10 +19,10 @@ NAME_LENGTH = 96
 VALUE_LENGTH = 300
 NOTE_LENGTH = 500
 TAG_LENGTH = 40
-MOST_PARAMETERS = 256
-MOST_FACTS = 32
-MOST_NOTES = 16
-MOST_TAGS = 16
+MAX_PARAMETERS = 256
+MAX_FACTS = 32
+MAX_NOTES = 16
+MAX_TAGS = 16
 CUT = "…"
 """Appended to a text that was cut."""
 _EXACT = 1 << 53
@@ -78,9 +78,9 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
 
 def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:
     """Return the JSON of `about`, and what fits of it: the oldest notes and the last parameters are omitted."""
-    about = about._replace(program=_parameters(about.program, MOST_FACTS))  # file names may be invalid UTF-8
-    config = dict(islice(about.config.items(), MOST_PARAMETERS))
-    notes = about.notes[-MOST_NOTES:]
+    about = about._replace(program=_parameters(about.program, MAX_FACTS))  # file names may be invalid UTF-8
+    config = dict(islice(about.config.items(), MAX_PARAMETERS))
+    notes = about.notes[-MAX_NOTES:]
     omitted = about.omitted + len(about.config) - len(config) + len(about.notes) - len(notes)
     while True:
         kept = about._replace(config=config, notes=notes, omitted=omitted)
@@ -106,26 +106,26 @@ def decode_metadata(text: bytes) -> Metadata:
     tags = document.get("tags")
     omitted = document.get("omitted")
     return Metadata(
-        config=_parameters(document.get("config"), MOST_PARAMETERS),
-        program=_parameters(document.get("program"), MOST_FACTS),
-        notes=tuple(_notes(notes[:MOST_NOTES] if isinstance(notes, list) else [])),
+        config=_parameters(document.get("config"), MAX_PARAMETERS),
+        program=_parameters(document.get("program"), MAX_FACTS),
+        notes=tuple(_notes(notes[:MAX_NOTES] if isinstance(notes, list) else [])),
         tags=unique_tags(tags if isinstance(tags, list) else ()),
         omitted=omitted if type(omitted) is int and 0 <= omitted < 1 << 31 else 0,
     )
 
 
 def unique_tags(texts: Any) -> tuple[str, ...]:
-    """Return at most `MOST_TAGS` distinct tags; empty ones and values other than text are dropped."""
+    """Return at most `MAX_TAGS` distinct tags; empty ones and values other than text are dropped."""
     tags = (bounded_text(text.strip(), TAG_LENGTH) for text in texts if isinstance(text, str) and text.strip())
-    return tuple(islice(dict.fromkeys(tags), MOST_TAGS))
+    return tuple(islice(dict.fromkeys(tags), MAX_TAGS))
 
 
-def _parameters(values: object, most: int) -> dict[str, Parameter]:
+def _parameters(values: object, limit: int) -> dict[str, Parameter]:
     if not isinstance(values, dict):
         return {}
     return {
         bounded_text(name, NAME_LENGTH): bounded_value(value)
-        for name, value in islice(values.items(), most)
+        for name, value in islice(values.items(), limit)
         if value is None or isinstance(value, str | int | float)
     }
 
@@ -180,7 +180,7 @@ class Fact(NamedTuple):
     """Limits of a fact, and where it is stored."""
 
     name: str
-    most: int = LARGEST
+    limit: int = LARGEST
     """The largest number, or the longest text."""
     column: str = ""
     """Column in the ledger's table `rank`; empty if it is not stored."""
@@ -191,8 +191,8 @@ class Fact(NamedTuple):
         """Return an untrusted value within the limits; the default if it has another type."""
         default = RunFacts._field_defaults[self.name]
         if isinstance(default, str):
-            return clean(value, self.most) if isinstance(value, str) else default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= self.most:
+            return clean(value, self.limit) if isinstance(value, str) else default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= self.limit:
             return default
         return value
 
@@ -203,9 +203,9 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("begun"),
     Fact("planned_steps", column="planned_steps", key="steps_planned"),
     Fact("cpu_seconds", column="cpu_seconds", key="cpu_seconds"),
-    Fact("job", most=64),
+    Fact("job", limit=64),
     Fact("folded", column="folded_epochs"),
-    Fact("claimed", most=1024),
+    Fact("claimed", limit=1024),
 )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import cycle
 
-MOST_ROWS = 50
+MAX_ROWS = 50
 """With more rows than this, rows become longer."""
 
 
 def row_size(steps: int) -> int:
     """Return the number of steps per row of a training that has made `steps`."""
     size, doubled = 1, cycle((4, 5, 4))
-    while steps > MOST_ROWS * size:
+    while steps > MAX_ROWS * size:
         size = size * next(doubled) // 2
     return size
 

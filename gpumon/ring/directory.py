@@ -25,7 +25,7 @@ from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.run import RunFacts, read_facts
 from gpumon.ring.layout import BLOB, RUN_METRICS, believable
 
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 _CAPABILITIES = frozenset(Capability.__members__)
 
 
@@ -117,7 +117,7 @@ def _origin(document: Mapping[str, Any]) -> Origin:
     ]
     parts = tuple(
         SourceInfo(_origin({**part, "parts": ()}), _driver(part["driver"]))
-        for part in list(document["parts"])[:_MOST_PARTS]
+        for part in list(document["parts"])[:_MAX_PARTS]
     )
     return Origin(
         source,
@@ -173,10 +173,10 @@ _STRING_BYTES = 64 * 1024
 _RUN_BYTES = 64 * 1024
 _KEEP_RUNS = 64
 # Above these limits nothing is added: users choose their names, and `takeover.DIR_CAPACITY` must hold all of it.
-_MOST_STRING_BYTES = 120 * 1024
-_MOST_RUN_BYTES = 88 * 1024
+_MAX_STRING_BYTES = 120 * 1024
+_MAX_RUN_BYTES = 88 * 1024
 _LONGEST_TEXT = 96
-_MOST_GPUS = 16
+_MAX_GPUS = 16
 _ID_ROOM = 16
 """Bytes of an id and its punctuation."""
 
@@ -253,7 +253,7 @@ class Directory:
         string_id = self._strings.get(text)
         if string_id is None:
             size = _string_size(text)
-            if self._string_bytes + size > _MOST_STRING_BYTES:
+            if self._string_bytes + size > _MAX_STRING_BYTES:
                 return 0
             string_id = self._strings[text] = self._next_string
             self._next_string += 1
@@ -268,7 +268,7 @@ class Directory:
         if known is not None and known[1] == facts:
             return known[0]
         size = self._run_bytes + _run_size(facts) - (_run_size(known[1]) if known else 0)
-        if size > _MOST_RUN_BYTES:
+        if size > _MAX_RUN_BYTES:
             return known[0] if known else 0
         self._run_bytes = size
         number = known[0] if known else self._next_run
@@ -360,7 +360,7 @@ def _facts(run: Run) -> tuple[Any, ...]:
         elif isinstance(value, float):
             value = None if not is_known(value) else value
         elif isinstance(value, tuple):
-            value = value[:_MOST_GPUS]
+            value = value[:_MAX_GPUS]
         bounded.append(value)
     return (*bounded, *run.facts, tuple(name[:_LONGEST_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
 

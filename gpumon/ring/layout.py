@@ -46,8 +46,8 @@ _NOT_NAN = bytes(second != 0xF8 for second in range(256))
 
 def believable(values: Iterable[float]) -> tuple[float, ...]:
     """Return the values, with NaN for those that are infinite or implausibly large."""
-    least, most, missing = -LARGEST, LARGEST, NAN  # locals, and a list first, because it runs for each process
-    return tuple([value if least < value < most else missing for value in values])
+    low, high, missing = -LARGEST, LARGEST, NAN  # locals, and a list first, because it runs for each process
+    return tuple([value if low < value < high else missing for value in values])
 
 
 def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: int = 8) -> bool:
@@ -133,7 +133,7 @@ class Area(NamedTuple):
     begin: int
     slot_size: int
     slots: int
-    least: int = 0
+    min_size: int = 0
     """Minimum bytes of a record."""
 
     @property
@@ -390,8 +390,8 @@ def _parse_schema(schema: bytes) -> _Schema:
     return _Schema(rows, tuple(gpu), tuple(host), tuple(wide), values, events, sums)
 
 
-def frame_number(raw: bytes, least: int = SLOT.size) -> int:
-    """Return the number of the whole frame of at least `least` bytes in `raw`, a private copy; 0 if it is not whole."""
+def frame_number(raw: bytes, min_size: int = SLOT.size) -> int:
+    """Return the number of the frame in `raw`, a private copy; 0 if it is not whole, or shorter than `min_size`."""
     if len(raw) < SLOT.size:
         return 0
     seq, crc, length, number, monotonic, time = struct.unpack_from("<QIIQqq", raw)
@@ -399,7 +399,7 @@ def frame_number(raw: bytes, least: int = SLOT.size) -> int:
         number == 0
         or max(number, abs(monotonic), abs(time)) >= _BEYOND
         or seq != 2 * number
-        or not least - CRC_FROM <= length <= len(raw) - CRC_FROM
+        or not min_size - CRC_FROM <= length <= len(raw) - CRC_FROM
     ):
         return 0
     return number if crc32(memoryview(raw)[CRC_FROM : CRC_FROM + length]) == crc else 0

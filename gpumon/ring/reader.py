@@ -114,14 +114,14 @@ class RingReader:
         raw = self.raw(head - 1)
         return None if raw is None else self.decode(raw)
 
-    def since(self, number: int, most: int = 1 << 30) -> list[Frame]:
-        """Return the frames after `number` that still exist, oldest first; the newest `most` of them.
+    def since(self, number: int, limit: int = 1 << 30) -> list[Frame]:
+        """Return the frames after `number` that still exist, oldest first; the newest `limit` of them.
 
         All but the last `FULL_FRAMES` have only values and events: see `Frame.is_full`.
         """
         head = self._hot()[0]
         # A damaged file may have any number here; the slots prove which frames exist.
-        first = max(number + 1, head - self.layout.frames + 1, head - most + 1, 1)
+        first = max(number + 1, head - self.layout.frames + 1, head - limit + 1, 1)
         return self.frames(range(first, head + 1))
 
     def frames(self, numbers: Sequence[int]) -> list[Frame]:
@@ -225,7 +225,7 @@ class RingReader:
         for area in (self._full, self._values):
             for slot in range(area.slots):
                 raw = os.pread(self.fd, area.slot_size, area.at(slot))
-                number = frame_number(raw, area.least)
+                number = frame_number(raw, area.min_size)
                 if number and number % area.slots == slot:
                     yield number, raw
 
@@ -236,7 +236,7 @@ class RingReader:
         raw = os.pread(self.fd, min(area.slot_size, FIRST_READ), at)
         if len(raw) == FIRST_READ and slot_head(raw).length > FIRST_READ - CRC_FROM:
             raw = os.pread(self.fd, area.slot_size, at)
-        return raw if frame_number(raw, area.least) == number else None
+        return raw if frame_number(raw, area.min_size) == number else None
 
     def _column(self, metric: str) -> tuple[Area, tuple[int, struct.Struct]]:
         """Return where a GPU metric is: the area, and offset and format in its slots."""

@@ -25,7 +25,7 @@ HEAD = struct.Struct("<IIQqqqII")
 """CRC32 of the rest, total length, number, monotonic ns, time ns, start of the sums in ns since 1970, dropped rows,
 length of the names"""
 _CRC_FROM = 4
-_MOST_TABLES, _MOST_COLUMNS, _MOST_KEYS = 8, 64, 4
+_MAX_TABLES, _MAX_COLUMNS, _MAX_KEYS = 8, 64, 4
 _TRIES = 3
 
 Rows = Mapping[tuple[str, ...], Sequence[float]]
@@ -151,15 +151,15 @@ def _unpack(raw: bytes) -> Sums | None:
     try:
         names = json.loads(raw[HEAD.size : at])
         tables, at = {}, 0
-        for name, table in list(names.items())[:_MOST_TABLES]:
+        for name, table in list(names.items())[:_MAX_TABLES]:
             columns, keys = tuple(table["columns"]), table["keys"]
-            if not 0 < len(columns) <= _MOST_COLUMNS or not isinstance(keys, list):
+            if not 0 < len(columns) <= _MAX_COLUMNS or not isinstance(keys, list):
                 return None
             rows = {}
             for key in keys:
                 row = tuple(values[at : at + len(columns)])
                 at += len(columns)
-                if len(row) < len(columns) or not 0 < len(key) <= _MOST_KEYS or not _are_text((name, *columns, *key)):
+                if len(row) < len(columns) or not 0 < len(key) <= _MAX_KEYS or not _are_text((name, *columns, *key)):
                     return None
                 rows[tuple(key)] = row
             tables[name] = SumTable(columns, rows)

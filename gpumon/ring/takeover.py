@@ -54,11 +54,11 @@ class Predecessor:
                 if state and number > since and row in self.known.devices:
                     self._rows[row] = max(number, self._rows.get(row, 0))
 
-    def drop_devices(self, uuids: Collection[str], most: int) -> None:
-        """Drop devices that are not among `uuids`, those that are gone longest first, until `most` are left."""
+    def drop_devices(self, uuids: Collection[str], limit: int) -> None:
+        """Drop devices that are not among `uuids`, those that are gone longest first, until `limit` are left."""
         gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
         gone.sort(key=self._rows.__getitem__)
-        for row in gone[: max(0, self.count_devices(uuids) - most)]:
+        for row in gone[: max(0, self.count_devices(uuids) - limit)]:
             del self._rows[row]
 
     def count_devices(self, uuids: Collection[str]) -> int:
@@ -120,10 +120,10 @@ EVENTS = 2048
 """Events that are kept."""
 
 SUMS_ROOM = 64 * 1024
-"""Bytes of one copy of the sums: enough for `MOST_ROWS` devices and some hundred users on them."""
+"""Bytes of one copy of the sums: enough for `MAX_ROWS` devices and some hundred users on them."""
 
 
-MOST_ROWS = 128
+MAX_ROWS = 128
 """Rows beyond which former devices get none: 8 GPUs with 7 MIG instances each, and as many former ones."""
 SPARE_ROWS = 7
 """Extra rows after a device found none, because more may follow: a GPU has up to 7 MIG instances."""

@@ -37,7 +37,7 @@ from gpumon.ring.lock import open_fresh, remove_left_over
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sums import copy_sums
 from gpumon.ring.takeover import (
-    MOST_ROWS,
+    MAX_ROWS,
     Predecessor,
     Widening,
     can_widen,
@@ -340,7 +340,7 @@ class RingWriter:
 def _rows(devices: int, past: Predecessor | None, uuids: Collection[str]) -> int:
     """Return the rows for current devices and former ones with frames in `past`, which drops those beyond the limit."""
     if past is not None:
-        past.drop_devices(uuids, MOST_ROWS)
+        past.drop_devices(uuids, MAX_ROWS)
         devices = max(devices, past.count_devices(uuids))
     return max(1, devices)
 

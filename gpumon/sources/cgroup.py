@@ -19,11 +19,11 @@ from gpumon.common.text import clean
 
 LONGEST = 16384
 """Bytes that are read; a line that does not end within them is ignored."""
-_MOST_PARTS = 64
+_MAX_PARTS = 64
 _LONGEST_NAME = 64
 _SHORT_ID = 12
 """Digits of a container ID, as in `docker ps`."""
-_MOST_NESTED = 3
+_MAX_NESTED = 3
 """Nested containers that are listed."""
 _ID = "(?P<id>[0-9a-f]{64})"
 
@@ -80,7 +80,7 @@ def parse_cgroup(raw: bytes) -> CgroupInfo:
         path = line.split(b":", 2)[-1].decode("utf-8", "replace").removesuffix(_DELETED)
         if "/" not in path or path == "/":
             continue
-        info = _parse_path(path.split("/")[1 : _MOST_PARTS + 1])
+        info = _parse_path(path.split("/")[1 : _MAX_PARTS + 1])
         result = CgroupInfo(*(known or new for known, new in zip(result, info, strict=True)))
     return result
 
@@ -102,7 +102,7 @@ def _parse_path(parts: list[str]) -> CgroupInfo:
             elif in_slurm and not job and (match := re.fullmatch(_JOB, part)):
                 job = match[1] or match[2]
         parent = part
-    return CgroupInfo(" in ".join(containers[::-1][-_MOST_NESTED:]), pod, job)
+    return CgroupInfo(" in ".join(containers[::-1][-_MAX_NESTED:]), pod, job)
 
 
 def _container(part: str, parent: str) -> str:
@@ -122,7 +122,7 @@ def _unescape(name: str) -> str:
 
 
 POD_LOGS, CONTAINER_LOGS = "/var/log/pods", "/var/log/containers"
-_MOST_ENTRIES = 8192
+_MAX_ENTRIES = 8192
 """Directory entries that are read; a node has a few hundred pods."""
 _LONGEST_POD_NAME = 128
 _RETRY_AFTER = 10 * SECOND
@@ -168,6 +168,6 @@ class PodNames:
             return []
         try:
             with os.scandir(directory) as entries:
-                return [entry.name for entry in islice(entries, _MOST_ENTRIES)]
+                return [entry.name for entry in islice(entries, _MAX_ENTRIES)]
         except OSError:
             return []

@@ -344,15 +344,15 @@ def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:
 
 
 def _only_others(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
-    here = [process for process in processes if process.uuid == uuid]
+    listed = [process for process in processes if process.uuid == uuid]
     # A process of an unknown user is evidence neither for nor against a claim.
-    return bool(here) and all(process.user not in ("", claim.user) and process.pid != claim.pid for process in here)
+    return bool(listed) and all(process.user not in ("", claim.user) and process.pid != claim.pid for process in listed)
 
 
 def _is_unproven(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
     """Whether all processes on the device are known to belong to other users."""
-    here = [process for process in processes if process.uuid == uuid]
-    return all(process.user not in ("", claim.user) and process.pid != claim.pid for process in here)
+    listed = [process for process in processes if process.uuid == uuid]
+    return all(process.user not in ("", claim.user) and process.pid != claim.pid for process in listed)
 
 
 class RunIdentity(NamedTuple):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon.model.run import (
-    MOST_NOTES,
-    MOST_PARAMETERS,
+    MAX_NOTES,
+    MAX_PARAMETERS,
     NOTE_LENGTH,
     Metadata,
     Note,
@@ -114,7 +114,7 @@ def _versions(modules: Mapping[str, Any]) -> dict[str, Parameter]:
     return versions
 
 
-_MAX_PARAMETERS = 4 * MOST_PARAMETERS
+_MAX_PARAMETERS = 4 * MAX_PARAMETERS
 _MAX_LENGTH = 4096
 
 
@@ -190,7 +190,7 @@ class RunMetadata:
         line = _safe_line(text)
         if line:
             note = Note(time.time_ns(), line)
-            self._board.update_about(lambda about: about._replace(notes=(*about.notes, note)[-2 * MOST_NOTES :]))
+            self._board.update_about(lambda about: about._replace(notes=(*about.notes, note)[-2 * MAX_NOTES :]))
 
     def tag(self, texts: Iterable[object]) -> None:
         """Publish tags in addition to the earlier ones."""

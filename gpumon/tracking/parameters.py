@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeGuard
 
-from gpumon.model.run import MOST_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
+from gpumon.model.run import MAX_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
 from gpumon.tracking.secrets import MASK, is_secret_name, masked
 
 _MAX_DEPTH = 6
 _MAX_ITEMS = 64
 """Items of a list that becomes one text."""
-_MAX_VALUES = 4 * MOST_PARAMETERS
+_MAX_VALUES = 4 * MAX_PARAMETERS
 _MAX_LENGTH = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
 """Modules of the standard library whose objects have a short text."""

@@ -206,7 +206,7 @@ def test_a_ring_keeps_the_parts_of_an_origin_and_the_source_of_a_device(makers: 
         assert reader.directory().origin == tick.origin
     finally:
         reader.close()
-    assert sampler.found() == "red: 2 GPUs, driver 1.3; green: 2 GPUs, driver 1.5"
+    assert sampler.devices_text() == "red: 2 GPUs, driver 1.3; green: 2 GPUs, driver 1.5"
 
 
 # Which are combined ---------------------------------------------------------------------------------

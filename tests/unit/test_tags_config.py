@@ -18,7 +18,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.launcher.child_process import CommandRun, command_script
-from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, Metadata, Note, decode_metadata, encode_metadata
+from gpumon.model.run import MAX_NOTES, MAX_TAGS, ROOM, Metadata, Note, decode_metadata, encode_metadata
 from gpumon.tracking import active_run, metadata, warn, wire_format
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.git import DirtyCheck, find_repository, read_commit
@@ -197,8 +197,8 @@ def test_notes_and_tags_are_bounded(run: ActiveRun, tmp_path: Path) -> None:
         run.note(f"{i} " + "y" * 2000)
         run.tag(f"tag {i}" + "z" * 100)
     found = told(tmp_path)
-    assert len(found.tags) == MOST_TAGS
-    assert len(found.notes) <= MOST_NOTES
+    assert len(found.tags) == MAX_TAGS
+    assert len(found.notes) <= MAX_NOTES
     assert found.notes[-1].text.startswith("39 y")
     assert found.notes[-1].text.endswith("…")
 

@@ -64,7 +64,7 @@ PENDING = -1
 """Stands for the driver's code while the identity of a GPU is pending."""
 _TIMEOUT = round(0.6 * SECOND)
 """ns that a scan waits for the identities of GPUs; the slower ones appear with a later scan."""
-_MOST_GPUS = 256
+_MAX_GPUS = 256
 """More than any machine has; a larger count is an error."""
 _PRESENT = (Availability.OK, Availability.ASLEEP)
 """States of devices that are certainly still there."""
@@ -239,7 +239,7 @@ class Discovery:
 
     def _scan_devices(self, library: Library) -> DeviceScan:
         code, count = library.count()
-        if count > _MOST_GPUS:
+        if count > _MAX_GPUS:
             code = UNKNOWN
         if code != SUCCESS:
             scan = self._build_scan("" if self._devices else advice(code))

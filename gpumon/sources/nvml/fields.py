@@ -136,7 +136,7 @@ class FieldFormat:
     is_narrow: bool
     """True for an unsigned int, False for an unsigned long long."""
     is_counter: bool
-    most: int
+    maximum: int
     """Largest valid number."""
     counter: ByteCounter | None = None
 
@@ -151,7 +151,7 @@ class FastDecoder:
         self.metrics = frozenset(field.metric for field in present)
         self._names = [field.metric for field in present]
         self._divisors = [field.divisor for field in present]
-        self._most = [field.most for field in present]
+        self._most = [field.maximum for field in present]
         self._counters = [(i, field.counter) for i, field in enumerate(present) if field.counter is not None]
         # A view of the type and code of each field in place: comparing it with a copy creates no objects.
         words = memoryview(batch)[: _SIZE * len(fields)].cast("Q")
@@ -214,7 +214,7 @@ _NOT_AVAILABLE = {
 _PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
 _NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
-_MOST_UNCERTAINTY = SECOND // 10
+_MAX_UNCERTAINTY = SECOND // 10
 """ns: a counter without a usable timestamp is rejected if the call that read it took longer."""
 _INSTANT = SECOND // 10_000
 """ns: calls of this length or less count as instantaneous."""
@@ -276,7 +276,7 @@ class FieldBatch:
         entries, values = self._unpack(self._batch), device.values
         stamp, failure, lacking = 0, SUCCESS, None
         columns = zip(entries[2::_PARTS], entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True)
-        for (metric, factor, divisor, is_counter, byte_counter, least, most), (when, kind, code, raw) in zip(
+        for (metric, factor, divisor, is_counter, byte_counter, minimum, maximum), (when, kind, code, raw) in zip(
             self._rows, columns, strict=True
         ):
             if code != SUCCESS:
@@ -298,7 +298,7 @@ class FieldBatch:
                 lacking.add(metric)
                 device.set_missing(metric, Availability.NOT_SUPPORTED)
                 continue
-            if not least <= number <= most:
+            if not minimum <= number <= maximum:
                 lacking = lacking or set()
                 lacking.add(metric)
                 device.reject(metric, number)
@@ -325,17 +325,19 @@ class FieldBatch:
     def _fast_decoder(self, entries: Sequence[int]) -> FastDecoder | None:
         """Return a decoder for the next batches; None if a field must be decoded by itself."""
         fields = []
-        for (metric, factor, divisor, is_counter, counter, _, most), kind, code, raw in zip(
+        for (metric, factor, divisor, is_counter, counter, _, maximum), kind, code, raw in zip(
             self._rows, entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True
         ):
             is_narrow, is_present = kind == _UNSIGNED_INT, code == SUCCESS
             # The upper bytes of a narrow number are undefined.
-            most = min(most, (U32 if is_narrow else U64) - 1)
-            is_odd = (raw & U32 if is_narrow else raw) > most or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
+            maximum = min(maximum, (U32 if is_narrow else U64) - 1)
+            is_odd = (raw & U32 if is_narrow else raw) > maximum or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
             if is_present and (is_odd or (counter is not None and (is_narrow or counter.narrow))):
                 return None
             byte_counter = counter if isinstance(counter, ByteCounter) else None
-            fields.append(FieldFormat(metric, divisor / factor, is_present, is_narrow, is_counter, most, byte_counter))
+            fields.append(
+                FieldFormat(metric, divisor / factor, is_present, is_narrow, is_counter, maximum, byte_counter)
+            )
         return FastDecoder(self._batch_bytes, fields) if any(field.is_present for field in fields) else None
 
     def _set_fields(self, fields: Sequence[Field]) -> None:
@@ -349,11 +351,11 @@ class FieldBatch:
                 *split_scale(field.scale),
                 field.metric in _COUNTERS,
                 self._bytes.get(field.metric),
-                -most if BY_NAME[field.metric].unit is Unit.CELSIUS else 0,
-                most,
+                -maximum if BY_NAME[field.metric].unit is Unit.CELSIUS else 0,
+                maximum,
             )
             for field in fields
-            for most in [largest_raw_value(field.metric, field.scale, U64)]
+            for maximum in [largest_raw_value(field.metric, field.scale, U64)]
         ]
         # One entry more than needed: some drivers write beyond the last (found by nvitop).
         entries = pynvml.c_nvmlFieldValue_t * (len(fields) + 1)
@@ -395,7 +397,7 @@ class FieldBatch:
         """Set the time of the counters for a call that took long, or reject them if it is too uncertain."""
         when = counter_time(stamp, began, ended, device.clock)
         device.counters_at_ns = when or ended
-        if not when and ended - began > _MOST_UNCERTAINTY:
+        if not when and ended - began > _MAX_UNCERTAINTY:
             for metric in device.batched & _COUNTERS:
                 device.set_missing(metric, Availability.UNRELIABLE)
 

@@ -47,7 +47,7 @@ _IS_RATIO = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
 _RATIOS = sum(_IS_RATIO)
 """Number of ratios, which come first."""
 _DIVISORS = tuple(100.0 if is_ratio else 2.0**-20 for is_ratio in _IS_RATIO)
-_FULL, _MOST_PERCENT, _MOST_MIB = 100.0, 100.5, 1e7
+_FULL, _MAX_PERCENT, _MAX_MIB = 100.0, 100.5, 1e7
 """A ratio may exceed 100 percent by rounding; no GPU has links as fast as the last."""
 
 _RESULTS = struct.Struct("=" + "4xid24x" * len(GPM))
@@ -137,13 +137,13 @@ class GpmReader:
         results = _RESULTS.unpack_from(self._record, self._results_at)
         codes, values = results[::2], results[1::2]
         # Usually all are valid and can be stored at once, which is faster. A NaN would make the sum NaN.
-        if not any(codes) and min(values) >= 0.0 and max(values[:_RATIOS]) <= _FULL and sum(values) <= _MOST_MIB:
+        if not any(codes) and min(values) >= 0.0 and max(values[:_RATIOS]) <= _FULL and sum(values) <= _MAX_MIB:
             device.values.update(zip(GPM, map(truediv, values, _DIVISORS), strict=True))
             return
         for name, is_ratio, code, value in zip(GPM, _IS_RATIO, codes, values, strict=True):
             if code != SUCCESS:
                 device.set_missing(name, availability(code))
-            elif not 0.0 <= value <= (_MOST_PERCENT if is_ratio else _MOST_MIB):  # also NaN
+            elif not 0.0 <= value <= (_MAX_PERCENT if is_ratio else _MAX_MIB):  # also NaN
                 device.set_missing(name, Availability.NOT_SUPPORTED)
             else:
                 device.values[name] = min(_FULL, value) / 100.0 if is_ratio else value / 2.0**-20

@@ -24,7 +24,7 @@ from gpumon.sources.nvml.library import (
     availability,
     is_unsupported,
 )
-from gpumon.sources.nvml.values import MOST_BYTES, RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, next_due
+from gpumon.sources.nvml.values import MAX_BYTES, RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, next_due
 
 _ROOM, _MOST_ROOM = 16, 4096
 _SAMPLE = struct.Struct("=IxxxxQ16s")
@@ -35,7 +35,7 @@ _AHEAD = 1_000_000
 """µs that the driver's clock may be ahead of ours."""
 _FIRST = 1_000_000
 """µs before the newest sample from which on the first shares are computed."""
-_MOST_CACHED = 256
+_MAX_CACHED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ProcessShares:
         return samples
 
     def _decode(self, percents: bytes) -> None:
-        if len(self._cache) >= _MOST_CACHED:
+        if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
         numbers = _PERCENTS.unpack(percents)
         self._cache[percents] = EngineShares(*[number / 100 for number in numbers]) if max(numbers) <= 100 else None
@@ -181,7 +181,7 @@ class ProcessList:
         if used != last_used or record is not last_record:
             # WSL2, WDDM and some MIG set-ups fill the memory with ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
             processes = [
-                ListedProcess(pid, self._kind, float(memory) if memory < MOST_BYTES else NAN)
+                ListedProcess(pid, self._kind, float(memory) if memory < MAX_BYTES else NAN)
                 for pid, memory, *_ in record.iter_unpack(used)
             ]
             self._last = record, used, processes

@@ -29,7 +29,7 @@ from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
 from gpumon.sources.nvml.values import (
     EVERY_TICK,
-    MOST_BYTES,
+    MAX_BYTES,
     RETRY_UNSUPPORTED,
     U32,
     U64,
@@ -38,13 +38,13 @@ from gpumon.sources.nvml.values import (
     largest_raw_value,
 )
 
-_MOST_MARGIN = BY_NAME["gpu.temperature_margin"].most
-_MOST_SLOWDOWN = BY_NAME["gpu.temperature_slowdown"].most
+_MAX_MARGIN = BY_NAME["gpu.temperature_margin"].maximum
+_MAX_SLOWDOWN = BY_NAME["gpu.temperature_slowdown"].maximum
 _MARGIN_VERSION = 0x0100_0008
 """Version 1 of nvmlMarginTemperature_t, which has the version and the degrees, 4 bytes each."""
 
 _TEMPERATURE, _MARGIN = "gpu.temperature", "gpu.temperature_margin"
-_MOST_TEMPERATURE = largest_raw_value(_TEMPERATURE, 1.0)
+_MAX_TEMPERATURE = largest_raw_value(_TEMPERATURE, 1.0)
 _SMALL_MARGIN, _SMALL_CHANGE, _LARGE_CHANGE = 20, 5, 15
 """°C: a margin below the first is read again after the temperature has changed by the second, a larger one, on which
 nobody acts, by the third. Each read is one more call."""
@@ -62,7 +62,7 @@ def read_temperature(library: Library) -> Read | None:
         code = function(handle, sensor, pointer)
         if code == SUCCESS:
             number, values = degrees.value, device.values
-            if number <= _MOST_TEMPERATURE:
+            if number <= _MAX_TEMPERATURE:
                 values[_TEMPERATURE] = float(number)
                 if _MARGIN not in values:
                     return code
@@ -92,7 +92,7 @@ def read_margin(library: Library) -> Read | None:
         if newer is not None and device.clock.monotonic() >= use_threshold_until:
             record[0] = _MARGIN_VERSION
             code = newer(handle, record)
-            if code == SUCCESS and abs(record[1]) <= _MOST_MARGIN:
+            if code == SUCCESS and abs(record[1]) <= _MAX_MARGIN:
                 device.values[_MARGIN] = float(record[1])
                 device.margin_temperature = device.values.get(_TEMPERATURE, NAN)
                 return code
@@ -101,7 +101,7 @@ def read_margin(library: Library) -> Read | None:
             use_threshold_until = device.clock.monotonic() + round(RETRY_UNSUPPORTED * SECOND)
         if threshold is not None and (code := threshold(handle, kind, pointer)) == SUCCESS:
             temperature = device.values.get(_TEMPERATURE)
-            if temperature is not None and 0 < slowdown.value <= _MOST_SLOWDOWN:
+            if temperature is not None and 0 < slowdown.value <= _MAX_SLOWDOWN:
                 device.values[_MARGIN], device.slowdown = slowdown.value - temperature, slowdown.value
             else:
                 device.set_missing(_MARGIN, Availability.NOT_SUPPORTED)
@@ -128,9 +128,9 @@ def _number(
 ) -> Call:  # fmt: skip
     """Return a row for f(handle, [arguments,] unsigned int *value), or unsigned long long if `wide`.
 
-    `names`: the names of the function, the newest first. A number above the metric's `most` is rejected.
+    `names`: the names of the function, the newest first. A number above the metric's `maximum` is rejected.
     """
-    most = largest_raw_value(metric, scale, U64 if wide else U32)
+    maximum = largest_raw_value(metric, scale, U64 if wide else U32)
 
     def bind(library: Library) -> Read | None:
         function = library.find(*names)
@@ -145,7 +145,7 @@ def _number(
             code = function(handle, *extra, pointer)
             if code == SUCCESS:
                 number = value.value
-                if number <= most:
+                if number <= maximum:
                     device.values[metric] = number * factor / divisor
                 else:
                     device.reject(metric, number)
@@ -214,7 +214,7 @@ def _memory(library: Library) -> Read | None:
         if code == SUCCESS:
             has_succeeded = True
             __, total, reserved, __, used = _MEMORY_V2(record)
-            if 0 < total < MOST_BYTES and used <= (most := total + (total >> _SLACK_SHIFT)) and reserved <= most:
+            if 0 < total < MAX_BYTES and used <= (maximum := total + (total >> _SLACK_SHIFT)) and reserved <= maximum:
                 values = device.values
                 values[_TOTAL], values[_USED], values[_RESERVED] = float(total), float(used), float(reserved)
             else:
@@ -244,11 +244,11 @@ def _memory_v1(function: Function) -> Read:
 def _set_memory(device: DeviceValues, *amounts: int) -> None:
     """Store total, used and reserved memory. A total of 0 means no own memory, so that the others mean nothing."""
     total = amounts[0]
-    most = total + (total >> _SLACK_SHIFT) if total < MOST_BYTES else MOST_BYTES - 1
+    maximum = total + (total >> _SLACK_SHIFT) if total < MAX_BYTES else MAX_BYTES - 1
     for metric, amount in zip(_MEMORY, amounts, strict=True):
         if total == 0:
             device.set_missing(metric, Availability.NOT_SUPPORTED)
-        elif amount <= most:
+        elif amount <= maximum:
             device.values[metric] = float(amount)
         else:
             device.reject(metric, amount)

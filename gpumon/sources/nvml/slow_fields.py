@@ -22,7 +22,7 @@ _ENTRY = struct.Struct("=IIqqiiQ")
 _FLAGS = frozenset({"gpu.remapping_pending", "gpu.remapping_failed", "gpu.retirement_pending"})
 _MOST = 1 << 53
 """A larger number is no count."""
-_MOST_LINKS = 64
+_MAX_LINKS = 64
 """More than any GPU has (NVML_NVLINK_MAX_LINKS is 36 in branch 615); a larger number of links is an error."""
 _UP, _KNOWN_STATES = (1, 2), (0, 1, 2, 3)
 """States of a link: 1 is active, 2 asleep; the others are inactive, and active without traffic (NVML_NVLINK_STATE)."""
@@ -108,7 +108,7 @@ class SlowFields:
         if code != SUCCESS:
             return code
         links = results[LINK_COUNT, 0]
-        if links.code == SUCCESS and links.number > _MOST_LINKS:
+        if links.code == SUCCESS and links.number > _MAX_LINKS:
             links = _NONE
         if links.code == SUCCESS:
             # In a second call: if the driver rejects it for its length, the other fields are still read.

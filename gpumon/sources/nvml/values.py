@@ -19,13 +19,13 @@ U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 """Not numbers: the driver fills a value that it does not have with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
 _NOT_AVAILABLE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
-MOST_BYTES = 1 << 53
+MAX_BYTES = 1 << 53
 """Limit for amounts of device memory; a larger number is an error, such as a negative difference that wrapped."""
 
 
 def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
     """Return the largest valid value of a metric in the driver's unit; `invalid` and more never are."""
-    return int(min(invalid - 1, BY_NAME[metric].most / scale))
+    return int(min(invalid - 1, BY_NAME[metric].maximum / scale))
 
 
 class DeviceValues:
@@ -285,7 +285,7 @@ RETRY_UNSUPPORTED = 60.0
 """Seconds before an unsupported call is tried again: a change of the MIG mode or a reset may make it work."""
 SLACK = 0.25
 """Seconds that a call may come early, so that a tick's jitter does not delay it to the next tick."""
-_MOST_EARLY = 12
+_MAX_EARLY = 12
 """A call comes early by at most this fraction of its period: a period of one second must not lose a quarter."""
 RETRY = 2.0 - SLACK
 """Seconds before a call is retried that has worked before: its failure is a fault, and faults pass."""
@@ -300,4 +300,4 @@ def next_due(now: float, period: float, due: float, index: int) -> float:
     if period == EVERY_TICK:
         return now
     turn = (TURNS - index % TURNS) / TURNS if due == 0.0 else 1.0
-    return now + period * turn - min(SLACK, period / _MOST_EARLY)
+    return now + period * turn - min(SLACK, period / _MAX_EARLY)

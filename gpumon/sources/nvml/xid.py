@@ -61,7 +61,7 @@ class UnfreedSet:
 
 _FREED = (Availability.OK, Availability.NOT_SUPPORTED)
 """Availabilities after which a set no longer exists."""
-_MOST_UNFREED = 64
+_MAX_UNFREED = 64
 """Sets that are kept for a driver that frees none."""
 
 
@@ -73,7 +73,7 @@ class XidEventSet:
         self._driver = functions
         self._set = ctypes.c_void_p()
         self._earlier = deque[UnfreedSet]() if unfreed is None else unfreed
-        self._unfreed = deque[UnfreedSet](maxlen=_MOST_UNFREED)
+        self._unfreed = deque[UnfreedSet](maxlen=_MAX_UNFREED)
         self.data: Any = pynvml.c_nvmlEventData_t()
         """The event received by `wait`."""
 
@@ -118,7 +118,7 @@ class XidEventSet:
         _free_all(self._unfreed)
         while self._unfreed:
             self._earlier.append(self._unfreed.popleft())
-        while len(self._earlier) > _MOST_UNFREED:
+        while len(self._earlier) > _MAX_UNFREED:
             self._earlier.popleft()
 
     def _create(self) -> Availability:

@@ -142,9 +142,9 @@ def _describe(error: Exception) -> str:
 _SKIPPED_FREE = 10
 _SKIPPED_SHARE = 100
 """A log is rejected if more than `_SKIPPED_FREE` lines and more than one of `_SKIPPED_SHARE` lines are skipped."""
-_MOST_PREFACE = 20
+_MAX_PREFACE = 20
 """Lines before a heading."""
-_MOST_GPUS = 1024
+_MAX_GPUS = 1024
 _SLEW = SECOND
 """ns that times may go back when a clock is adjusted; more is an error of the log."""
 _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
@@ -192,7 +192,7 @@ class LogRows:
                 self.format = log_format
             elif self.format is None:
                 preface.append(text)
-                if len(preface) > _MOST_PREFACE:
+                if len(preface) > _MAX_PREFACE:
                     break
             elif text.startswith("#"):
                 continue
@@ -277,7 +277,7 @@ def _without_duplicates(rows: Iterable[Row]) -> Iterator[Row]:
         if name and other is not None and is_duplicate(row, other, follows=other is before):
             continue
         before = row
-        if name and (len(last) < _MOST_GPUS or name in last):
+        if name and (len(last) < _MAX_GPUS or name in last):
             last[name] = row
         yield row
 

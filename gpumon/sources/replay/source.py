@@ -25,7 +25,7 @@ from gpumon.sources.replay.ticks import LOOKAHEAD, LogDevices, detect_layout, gr
 
 _TAIL = 64 * 1024
 """Bytes at the end in which the last line is searched."""
-_MOST_UNPACKED = 256 * 2**20
+_MAX_UNPACKED = 256 * 2**20
 """Maximum bytes that are decompressed for it."""
 _GZIP = b"\x1f\x8b"
 
@@ -71,7 +71,7 @@ def _unpacked_tail(file: BinaryIO) -> bytes:
     with gzip.GzipFile(fileobj=file) as unpacked:
         while part := unpacked.read(_TAIL):
             tail, count = (tail + part)[-_TAIL:], count + len(part)
-            if count > _MOST_UNPACKED:
+            if count > _MAX_UNPACKED:
                 return b""
     return tail
 

@@ -18,7 +18,7 @@ from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.origin import Driver
 from gpumon.sources.replay.format import NOT_RECORDED, Row, is_duplicate
 
-_MOST_DEVICES = 256
+_MAX_DEVICES = 256
 
 
 class LogDevice:
@@ -85,13 +85,13 @@ class LogDevices:
         # Only the most reliable name counts: an index may belong to another card later.
         device = self._by_name.get(names[0])
         if device is None:
-            if len(self._devices) >= _MOST_DEVICES:
+            if len(self._devices) >= _MAX_DEVICES:
                 return None
             device = self._add(
                 row, row.gpu_index if row.gpu_index >= 0 else index if not row.names else len(self._devices)
             )
         for name in names:
-            if len(self._by_name) < 4 * _MOST_DEVICES or name in self._by_name:
+            if len(self._by_name) < 4 * _MAX_DEVICES or name in self._by_name:
                 self._by_name[name] = device
         return device
 
@@ -112,7 +112,7 @@ LOOKAHEAD = 4096
 _MS = SECOND // 1000
 _STALL = 50 * _MS
 """ns: rows of one tick are rarely further apart, because the driver answers for a GPU in 1 to 10 ms."""
-_MOST_ROWS = 1024
+_MAX_ROWS = 1024
 """Maximum rows in a tick."""
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Numbers of GPUs that are tried. A gap found with one of them usually separates ticks of other numbers, too."""
@@ -173,9 +173,9 @@ def _group_by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]
     names_in_tick: set[str] = set()
     for row in rows:
         names = row.names or ("",)
-        is_full = len(tick) >= _MOST_ROWS or not names_in_tick.isdisjoint(names)
+        is_full = len(tick) >= _MAX_ROWS or not names_in_tick.isdisjoint(names)
         name = names[0]
-        index = order.setdefault(name, len(order)) if len(order) < _MOST_ROWS else order.get(name, 0)
+        index = order.setdefault(name, len(order)) if len(order) < _MAX_ROWS else order.get(name, 0)
         if tick and (is_full or (index < highest and _is_apart(tick[-1], row, layout.gap_ns))):
             yield tick
             tick, names_in_tick = [], set()
@@ -257,7 +257,7 @@ def _layout_by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) ->
         gap = isqrt((gaps[i] + _MS) * (gaps[i + 1] + _MS))
         length, share, count = _most_common(_tick_lengths(rows, gap))
         is_close = gaps[i // 2] < _STALL
-        if 1 < length <= _MOST_ROWS and (share >= 0.5 if is_close else share >= 0.8 and count >= _LEAST_TICKS):
+        if 1 < length <= _MAX_ROWS and (share >= 0.5 if is_close else share >= 0.8 and count >= _LEAST_TICKS):
             return _layout_without_ids(length, gap)
     return None
 

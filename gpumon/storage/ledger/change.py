@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.text import clean
 from gpumon.model.frame import RunState
-from gpumon.model.run import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
+from gpumon.model.run import MAX_TAGS, NOTE_LENGTH, TAG_LENGTH
 from gpumon.storage.ledger.records import RunRow
 from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import describe_error
@@ -76,8 +76,8 @@ class LedgerChange:
         if remove and (absent := [tag for tag in wanted if tag not in has]):
             tags_text = f"its tags are {', '.join(sorted(has))}" if has else "it has no tags"
             raise UsageError(f"run {run.id} has no tag '{absent[0]}': {tags_text}")
-        if not remove and len(has | set(wanted)) > MOST_TAGS:
-            raise UsageError(f"a run has at most {MOST_TAGS} tags")
+        if not remove and len(has | set(wanted)) > MAX_TAGS:
+            raise UsageError(f"a run has at most {MAX_TAGS} tags")
         change = (
             "INSERT INTO tag (run, tag, removed) VALUES (?, ?, ?) "
             "ON CONFLICT (run, tag) DO UPDATE SET removed = excluded.removed"

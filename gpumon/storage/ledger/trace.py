@@ -112,18 +112,18 @@ class TraceRecorder:
 
 
 class _Line:
-    __slots__ = ("counts", "least", "means", "most")
+    __slots__ = ("counts", "highs", "lows", "means")
 
     def __init__(self) -> None:
-        self.least = array("f")
-        self.most = array("f")
+        self.lows = array("f")
+        self.highs = array("f")
         self.means = array("d")
         self.counts = array("I")
 
     def grow(self, points: int) -> None:
         nothing = [NAN] * points
-        self.least.extend(nothing)
-        self.most.extend(nothing)
+        self.lows.extend(nothing)
+        self.highs.extend(nothing)
         self.means.extend(nothing)
         self.counts.extend([0] * points)
 
@@ -131,17 +131,17 @@ class _Line:
         # In single precision a huge number becomes infinite.
         count = self.counts[at] = self.counts[at] + 1
         self.means[at] = value if count == 1 else self.means[at] + (value - self.means[at]) / count
-        if not value >= self.least[at]:
-            self.least[at] = value
-        if not value <= self.most[at]:
-            self.most[at] = value
+        if not value >= self.lows[at]:
+            self.lows[at] = value
+        if not value <= self.highs[at]:
+            self.highs[at] = value
 
     def diverge(self, at: int, value: float) -> None:
         """Add an infinite value as the extreme on its side, or NaN as both; neither is part of the mean."""
         if not value > 0:
-            self.least[at] = -math.inf
+            self.lows[at] = -math.inf
         if not value < 0:
-            self.most[at] = math.inf
+            self.highs[at] = math.inf
 
     def halve(self) -> None:
         if len(self.means) % 2:
@@ -150,8 +150,8 @@ class _Line:
         pairs = zip(self.means[0::2], a, self.means[1::2], b, strict=True)
         self.means = array("d", (self.merge_means(*pair) for pair in pairs))
         self.counts = array("I", map(add, a, b))
-        self.least = array("f", (y if x != x else min(x, y) for x, y in _pairs(self.least)))
-        self.most = array("f", (y if x != x else max(x, y) for x, y in _pairs(self.most)))
+        self.lows = array("f", (y if x != x else min(x, y) for x, y in _pairs(self.lows)))
+        self.highs = array("f", (y if x != x else max(x, y) for x, y in _pairs(self.highs)))
 
     @staticmethod
     def merge_means(a: float, count_a: int, b: float, count_b: int) -> float:
@@ -162,12 +162,12 @@ class _Line:
 
     def cells(self) -> bytes:
         cells = array("f", bytes(12 * len(self.counts)))
-        cells[0::3], cells[1::3], cells[2::3] = self.least, array("f", self.means), self.most
+        cells[0::3], cells[1::3], cells[2::3] = self.lows, array("f", self.means), self.highs
         return cells.tobytes()
 
-    def restore(self, least: array[float], means: array[float], most: array[float], each: int) -> None:
+    def restore(self, lows: array[float], means: array[float], highs: array[float], each: int) -> None:
         self.counts = array("I", (each if v == v else 0 for v in means))
-        self.least, self.most, self.means = least, most, array("d", means)
+        self.lows, self.highs, self.means = lows, highs, array("d", means)
 
 
 class _LastLine(_Line):

@@ -15,7 +15,7 @@ from gpumon_tui.renderables.value_axis import ValueAxis
 
 BESIDE_FROM = 100
 """Cells from which facts stand beside the charts."""
-LEAST_FACTS, MOST_FACTS = 40, 60
+LEAST_FACTS, MAX_FACTS = 40, 60
 """Cells of facts beside charts: in fewer memory with its peak would be cut."""
 LABEL = 11
 """Cells of the numbers beside a chart."""
@@ -102,7 +102,7 @@ def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
 
 
 def _facts_cells(cells: int) -> int:
-    return min(MOST_FACTS, max(LEAST_FACTS, cells // 3))
+    return min(MAX_FACTS, max(LEAST_FACTS, cells // 3))
 
 
 def _title(of: OpenedProcess, edge: int, cells: int) -> Line:
