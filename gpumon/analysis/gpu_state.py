@@ -282,7 +282,7 @@ class Activity:
         """Number of devices in the last frame."""
 
     def add(self, frame: Frame) -> None:
-        """Add a frame; one that is older than the last resets everything."""
+        """Add a frame; a frame older than the last one resets everything."""
         now = frame.monotonic_ns
         elapsed_ns = now - self._now
         self.watch(frame.samples, monotonic_ns=now, time=frame.time, interval=frame.interval)

@@ -209,9 +209,9 @@ def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
     """Return how to create a MIG instance; `or_undivide`: mention also how to leave MIG mode."""
     vendor = find_vendor(gpu.device.name, gpu.device.uuid)
     if vendor is None or not (profiles := command(gpu.device, vendor.instances)):
-        return "Make an instance on this GPU, or end its division." if or_undivide else "Create the instance again."
-    off = f"; '{command(gpu.device, vendor.undivide)}' ends the division of this GPU" if or_undivide else ""
-    return f"Make an instance on this GPU, by a profile that '{profiles}' lists{off}."
+        return "Create an instance on this GPU, or turn MIG mode off." if or_undivide else "Create the instance again."
+    off = f"; '{command(gpu.device, vendor.undivide)}' turns MIG mode off on this GPU" if or_undivide else ""
+    return f"Create an instance on this GPU with a profile from '{profiles}'{off}."
 
 
 def _idle(gpu: GpuContext) -> float:

@@ -183,7 +183,7 @@ REASONS: Mapping[str, str] = {
 """Why there are no values, by name."""
 
 
-class SeriesAsked(NamedTuple):
+class SeriesRequest(NamedTuple):
     """A request for series."""
 
     metrics: Sequence[str]
@@ -210,7 +210,7 @@ class Gap(NamedTuple):
 
 
 def series_json(
-    asked: SeriesAsked, of: Sequence[SubjectHistory], machine: History, problem: str = ""
+    request: SeriesRequest, subjects: Sequence[SubjectHistory], machine: History, problem: str = ""
 ) -> dict[str, Any]:
     """Return series of metrics; `machine` knows when samples were taken, `problem` says what could not be read.
 
@@ -219,29 +219,29 @@ def series_json(
     """
     times, sampled = [], list[float]()
     lines, step, coarse = [], 0.0, list[dict[str, float]]()
-    (base,) = machine.query(Query(HOST, [ALWAYS], asked.begin, asked.end, asked.points)).values()
-    for device, history in of:
+    (base,) = machine.query(Query(HOST, [ALWAYS], request.begin, request.end, request.points)).values()
+    for device, history in subjects:
         subject = device.uuid if device else HOST
-        names = [name for name in asked.metrics if name.startswith("gpu.") == (device is not None)]
-        for name, series in history.query(Query(subject, names, asked.begin, asked.end, asked.points)).items():
+        names = [name for name in request.metrics if name.startswith("gpu.") == (device is not None)]
+        for name, series in history.query(Query(subject, names, request.begin, request.end, request.points)).items():
             times, step, coarse = list(series.times), series.step, [interval._asdict() for interval in series.coarse]
             sampled = list(base.mean) if list(base.times) == times else []
-            gaps = gaps_of(series, sampled, asked, machine)
+            gaps = gaps_of(series, sampled, request, machine)
             lines.append(_line(name, device, series, gaps))
     return {
-        "schema": SCHEMA, "begin": asked.begin, "end": asked.end, "step": step, "coarse": coarse, "times": times,
+        "schema": SCHEMA, "begin": request.begin, "end": request.end, "step": step, "coarse": coarse, "times": times,
         "series": lines, "problem": problem or None,
     }  # fmt: skip
 
 
-def gaps_of(series: Series, sampled: Sequence[float], asked: SeriesAsked, machine: History) -> list[Gap]:
+def gaps_of(series: Series, sampled: Sequence[float], request: SeriesRequest, machine: History) -> list[Gap]:
     """Return the intervals of a window without values; `sampled` has values if anything was sampled at that time."""
     oldest, newest = machine.begin, machine.end
     if not is_known(oldest):
-        return [Gap(asked.begin, asked.end, NOT_SAMPLED)]
-    before = [Gap(asked.begin, min(oldest, asked.end), BEFORE)] if asked.begin < oldest else []
-    later = [Gap(max(newest, asked.begin), asked.end, LATER)] if asked.end > newest else []
-    return [*before, *_inner(series, sampled, max(asked.begin, oldest), min(asked.end, newest)), *later]
+        return [Gap(request.begin, request.end, NOT_SAMPLED)]
+    before = [Gap(request.begin, min(oldest, request.end), BEFORE)] if request.begin < oldest else []
+    later = [Gap(max(newest, request.begin), request.end, LATER)] if request.end > newest else []
+    return [*before, *_inner(series, sampled, max(request.begin, oldest), min(request.end, newest)), *later]
 
 
 def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -> Iterator[Gap]:

@@ -100,7 +100,7 @@ class ActiveRun(RunTags):
                 if not self.on:
                     raise  # the process may have ended, and this module be gone
                 self._board.is_left = left = self._is_within_epoch()
-                self._end_epoch(opened, left=left)
+                self._end_epoch(opened, aborted=left)
                 if not left:  # apparently at the end of the epoch; `finish` may know better
                     self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
                 raise
@@ -113,7 +113,7 @@ class ActiveRun(RunTags):
         try:
             yield
         except BaseException:
-            self._end_epoch(opened, left=True)
+            self._end_epoch(opened, aborted=True)
             raise
         # A run always ends right after its last epoch, even if each epoch leaves its loader early.
         is_last = self._board.epoch + 1 >= self._board.description.epochs
@@ -214,7 +214,7 @@ class ActiveRun(RunTags):
         else:
             is_left = self._board.is_left or self._epoch is not None or self._left_epoch_just_now()
             if self._epoch is not None and self._is_in_steps():
-                self._end_epoch(self._epoch, left=True)
+                self._end_epoch(self._epoch, aborted=True)
             self.end(stopped=error is not None and is_left)
 
     def stop(self) -> None:

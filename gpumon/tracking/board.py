@@ -379,15 +379,15 @@ class Board:
             self._event(wire_format.EPOCH_BEGIN, now)
             self.publish()
 
-    def end_epoch(self, *, left: bool = False) -> None:
-        """Publish that the epoch ends now. `left`: it was aborted, which also corrects an end published before.
+    def end_epoch(self, *, aborted: bool = False) -> None:
+        """Publish that the epoch ends now. `aborted`: it was left early, which also corrects an end published before.
 
         If epochs are too short to publish all of them, the end is held back.
         """
         with self._lock:
             if self._phase == 1:
                 self._phase = 0
-            if not left and self._map is not None and not self._has_room():
+            if not aborted and self._map is not None and not self._has_room():
                 if self._in_epoch:
                     self._begin = self._begin or self._position(self._epoch_begin)
                     self._end = self._position(self._monotonic())
@@ -395,7 +395,7 @@ class Board:
                 return
             self._unfold()
             self._in_epoch = False
-            self._event(wire_format.EPOCH_ABORTED if left else wire_format.EPOCH_END, epoch=self._published)
+            self._event(wire_format.EPOCH_ABORTED if aborted else wire_format.EPOCH_END, epoch=self._published)
             self.publish()
 
     @property

@@ -230,7 +230,7 @@ class RunTags:
         continues it; otherwise the run has ended now, however the process ends later.
         """
         if self._epoch is not None:
-            self._end_epoch(self._epoch, left=True)  # a framework ends each completed epoch itself
+            self._end_epoch(self._epoch, aborted=True)  # a framework ends each completed epoch itself
         self._log_arrived()
         self._memory.read_at_boundary()
         self._board.pause()
@@ -285,9 +285,9 @@ class RunTags:
         self._log_arrived()
         self._metadata.update_program()
         if self._epoch is not None:
-            self._end_epoch(self._epoch, left=is_broken_off or stopped)
+            self._end_epoch(self._epoch, aborted=is_broken_off or stopped)
         elif left:
-            self._board.end_epoch(left=True)
+            self._board.end_epoch(aborted=True)
         self._memory.read_at_boundary()
         listener = self.listener if self._board.on else None
         self._board.close(failed=failed, interrupted=ending.interrupted, stopped=stopped)
@@ -320,19 +320,19 @@ class RunTags:
         self._board.begin_epoch(epoch)
         return token
 
-    def _end_epoch(self, token: object, *, left: bool = False) -> None:
+    def _end_epoch(self, token: object, *, aborted: bool = False) -> None:
         if self._epoch is not token:
             return
         self._epoch = None
         if not self._board.on:
             return  # at the end of the process this module may be gone
         steps = self._board.steps - self._epoch_step
-        if steps > 0 and not left:
+        if steps > 0 and not aborted:
             self._is_even = self._is_even and steps == (self._fewest or steps)
             self._fewest = min(self._fewest or steps, steps)
         self._log_arrived()
         self._memory.read_at_boundary()
-        self._board.end_epoch(left=left)
+        self._board.end_epoch(aborted=aborted)
         if self.listener is not None and not self._board.is_folding:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 

@@ -186,7 +186,7 @@ def test_an_hour_of_frames_is_never_in_memory_at_once(
 def test_devices_that_are_gone_longest_lose_their_rows_where_there_are_too_many(
     path: str, monkeypatch: pytest.MonkeyPatch, is_same_form: bool
 ) -> None:
-    monkeypatch.setattr(module, "MOST_ROWS", 4)
+    monkeypatch.setattr(module, "MAX_ROWS", 4)
     if not is_same_form:
         monkeypatch.setattr(module, "can_widen", lambda old, new: False)
     writer = RingWriter.create(path, 4, SECOND, continues="nvml")

@@ -95,7 +95,7 @@ class PhaseTotals:
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
     def as_json(self) -> list[Any]:
-        """Return the arguments of `PhaseTotals`."""
+        """Return the fields as JSON, in the order of the arguments of `PhaseTotals`."""
         return [self.seconds, self.times, self.steps, self.wait, self.spans]
 
 

@@ -104,7 +104,7 @@ def _lines(feed: Feed, names: Sequence[str], wanted: Sequence[str], window: Wind
         problem = feed.history.problem or feed.reading
     if any(name.startswith("host.") for name in names):
         of.append(SubjectHistory(None, machine))
-    request = history.SeriesAsked(names, *window, points)
+    request = history.SeriesRequest(names, *window, points)
     return packed(history.series_json(request, of, machine, problem))
 
 
