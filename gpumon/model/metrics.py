@@ -392,8 +392,7 @@ NEEDS: Mapping[str, str] = {
     "gpu.idle_share": _SAMPLES,
     "gpu.xid": "Linux, and a whole GPU: none for a MIG instance, none in WSL",
     "gpu.memory_unattributed": (
-        "a driver that reports what it reserves itself, as those after 470 do, and the memory of each process: "
-        "none in WSL"
+        "a driver newer than 470, which reports its own reservation, and the memory of each process: none in WSL"
     ),
     "gpu.mig_instances": "a GPU with MIG",
 }
