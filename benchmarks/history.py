@@ -29,7 +29,7 @@ from benchmarks.report import Budget, Result, number
 from benchmarks.stage import GPUS, Effort, Stage
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.overview import overview
-from gpumon.storage.history.query import MOST, Query, Series
+from gpumon.storage.history.query import MAX_POINTS, Query, Series
 from gpumon.storage.history.tiers import DAY, HOUR, SHAPES
 
 _REPEATS = 9
@@ -137,7 +137,7 @@ def _sizes(month: Month) -> tuple[float, float]:
 def _asked(month: Month, window: _Window) -> tuple[_Line, Series]:
     """Ask for a line several times, each time twice; what a process loads only once is loaded before."""
     end = month.end - window.ago
-    query = Query(UUIDS[GPU], (METRIC,), end - window.seconds, end, MOST)
+    query = Query(UUIDS[GPU], (METRIC,), end - window.seconds, end, MAX_POINTS)
     first, again = [], []
     for _ in range(_REPEATS + 1):
         history = open_history(lambda: month.end)
@@ -179,7 +179,7 @@ def _peers(result: Result, month: Month, directory: Path) -> None:
 
 
 def _asked_of(peer: peers.Peer, path: Path, end: int, window: _Window) -> _Line:
-    question = Question(end - window.seconds, end, -(-window.seconds // MOST))
+    question = Question(end - window.seconds, end, -(-window.seconds // MAX_POINTS))
     with peer.opened(path) as ask:
         first, *others = (ask(question) for _ in range(_REPEATS))
     return _Line(first.cpu * 1000, statistics.median(answer.cpu for answer in others) * 1000, first.points)

@@ -24,7 +24,7 @@ from benchmarks.month_values import DAYS, ticks
 from benchmarks.usage import memory
 from benchmarks.year import keep_year
 from gpumon.common.clock import SECOND
-from gpumon.storage.history.aggregator import Block, Collector
+from gpumon.storage.history.aggregator import Aggregator, Block
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import DAY, HOUR, SHAPES, USUAL_LIMITS, prune_large, prune_old
 from gpumon.storage.history.write import SealedBlock, seal, write
@@ -111,7 +111,7 @@ def make(path: Path, days: float) -> Month:
 def fill(path: str, month: float, first: int, last: int) -> Filled:
     """Keep the ticks from second `first` to `last` of the month that begins at a time (s since 1970)."""
     blocks: list[Block] = []
-    collector, count, sizes = Collector(blocks.append), 0, []
+    collector, count, sizes = Aggregator(blocks.append), 0, []
     source, collecting, writing = ticks(month, first, last), 0.0, 0.0
     with closing(_opened(path)) as connection:
         while some := list(islice(source, _BATCH)):
@@ -143,7 +143,7 @@ def _coarsest(month: float, first: int, last: int) -> list[SealedBlock]:
         if block.shape == SHAPES[-1]:
             found.append(seal(block))
 
-    collector = Collector(take)
+    collector = Aggregator(take)
     source = ticks(month, first, last)
     while some := list(islice(source, _AT_ONCE)):
         collector.add_all(some)

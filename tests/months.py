@@ -17,7 +17,7 @@ from gpumon.storage.history.aggregator import Block
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.schema import HISTORY_FILE
-from gpumon.storage.history.tiers import OF_GPU, OF_HOST, SHAPES, TierShape
+from gpumon.storage.history.tiers import GPU_COLUMNS, HOST_COLUMNS, SHAPES, TierShape
 from gpumon.storage.history.write import seal, write
 from gpumon.storage.sqlite.write import open_to_write
 
@@ -37,7 +37,7 @@ def fill(path: str, subjects: Sequence[str], end: float, values: Values, shapes:
 def _fill(
     connection: sqlite3.Connection, shape: TierShape, subject: str, first: int, last: int, values: Values
 ) -> None:
-    columns = OF_GPU if subject else OF_HOST
+    columns = GPU_COLUMNS if subject else HOST_COLUMNS
     blocks: dict[int, dict[int, HistoryCell]] = {}
     for number in range(first, last):
         triples = [values(subject, name, float(number * shape.step)) for name in columns.names]

@@ -25,7 +25,7 @@ from gpumon.ring.reader import RingReader
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, counted_at
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.tiers import OF_GPU, TierShape
+from gpumon.storage.history.tiers import GPU_COLUMNS, TierShape
 from gpumon.storage.history.write import stored_cells
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, environment
@@ -40,7 +40,7 @@ from gpumon.cli import entry
 sys.exit(entry())
 """
 INTERVAL = 0.05
-ENERGY = OF_GPU.names.index("gpu.energy")
+ENERGY = GPU_COLUMNS.names.index("gpu.energy")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from gpumon.launcher.summary import CommandCost
 from gpumon.model.energy import EnergyGrowth, EnergyReadings
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.aggregator import Block, Collector, values_from_tick
+from gpumon.storage.history.aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.cell import weights
 from gpumon.storage.history.tiers import SHAPES, columns_of
 from gpumon.storage.usage.account import USER_COLUMNS
@@ -55,7 +55,7 @@ def of_accounts(all_ticks: Sequence[Tick]) -> float:
 
 def of_totals(all_ticks: Sequence[Tick]) -> float:
     blocks: list[Block] = []
-    collector = Collector(blocks.append)
+    collector = Aggregator(blocks.append)
     for one in all_ticks:
         collector.add(values_from_tick(one))
     collector.finish()

@@ -12,7 +12,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, Tick
 from gpumon.storage.events.log import EventBook
-from gpumon.storage.history.aggregator import Collector, values_from_tick
+from gpumon.storage.history.aggregator import Aggregator, values_from_tick
 from gpumon.storage.ledger.device import RecentSamples
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from tests.builders import device, run, sample, tick
@@ -85,7 +85,7 @@ def test_samples_of_a_device_are_bounded_at_any_rate() -> None:
 
 
 def test_history_follows_no_device_that_is_gone_for_ten_minutes() -> None:
-    collector = Collector(lambda block: None)
+    collector = Aggregator(lambda block: None)
     most = 0
     for one in ticks():
         collector.add(values_from_tick(one))
@@ -95,7 +95,7 @@ def test_history_follows_no_device_that_is_gone_for_ten_minutes() -> None:
 
 
 def test_history_of_a_device_that_was_gone_for_some_seconds_goes_on_with_its_counters() -> None:
-    collector = Collector(lambda block: None)
+    collector = Aggregator(lambda block: None)
     for second in range(1, 700):
         there = [sample(0, energy=1000.0 * second), sample(1, energy=1000.0 * second)]
         collector.add(values_from_tick(tick(second, there[:1] if second % 300 == 0 else there)))
@@ -113,7 +113,7 @@ def test_events_and_the_judgment_of_devices_forget_those_that_are_gone() -> None
 
 
 def test_an_open_block_takes_room_for_cells_of_a_sample_each_only_where_there_are_such() -> None:
-    often, each_second = Collector(lambda block: None), Collector(lambda block: None)
+    often, each_second = Aggregator(lambda block: None), Aggregator(lambda block: None)
     for number in range(1, 100):
         at = number * SECOND // 5
         often.add(values_from_tick(tick(0, [sample(0)], monotonic_ns=at, time_ns=at, interval_ns=SECOND // 5)))

@@ -15,13 +15,13 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.events.log import EventBook
-from gpumon.storage.history.aggregator import Collector, values_from_tick
+from gpumon.storage.history.aggregator import Aggregator, values_from_tick
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
-from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
+from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, TierShape
 from gpumon.storage.history.window_totals import window_totals
 from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.usage.hours import AccountBook
@@ -33,7 +33,7 @@ BEGIN = TIME // SECOND
 HOUR, DAY = 3600, 86400
 WATTS = 400.0
 T1, T2, T3 = SHAPES
-UTILIZATION = OF_GPU.names.index("gpu.utilization")
+UTILIZATION = GPU_COLUMNS.names.index("gpu.utilization")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_daemon_that_is_killed_after_its_clock_was_set_loses_nothing_that_the_
         killed.add(one)
         if len(killed._ticks) > 200:
             until(lambda: len(killed._ticks) < BATCH)
-    until(lambda: len(killed._ticks) < BATCH and killed._collector._last_ns >= ticks[-BATCH].monotonic_ns)
+    until(lambda: len(killed._ticks) < BATCH and killed._aggregator._last_ns >= ticks[-BATCH].monotonic_ns)
     keep(path, [at(2200, -2 * HOUR)], ring)
     expected = [*range(1400 - 2 * HOUR, 2100 - 2 * HOUR), 2200 - 2 * HOUR, *range(700)]
     assert seconds(path) == [*expected, *range(3 * DAY + 700, 3 * DAY + 1400)]
@@ -208,7 +208,7 @@ class TestYearsOff:
     def test_costs_those_who_follow_each_tick_no_memory(self, wrong: list[float]) -> None:
         ticks = self.ticks(wrong)
         blocks: list[object] = []
-        collector, accounts, events, holders = Collector(blocks.append), AccountBook(), EventBook(), HolderWatch()
+        collector, accounts, events, holders = Aggregator(blocks.append), AccountBook(), EventBook(), HolderWatch()
         processes = ProcessRecorder()
         with self.small():
             collector.add_all([*map(values_from_tick, ticks)])

@@ -9,17 +9,17 @@ from random import Random
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.storage.history.aggregator import Block, Collector, SubjectValues, TickValues
+from gpumon.storage.history.aggregator import Aggregator, Block, SubjectValues, TickValues
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.sample_cells import EvenCells, SampleCells
-from gpumon.storage.history.tiers import OF_GPU, OF_HOST, SHAPES, columns_of
+from gpumon.storage.history.tiers import GPU_COLUMNS, HOST_COLUMNS, SHAPES, columns_of
 from gpumon.storage.history.write import seal
 
 BEGIN = 93230 * 19200
 GPUS = ("GPU-a", "GPU-b")
-POWER = OF_GPU.names.index("gpu.power")
-ENERGY = OF_GPU.names.index("gpu.energy")
+POWER = GPU_COLUMNS.names.index("gpu.power")
+ENERGY = GPU_COLUMNS.names.index("gpu.energy")
 Ticks = Sequence[TickValues]
 
 
@@ -38,11 +38,11 @@ def some_ticks(chance: Random, count: int, *, phase: float, troubled: bool) -> l
         elif trouble == 2:
             time += chance.uniform(-90, 90)
         elif trouble == 3:
-            grown[chance.choice(GPUS)] = [0.0] * len(OF_GPU.counters)
+            grown[chance.choice(GPUS)] = [0.0] * len(GPU_COLUMNS.counters)
         elif trouble == 4:
             lost ^= {chance.choice(GPUS)}
         elif trouble == 5:
-            missing[chance.choice(GPUS)] = chance.randrange(-1, len(OF_GPU.names))
+            missing[chance.choice(GPUS)] = chance.randrange(-1, len(GPU_COLUMNS.names))
         time, steady = time + passed, steady + passed
         rows = []
         for name in (HOST, *(gpu for gpu in GPUS if gpu not in lost)):
@@ -63,7 +63,7 @@ def some_ticks(chance: Random, count: int, *, phase: float, troubled: bool) -> l
 def collected(ticks: Ticks, at_once: int) -> tuple[list[Block], list[int]]:
     """The blocks, and up to when ticks were in such after each hundred."""
     blocks: list[Block] = []
-    collector, done = Collector(blocks.append), []
+    collector, done = Aggregator(blocks.append), []
     for first in range(0, len(ticks), 100):
         for place in range(first, first + 100, at_once):
             part = ticks[place : min(place + at_once, first + 100)]
@@ -117,15 +117,15 @@ def test_a_block_has_the_bytes_of_its_cells_though_some_are_odd(seed: int, phase
 
 def test_ticks_once_a_second_are_taken_at_once_but_where_a_block_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     single: list[int] = []
-    add = Collector.add
-    monkeypatch.setattr(Collector, "add", lambda self, tick: (single.append(tick.time_ns), add(self, tick)))
+    add = Aggregator.add
+    monkeypatch.setattr(Aggregator, "add", lambda self, tick: (single.append(tick.time_ns), add(self, tick)))
     collected(some_ticks(Random(1), 1000, phase=0.4, troubled=False), 10)
     assert len(single) <= 10
     assert {time // SECOND % 300 for time in single[-3:]} == {0}
 
 
 def test_cells_of_an_open_block_are_given_back_as_they_were_put() -> None:
-    metrics, counters = len(OF_HOST.names), OF_HOST.counters
+    metrics, counters = len(HOST_COLUMNS.names), HOST_COLUMNS.counters
     cells = SampleCells(SHAPES[0].cells, metrics, counters)
     rows = [[float(n + place) for place in range(metrics)] for n in range(3)]
     growth = [[n + 0.5 for n in range(3)] for _ in counters]

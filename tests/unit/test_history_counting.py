@@ -11,21 +11,21 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.aggregator import Block, Collector, values_from_tick
+from gpumon.storage.history.aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.cell import weights
-from gpumon.storage.history.counters import Counting, Grown
+from gpumon.storage.history.counters import Growth, GrowthMeter
 from gpumon.storage.history.tiers import SHAPES, columns_of
 from tests.builders import TIME, device, sample, tick
 
 
-def cells(first: Sequence[float], second: Sequence[float]) -> list[Grown]:
+def cells(first: Sequence[float], second: Sequence[float]) -> list[Growth]:
     """The growth in four seconds of two counters that are read every 0.25 s."""
-    counting, found = Counting(2), []
+    counting, found = GrowthMeter(2), []
     for number, values in enumerate(zip(first, second, strict=True)):
         time = 100.1 + number / 4
         counting.add(time, values, 1, 1.0)
         if number and number % 4 == 0:
-            found.append(counting.closed(int(time) - 1))
+            found.append(counting.pop_cell(int(time) - 1))
     return found
 
 
@@ -75,7 +75,7 @@ def at(second: float, read: float, energy: float, state: Availability = Availabi
 def kept(ticks: Sequence[Tick], at_once: int = 1) -> dict[int, dict[int, tuple[float, float]]]:
     """By length of the cells and by their begin (s since the border), joules and for how many seconds they are."""
     blocks: list[Block] = []
-    collector = Collector(blocks.append)
+    collector = Aggregator(blocks.append)
     for first in range(0, len(ticks), at_once):
         collector.add_all([values_from_tick(one) for one in ticks[first : first + at_once]])
     collector.finish()

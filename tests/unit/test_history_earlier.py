@@ -20,15 +20,15 @@ from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.schema import HISTORY_FILE
-from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.storage.history.write import stored_cells, taken_until
+from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, TierShape
+from gpumon.storage.history.write import stored_cells, written_until
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import SECOND, TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
 
 UID = os.getuid()
 RING = "/somewhere/gpumon"
-ENERGY = OF_GPU.names.index("gpu.energy")
+ENERGY = GPU_COLUMNS.names.index("gpu.energy")
 T1, T2, T3 = SHAPES
 GPUS = [device(0).uuid, device(1).uuid]
 
@@ -256,9 +256,9 @@ def test_each_directory_has_a_daemon_of_its_own(path: Path) -> None:
 def test_how_far_the_ticks_of_a_directory_are_written_is_known_by_boot(path: Path) -> None:
     connection = open_to_write(str(path), HISTORY_FILE, shared=False, uid=UID, log=pytest.fail)
     boot = boot_id().hex()
-    assert taken_until(connection, RING, boot) == 0
+    assert written_until(connection, RING, boot) == 0
     connection.execute("INSERT INTO taken VALUES (?, ?, ?)", (RING, boot, 7))
-    assert taken_until(connection, RING, boot) == 7
-    assert taken_until(connection, RING, "another boot") == 0
-    assert taken_until(connection, "/elsewhere", boot) == 0
+    assert written_until(connection, RING, boot) == 7
+    assert written_until(connection, RING, "another boot") == 0
+    assert written_until(connection, "/elsewhere", boot) == 0
     connection.close()

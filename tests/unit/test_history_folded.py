@@ -65,7 +65,7 @@ def test_a_pause_stays_a_gap() -> None:
 
 
 def test_cells_get_longer_and_stay_few() -> None:
-    cells, random, begin = FoldedFrames(most=40), Random(3), BEGAN + 7
+    cells, random, begin = FoldedFrames(max_cells=40), Random(3), BEGAN + 7
     times = [begin + place / 10 for place in range(7000)]
     values = [random.random() for _ in times]
     first = 0

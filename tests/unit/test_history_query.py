@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpumon.model.metrics import Availability
 from gpumon.storage.history.buckets import LENGTHS, Grid, aligned
 from gpumon.storage.history.downsample import Envelope, downsample
-from gpumon.storage.history.query import MOST, Query, Series
+from gpumon.storage.history.query import MAX_POINTS, Query, Series
 from gpumon.storage.history.recent import RecentHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 
@@ -42,7 +42,7 @@ def known(values: object) -> list[float]:
     return [value for value in values if value == value]  # type: ignore[attr-defined]
 
 
-@given(st.floats(0, 2e9), st.floats(0, 1e7), st.integers(1, MOST))
+@given(st.floats(0, 2e9), st.floats(0, 1e7), st.integers(1, MAX_POINTS))
 def test_buckets_are_aligned_to_absolute_time_and_no_more_than_asked(begin: float, span: float, points: int) -> None:
     grid = aligned(begin, begin + span, points)
     assert grid.buckets <= points
@@ -52,7 +52,7 @@ def test_buckets_are_aligned_to_absolute_time_and_no_more_than_asked(begin: floa
     assert grid.at(begin + span) < grid.buckets
 
 
-@given(st.floats(1e9, 2e9), st.floats(100, 1e6), st.integers(50, MOST))
+@given(st.floats(1e9, 2e9), st.floats(100, 1e6), st.integers(50, MAX_POINTS))
 def test_buckets_are_no_longer_than_half_as_long_again_as_the_points_need(
     begin: float, span: float, points: int
 ) -> None:
@@ -150,7 +150,7 @@ def history(values: list[float]) -> RecentHistory:
     return past
 
 
-def asked(past: RecentHistory, begin: float, end: float, points: int = MOST, subject: str = GPU) -> Series:
+def asked(past: RecentHistory, begin: float, end: float, points: int = MAX_POINTS, subject: str = GPU) -> Series:
     return past.query(Query(subject, (NAME,), begin, end, points))[NAME]
 
 

@@ -21,8 +21,8 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.history import tiers as limits_module
-from gpumon.storage.history.aggregator import Block, Collector, values_from_tick
-from gpumon.storage.history.block import BadBlock, cells_of, pack, present, unpack
+from gpumon.storage.history.aggregator import Aggregator, Block, values_from_tick
+from gpumon.storage.history.block import BadBlock, pack, present, unpack, unpack_cells
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.cell import HistoryCell, fold, weights
 from gpumon.storage.history.file import HistoryFile
@@ -30,7 +30,7 @@ from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recovery import recover
 from gpumon.storage.history.schema import HISTORY_FILE, TABLES, VERSION
 from gpumon.storage.history.tiered_history import StoredTier
-from gpumon.storage.history.tiers import OF_GPU, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
+from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
 from gpumon.storage.history.write import seal, write
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, sample, tick
@@ -39,7 +39,7 @@ GPU = device().uuid
 T1, T2, T3 = SHAPES
 BEGIN = 93230 * 19200
 """A time at which a block of each tier begins."""
-UTILIZATION, ENERGY = OF_GPU.names.index("gpu.utilization"), OF_GPU.names.index("gpu.energy")
+UTILIZATION, ENERGY = GPU_COLUMNS.names.index("gpu.utilization"), GPU_COLUMNS.names.index("gpu.energy")
 BOOT = "b" * 32
 
 
@@ -55,7 +55,7 @@ def at(second: float, interval: float = 1.0, steady: float | None = None, **valu
 
 def collected(ticks: Iterable[Tick], *, finish: bool = True) -> list[Block]:
     blocks: list[Block] = []
-    collector = Collector(blocks.append)
+    collector = Aggregator(blocks.append)
     for one in ticks:
         collector.add(values_from_tick(one))
     if finish:
@@ -75,7 +75,7 @@ def cells(blocks: Sequence[Block], shape: TierShape, subject: str = GPU) -> dict
 
 def grown(blocks: Sequence[Block], shape: TierShape) -> float:
     """Joules over all cells."""
-    pairs = ((cell.mean[ENERGY], weights(cell, OF_GPU.counters)[ENERGY]) for cell in cells(blocks, shape).values())
+    pairs = ((cell.mean[ENERGY], weights(cell, GPU_COLUMNS.counters)[ENERGY]) for cell in cells(blocks, shape).values())
     return sum(rate * seconds for rate, seconds in pairs if seconds)
 
 
@@ -95,7 +95,7 @@ def test_a_tick_belongs_to_the_cell_of_its_own_time_in_every_tier() -> None:
         assert cell.high[UTILIZATION] == pytest.approx(0.9)
         assert cell.mean[UTILIZATION] == pytest.approx(0.9 - 0.9 / shape.step)
         assert cell.last[UTILIZATION] == pytest.approx(0.9)
-        assert weights(cell, OF_GPU.counters)[UTILIZATION] == pytest.approx(shape.step)
+        assert weights(cell, GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(shape.step)
 
 
 def test_what_a_counter_grew_by_is_cut_exactly_at_the_border_of_cells() -> None:
@@ -104,7 +104,7 @@ def test_what_a_counter_grew_by_is_cut_exactly_at_the_border_of_cells() -> None:
         inner = list(cells(blocks, shape).items())[1:-1]
         for _, cell in inner:
             assert cell.mean[ENERGY] == pytest.approx(400)
-            assert weights(cell, OF_GPU.counters)[ENERGY] == pytest.approx(shape.step, abs=1e-3)
+            assert weights(cell, GPU_COLUMNS.counters)[ENERGY] == pytest.approx(shape.step, abs=1e-3)
         for begin, cell in inner:
             assert cell.last[ENERGY] == pytest.approx(1000 + 400 * (begin + shape.step - 0.3))
         assert grown(blocks, shape) == pytest.approx(400 * 600, rel=1e-6), shape
@@ -161,7 +161,7 @@ def test_a_clock_that_is_set_back_far_goes_on_from_there() -> None:
 def test_values_hold_between_samples_that_are_further_apart_than_cells() -> None:
     blocks = collected(at(n, interval=20.0, utilization=0.5, energy=300.0 * n) for n in range(0, 401, 20))
     assert list(cells(blocks, T1)) == list(range(401))
-    assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(300, rel=0.1)
+    assert weights(cells(blocks, T3)[0], GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(300, rel=0.1)
     assert grown(blocks, T3) == pytest.approx(300 * 400)
 
 
@@ -176,18 +176,18 @@ def test_many_samples_in_a_second_are_one_cell_with_their_extremes() -> None:
 def test_samples_near_the_borders_of_cells_hide_no_gap() -> None:
     ticks = [at(n + (0.001 if n % 2 else -0.001), utilization=0.5) for n in range(1, 300) if not 100 <= n < 140]
     blocks = collected(ticks)
-    seconds = [weights(cell, OF_GPU.counters)[UTILIZATION] for cell in cells(blocks, T1).values()]
+    seconds = [weights(cell, GPU_COLUMNS.counters)[UTILIZATION] for cell in cells(blocks, T1).values()]
     assert max(seconds) <= 1.0
-    assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(259, abs=2)
+    assert weights(cells(blocks, T3)[0], GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(259, abs=2)
 
 
 def test_seconds_with_a_tick_each_are_taken_together_also_after_one_that_has_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one_by_one, blocks = list[float](), list[Block]()
-    add = Collector.add
-    monkeypatch.setattr(Collector, "add", lambda self, seen: (one_by_one.append(seen.monotonic_ns), add(self, seen)))
-    collector = Collector(blocks.append)
+    add = Aggregator.add
+    monkeypatch.setattr(Aggregator, "add", lambda self, seen: (one_by_one.append(seen.monotonic_ns), add(self, seen)))
+    collector = Aggregator(blocks.append)
     # A daemon takes its first tick when it starts, and the second one as soon as it runs.
     collector.add_all([values_from_tick(at(second, energy=100.0 * second)) for second in (0.1, 0.2, 1.2, 2.2, 3.2)])
     one_by_one.clear()
@@ -199,7 +199,7 @@ def test_seconds_with_a_tick_each_are_taken_together_also_after_one_that_has_two
 
 def test_seconds_are_those_of_all_samples_though_cells_have_uneven_numbers_of_them() -> None:
     blocks = collected(at(n * 0.4, interval=0.4, utilization=0.5) for n in range(750))
-    assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(300, abs=0.5)
+    assert weights(cells(blocks, T3)[0], GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(300, abs=0.5)
 
 
 @pytest.mark.parametrize("interval", [0.05, 0.1, 0.2, 0.5, 0.9])
@@ -207,7 +207,7 @@ def test_skipped_ticks_leave_nothing_missing_and_no_more_is_known_than_passed(in
     times = [n * interval for n in range(round(120 / interval)) if n % 7 != 3]
     begin = 0.37
     found = cells(collected(at(begin + time, interval=interval, utilization=0.5) for time in times), T1)
-    seconds = [weights(cell, OF_GPU.counters)[UTILIZATION] for cell in found.values()]
+    seconds = [weights(cell, GPU_COLUMNS.counters)[UTILIZATION] for cell in found.values()]
     assert max(seconds) <= 1.0
     assert seconds[1:-1] == [1.0] * (len(seconds) - 2)
     assert seconds[0] == pytest.approx(1 - begin)
@@ -217,7 +217,7 @@ def test_skipped_ticks_leave_nothing_missing_and_no_more_is_known_than_passed(in
 def test_a_gap_between_fast_samples_is_cut_where_the_last_one_holds_no_longer() -> None:
     ticks = [at(n / 5, interval=0.2, utilization=0.5) for n in range(100) if not 22 <= n < 40]
     found = cells(collected(ticks), T1)
-    seconds = {second: weights(cell, OF_GPU.counters)[UTILIZATION] for second, cell in found.items()}
+    seconds = {second: weights(cell, GPU_COLUMNS.counters)[UTILIZATION] for second, cell in found.items()}
     assert seconds[4] == pytest.approx(0.4)
     assert list(seconds) == [*range(5), *range(8, 20)]
     assert sum(seconds.values()) == pytest.approx(20 - 18 / 5)
@@ -249,7 +249,7 @@ def some_cells(draw: Callable[..., Any]) -> dict[int, HistoryCell]:
 @given(some_cells())
 def test_a_block_gives_back_what_was_packed(packed: dict[int, HistoryCell]) -> None:
     data = pack(packed, 64, (1,))
-    found = cells_of(data, 4, 64)
+    found = unpack_cells(data, 4, 64)
     known = {place: cell for place, cell in packed.items() if any(cell.weight or ())}
     assert set(found) == set(known)
     for place, cell in known.items():
@@ -383,7 +383,7 @@ def test_a_coarse_cell_of_which_a_killed_daemon_had_written_a_part_becomes_whole
 def test_a_block_of_a_version_with_other_metrics_keeps_its_cells(path: Path) -> None:
     stored(path, (at(n, utilization=0.2, power=100.0) for n in range(100)))
     with closing(opened(path)) as connection:
-        names = list(OF_GPU.names)
+        names = list(GPU_COLUMNS.names)
         place = names.index("gpu.power")
         names[place], names[UTILIZATION] = "gpu.of_long_ago", "gpu.power"  # its values are those of utilization
         connection.execute("UPDATE schema SET metrics = ? WHERE metrics LIKE '%gpu.power%'", (json.dumps(names),))
@@ -490,8 +490,8 @@ def test_accounts_and_events_are_kept_for_a_year_and_those_that_go_on_for_longer
         assert counts() == [year, year, year + 1]
         prune_old(connection, now * 3600.0, HistoryLimits(account_days=100))
         assert counts() == [2400, 2400, 2401]
-        monkeypatch.setattr(limits_module, "MOST_EVENTS", 100)
-        monkeypatch.setattr(limits_module, "MOST_ACCOUNTS", 200)
+        monkeypatch.setattr(limits_module, "MAX_EVENTS", 100)
+        monkeypatch.setattr(limits_module, "MAX_ACCOUNTS", 200)
         prune_old(connection, now * 3600.0, HistoryLimits())
         assert counts() == [200, 2400, 101]
         assert connection.execute("SELECT min(hour) FROM account").fetchone() == (now - 200,), "the oldest goes first"

@@ -561,8 +561,8 @@ def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
         assert counts() == [26, 32 * 24 + 1, 32 * 24 + 1]
         prune_old(connection, BEGIN + 40.0 * day, HistoryLimits(days=10))
         assert counts() == [26, 241, 241]
-        monkeypatch.setattr(limits_module, "MOST_PROCESSES", 100)
-        monkeypatch.setattr(limits_module, "MOST_PROCESS_BYTES", 50 * 100)
+        monkeypatch.setattr(limits_module, "MAX_PROCESSES", 100)
+        monkeypatch.setattr(limits_module, "MAX_PROCESS_BYTES", 50 * 100)
         prune_old(connection, BEGIN + 40.0 * day, HistoryLimits())
         assert counts() == [25, 25, 100]
         (oldest,) = connection.execute("SELECT min(pid) FROM process").fetchone()

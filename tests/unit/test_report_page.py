@@ -22,7 +22,7 @@ from gpumon.reports.figures.run import BANDS, figure, with_local_dates
 from gpumon.reports.figures.run_series import RunSeries, bridge_gaps, run_series, thin
 from gpumon.reports.html import page
 from gpumon.storage.history.downsample import Envelope
-from gpumon.storage.history.query import MOST
+from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record, RunTrace
@@ -74,7 +74,7 @@ def test_no_line_has_more_points_than_a_screen_can_show(book: Book) -> None:
     book.trace(record.ranks[0].key, uuid_of(0), {"gpu.utilization": [(0.1, 0.5, 1.0)] * 4096})
     record, traces = read(book)
     found = run_series(record, traces, uuid_of(0))
-    assert found.points <= MOST
+    assert found.points <= MAX_POINTS
     assert found.points * found.step == pytest.approx(4096, rel=0.01)
 
 
@@ -93,7 +93,7 @@ def test_every_panel_is_on_one_time_axis(book: Book) -> None:
     ]  # fmt: skip
     assert {line["xaxis"] for line in found["data"]} == {"x"}
     assert {line["yaxis"] for line in found["data"]} == {"y", "y2", "y3", "y4", "y5", "y6"}
-    assert max(len(line["y"]) for line in found["data"]) <= MOST
+    assert max(len(line["y"]) for line in found["data"]) <= MAX_POINTS
 
 
 def test_phases_that_are_no_training_are_shaded_and_named_under_the_pointer(book: Book) -> None:

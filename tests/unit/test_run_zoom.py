@@ -13,7 +13,7 @@ from gpumon.common.clock import SECOND
 from gpumon.reports.figures.run_series import RunSeries, zoom
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
-from gpumon.storage.history.query import MOST
+from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, frame_of, sample, tick
@@ -62,7 +62,7 @@ def test_fast_samples_are_as_close_as_they_were_taken_and_never_more_than_the_bo
     assert near is not None
     assert whole is not None
     assert near.step == pytest.approx(0.1)
-    assert whole.points <= MOST
+    assert whole.points <= MAX_POINTS
     assert not any(isnan(value) for value in line(near).values())
 
 

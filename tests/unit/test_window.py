@@ -23,7 +23,7 @@ from gpumon.model.device import Device
 from gpumon.model.metrics import METRICS
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.history.buckets import Grid
-from gpumon.storage.history.coverage import known_seconds
+from gpumon.storage.history.recent import known_seconds
 from gpumon.storage.history.tiers import SHAPES
 from tests.builders import device, sample, tick
 from tests.months import fill

@@ -15,7 +15,7 @@ from gpumon.model.frame import Frame
 from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.downsample import Envelope
-from gpumon.storage.history.query import MOST, Query
+from gpumon.storage.history.query import MAX_POINTS, Query
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.summary import EpochSummary
 
@@ -98,7 +98,7 @@ class Logged:
     def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> RunSeries:
         """Return the values at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
         places = sorted({int((time - begun) / step) for time in times if time >= begun})
-        if not places or places[-1] > 2 * MOST:
+        if not places or places[-1] > 2 * MAX_POINTS:
             return RunSeries(begun, step, {})
         count = places[-1] + 1
         columns: dict[str, list[float]] = {}
@@ -118,7 +118,7 @@ class Logged:
         since = kept.begun + kept.points * kept.step
         later = times[bisect_left(times, since) :]
         tail = self.timeline(keys, since, kept.step, later) if kept.points and len(later) else None
-        if tail is None or not 0 < tail.points <= MOST:
+        if tail is None or not 0 < tail.points <= MAX_POINTS:
             return kept
         columns = {
             name: _joined(course, tail.columns.get(name, _nothing(tail.points)))
@@ -139,7 +139,7 @@ class Logged:
         return next((list(self._runs[key]) for key in keys if key in self._runs), [])
 
 
-def recent_course(history: RecentHistory, uuid: str, begun: float, points: int = MOST) -> RunSeries | None:
+def recent_course(history: RecentHistory, uuid: str, begun: float, points: int = MAX_POINTS) -> RunSeries | None:
     """The course on a device since `begun` (s since 1970) from the last frames; None where these begin later.
 
     Points are equally far apart, as a `RunSeries` has them: what was not sampled keeps its length.
@@ -157,9 +157,9 @@ def recent_course(history: RecentHistory, uuid: str, begun: float, points: int =
 def extended(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
     """The course that the ledger keeps, longer by what the last frames have after its end."""
     since, end = kept.begun + kept.points * kept.step, history.end
-    if not kept.points or not since <= end < since + MOST * kept.step:
+    if not kept.points or not since <= end < since + MAX_POINTS * kept.step:
         return kept
-    grid = Grid(kept.points, kept.step, MOST, phase=kept.begun)
+    grid = Grid(kept.points, kept.step, MAX_POINTS, phase=kept.begun)
     tails = _course(history, uuid, list(kept.columns), grid, end)
     count = grid.at(end) + 1
     columns = {name: _joined(course, tails.get(name, _nothing(count))) for name, course in kept.columns.items()}

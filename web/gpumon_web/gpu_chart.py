@@ -16,7 +16,7 @@ from gpumon.model.process import Process
 from gpumon.reports.events import details
 from gpumon.storage.events.query import EventFilter, LoggedEvent, count_events, read_events
 from gpumon.storage.history.buckets import Grid
-from gpumon.storage.history.query import MOST, History, Query, Series
+from gpumon.storage.history.query import MAX_POINTS, History, Query, Series
 from gpumon_web.charts import Cells, chart, event, left_out, limit, line_of, marks_on, metric_panel, moment, ribbon
 from gpumon_web.gpu_held import held_by
 
@@ -38,7 +38,7 @@ class GpuChartWindow(NamedTuple):
     begin: float
     """Seconds since 1970, as `end`."""
     end: float
-    points: int = MOST
+    points: int = MAX_POINTS
     panels: Sequence[str] = USUAL
 
 

@@ -14,7 +14,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.common.errors import GpumonError
 from gpumon.model.frame import RunState
 from gpumon.model.process import Process
-from gpumon.storage.history.query import MOST
+from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.processes.query import HeldSpan, held_spans
 from gpumon.storage.usage.query import read_accounts
@@ -45,7 +45,7 @@ def held_by(
         if process.user and isfinite(process.started):
             # It may have been there for long before it came to this GPU.
             found.append((max(process.started, came.get(process.pid, process.started)), end, process.user))
-    return flat([one for one in found if one[0] < end and one[1] > begin], begin, end, (end - begin) / MOST)
+    return flat([one for one in found if one[0] < end and one[1] > begin], begin, end, (end - begin) / MAX_POINTS)
 
 
 def _kept_spans(path: str, uuid: str, begin: float, end: float) -> list[HeldSpan]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
-from gpumon.storage.history.query import MOST
+from gpumon.storage.history.query import MAX_POINTS
 from gpumon_web.accounts import Accounts
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.complaints import Complaints
@@ -116,7 +116,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
-        points, panels = max(2, min(_whole("points") or MOST, MOST)), _listed("panels") or USUAL
+        points, panels = max(2, min(_whole("points") or MAX_POINTS, MAX_POINTS)), _listed("panels") or USUAL
 
         def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:

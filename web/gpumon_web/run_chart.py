@@ -18,7 +18,7 @@ from gpumon.model.metrics import BY_NAME
 from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_series
 from gpumon.reports.figures.run import unsampled_spans
 from gpumon.reports.figures.run_series import RunSeries, diverged_points
-from gpumon.storage.history.query import MOST
+from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.ledger.long_run import LongRun
 from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
 from gpumon.storage.ledger.summary import EpochSummary
@@ -279,7 +279,7 @@ def _line(
 
 def _fewer(points: list[LoggedPoint]) -> list[LoggedPoint]:
     """No more than `MOST` points between breaks: neighbors as one, the last of them with the lowest and the highest."""
-    every = -(-len(points) // MOST)
+    every = -(-len(points) // MAX_POINTS)
     if every == 1:
         return points
     found: list[LoggedPoint] = []
@@ -297,7 +297,7 @@ def _fewer(points: list[LoggedPoint]) -> list[LoggedPoint]:
 def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
     """Values logged by the end of each epoch, and a gap behind each that broke off; None where there is no value."""
     points = [(epoch.ended, epoch.metrics[name]) for epoch in ended if math.isfinite(epoch.metrics.get(name, math.nan))]
-    points = points[:: max(1, -(-len(points) // MOST))]
+    points = points[:: max(1, -(-len(points) // MAX_POINTS))]
     if not points:
         return None
     breaks = [(time, NAN) for time in broken_off(drawing.epochs, drawing.run.ended) if time < points[-1][0]]

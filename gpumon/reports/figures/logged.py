@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gpumon.common.numbers import NAN, is_known
 from gpumon.reports.figures.axes import instant, json_numbers, literal
 from gpumon.reports.figures.run_series import RunSeries
-from gpumon.storage.history.query import MOST
+from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.ledger.summary import EpochSummary
 
 LATE_EPOCHS = 2
@@ -242,8 +242,8 @@ def logged_lines(
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Return at most `MOST` evenly chosen points; values at the ends of epochs have no mean over time."""
-    return points[:: max(1, -(-len(points) // MOST))]
+    """Return at most `MAX_POINTS` evenly chosen points; values at the ends of epochs have no mean over time."""
+    return points[:: max(1, -(-len(points) // MAX_POINTS))]
 
 
 def _joined(points: Sequence[LoggedPoint], breaks: Sequence[tuple[float, float]]) -> Line:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from gpumon.common.numbers import NAN, is_known
 from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.downsample import Envelope, downsample
-from gpumon.storage.history.query import MOST, Query, Series, Tier
+from gpumon.storage.history.query import MAX_POINTS, Query, Series, Tier
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.records import Record, RunTrace
 
@@ -49,7 +49,7 @@ def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeri
         best = max(matching, key=lambda trace: trace.points * trace.step)
     else:
         best = min(matching, key=lambda trace: order.get(trace.rank, len(order)))
-    every = -(-best.points // MOST)
+    every = -(-best.points // MAX_POINTS)
     columns = {
         name: Envelope(*(bridge_gaps(line) for line in thin(envelope, every, keeps_last=not uuid)))
         for name, envelope in best.columns.items()
@@ -158,7 +158,7 @@ _ENDS = 2
 
 
 def zoom(
-    series: RunSeries, history: RecentHistory, uuid: str, begin: float, end: float, points: int = MOST
+    series: RunSeries, history: RecentHistory, uuid: str, begin: float, end: float, points: int = MAX_POINTS
 ) -> RunSeries | None:
     """Return the series of a run on a device from `begin` to `end` (s since 1970); None if the history has none of it.
 

@@ -1,7 +1,7 @@
-"""`Collector`: aggregates ticks into cells, cells into coarser tiers, and passes full blocks to the writer.
+"""`Aggregator`: aggregates ticks into cells, cells into coarser tiers, and passes full blocks to the writer.
 
 A tick belongs to the cell of its wall-clock time. Cells are in order: if the clock is set back a little, ticks are left
-out until it has caught up; if it is set back further, the collector starts again.
+out until it has caught up; if it is set back further, the aggregator starts again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gpumon.model.energy import FOLLOWS, most_power
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.storage.history.buckets import is_gap
-from gpumon.storage.history.cell import HistoryCell, summed
-from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, Counting
+from gpumon.storage.history.cell import HistoryCell, cell_from_samples
+from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, GrowthMeter
 from gpumon.storage.history.open_tiers import Block as Block
 from gpumon.storage.history.open_tiers import FinestTier
 from gpumon.storage.history.query import HOST
@@ -60,17 +60,17 @@ def values_from_frame(frame: Frame) -> TickValues:
     return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), _rows(frame))
 
 
-def _rows(seen: Tick | Frame) -> list[SubjectValues]:
-    rows = {HOST: SubjectValues(HOST, seen.host, seen.monotonic_ns)}
-    for sample in seen.samples:
+def _rows(tick: Tick | Frame) -> list[SubjectValues]:
+    rows = {HOST: SubjectValues(HOST, tick.host, tick.monotonic_ns)}
+    for sample in tick.samples:
         uuid = sample.device.uuid
         if sample.state is Availability.OK and uuid not in rows:  # ignore a second device with the same UUID
-            read = sample.counters_monotonic_ns or sample.monotonic_ns or seen.monotonic_ns
-            rows[uuid] = SubjectValues(uuid, sample.values, read)
+            read_ns = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
+            rows[uuid] = SubjectValues(uuid, sample.values, read_ns)
     return list(rows.values())
 
 
-class Collector:
+class Aggregator:
     """Aggregates ticks in order, and passes full blocks to `write`."""
 
     def __init__(self, write: Callable[[Block], object]) -> None:
@@ -80,16 +80,22 @@ class Collector:
         """Ticks before this time (ns, CLOCK_MONOTONIC) are in written blocks; 0 before the first."""
         self._block = -1
         """The open block of the finest tier."""
-        self._last_ns = self._followed = self._border_ns = 0
+        self._border_ns = 0
+        """Time of the first tick in the open block: ns, CLOCK_MONOTONIC."""
+        self._last_ns = 0
+        """Time of the last tick: ns, CLOCK_MONOTONIC."""
+        self._last_written_cell = 0
+        """Last cell that an earlier daemon has written."""
         self._subjects: dict[str, _Subject] = {}
         self._time = self._monotonic = nan
         self._cell = 0
+        """The open cell, by its number since 1970; 0 before the first tick."""
 
     def add_all(self, ticks: Sequence[TickValues]) -> None:
         """Add ticks; ticks at one a second, the usual case, are added together."""
         done = 0
         while done < len(ticks):
-            times = self._even(ticks, done)
+            times = self._even_times(ticks, done)
             count = len(times)
             # If one tick is irregular, the ones before it can still be added together.
             while count > 1 and not self._add_even(ticks[done : done + count], times[:count]):
@@ -99,12 +105,12 @@ class Collector:
                 self.add(ticks[done])
             done += count
 
-    def _even(self, ticks: Sequence[TickValues], first: int) -> list[float]:
+    def _even_times(self, ticks: Sequence[TickValues], first: int) -> list[float]:
         """Return the times (s since 1970) of the ticks from `first` on that each fill one cell of the open block."""
         names, times = [row.subject for row in ticks[first].rows], list[float]()
-        own = [self._subjects.get(name) for name in names]
+        present = [self._subjects.get(name) for name in names]
         others = self._subjects.keys() - set(names)
-        if not all(one is not None and one.is_even(self._cell) for one in own):
+        if not all(subject is not None and subject.is_even(self._cell) for subject in present):
             return times
         if any(self._subjects[name].is_open for name in others):
             return times
@@ -126,94 +132,100 @@ class Collector:
 
     def _add_even(self, ticks: Sequence[TickValues], times: Sequence[float]) -> bool:
         """Add ticks together if each counter was read in its own cell and did not go back; return whether they were."""
-        moved, cells, count = [], {}, len(ticks)
+        updates, cells, count = [], {}, len(ticks)
         for number, (name, *_) in enumerate(ticks[0].rows):
             subject, rows = self._subjects[name], [tick.rows[number] for tick in ticks]
             read = [
                 time - (tick.monotonic_ns - row.read_ns) / SECOND
                 for time, tick, row in zip(times, ticks, rows, strict=True)
             ]
-            counters = [subject.counters_of(row.values) for row in rows]
-            most = min(map(most_power, {subject.limit_of(row.values) for row in rows}))
-            growth = subject.counting.evenly(self._cell, read, counters, most)
+            counters = [subject.counters(row.values) for row in rows]
+            max_power = min(map(most_power, {subject.power_limit(row.values) for row in rows}))
+            growth = subject.meter.even_growth(self._cell, read, counters, max_power)
             if growth is None:
                 return False
-            go_on = partial(subject.counting.go_on, self._cell + count, read[-1], counters[-1], growth)
-            moved.append((subject, rows[-1].values, go_on))
+            advance = partial(subject.meter.advance, self._cell + count, read[-1], counters[-1], growth)
+            updates.append((subject, rows[-1].values, advance))
             cells[name] = EvenCells([subject.rows[0], *(row.values for row in rows[:-1])], growth.rates, growth.raw)
-        for subject, values, go_on in moved:
-            go_on()
+        for subject, values, advance in updates:
+            advance()
             subject.rows, subject.held = [values], values
-        self._finest.take_even(self._cell, cells)
+        self._finest.add_even(self._cell, cells)
         self._cell += count
         self._time, self._last_ns = times[-1], ticks[-1].monotonic_ns
         self._monotonic = self._last_ns / SECOND
-        self._finest.reach(self._settled(self._cell, self._time))
-        self._note_done()
+        self._finest.advance(self._first_open_cell(self._cell, self._time))
+        self._update_done()
         return True
 
-    def add(self, seen: TickValues) -> None:
+    def add(self, tick: TickValues) -> None:
         """Add the next tick."""
-        time, monotonic = seen.time_ns / SECOND, seen.monotonic_ns / SECOND
+        time, monotonic = tick.time_ns / SECOND, tick.monotonic_ns / SECOND
         if time <= self._time:
             if time > self._time - SET_BACK:
                 return
             self.finish()
-        planned, cell = seen.interval_ns / SECOND, int(time // self._step)
+        planned, cell = tick.interval_ns / SECOND, int(time // self._step)
         interval = max(planned, SHORTEST_INTERVAL)
         passed, longest = monotonic - self._monotonic, PAUSE * interval
         if is_gap(passed, time - self._time, interval):
-            self._break_off(cell)
-        for row in seen.rows:
-            subject = self._subjects.get(row.subject)
-            if subject is None:
-                subject = self._subjects[row.subject] = _Subject(columns_of(row.subject), row.subject != HOST)
-            read, counting = time - (seen.monotonic_ns - row.read_ns) / SECOND, subject.counting
-            limit = subject.limit_of(row.values)
-            counting.add(read, subject.counters_of(row.values), self._step, max(longest, FOLLOWS), limit)
-            for number, grown in counting.late(self._cell if subject.rows or self._cell == self._followed else cell):
-                if number > self._followed:  # earlier cells were written by the previous daemon
-                    self._finest.grow(number, row.subject, grown)
+            self._handle_gap(cell)
+        for row in tick.rows:
+            self._add_counters(row, time - (tick.monotonic_ns - row.read_ns) / SECOND, cell, longest)
         if cell > self._cell:
             self._close(cell)
-            self._finest.reach(self._settled(cell, time))
-        for row in seen.rows:
-            self._subjects[row.subject].take(row.values, time, min(planned, self._step))
-        answered = {row.subject for row in seen.rows}
+            self._finest.advance(self._first_open_cell(cell, time))
+        for row in tick.rows:
+            self._subjects[row.subject].add(row.values, time, min(planned, self._step))
+        answered = {row.subject for row in tick.rows}
         for name, subject in self._subjects.items():
             if name not in answered:
-                subject.let_go(self._step)
-        self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
+                subject.expire(self._step)
+        self._time, self._monotonic, self._last_ns = time, monotonic, tick.monotonic_ns
         if cell // SHAPES[0].cells != self._block:
-            self._block, self._border_ns = cell // SHAPES[0].cells, seen.monotonic_ns
+            self._block, self._border_ns = cell // SHAPES[0].cells, tick.monotonic_ns
             since = time - 2 * SHAPES[0].block  # a subject that returns after so long starts again
-            self._subjects = {name: one for name, one in self._subjects.items() if one.seen_since(since)}
-        self._note_done()
+            self._subjects = {
+                name: subject for name, subject in self._subjects.items() if subject.has_sample_since(since)
+            }
+        self._update_done()
 
-    def _note_done(self) -> None:
+    def _add_counters(self, row: SubjectValues, read: float, cell: int, longest: float) -> None:
+        """Add the counters of a row, read at `read` (s since 1970), and the growth that this gives to closed cells."""
+        subject = self._subjects.get(row.subject)
+        if subject is None:
+            subject = self._subjects[row.subject] = _Subject(columns_of(row.subject), row.subject != HOST)
+        limit = subject.power_limit(row.values)
+        subject.meter.add(read, subject.counters(row.values), self._step, max(longest, FOLLOWS), limit)
+        end = self._cell if subject.rows or self._cell == self._last_written_cell else cell
+        for number, growth in subject.meter.pop_late(end):
+            if number > self._last_written_cell:
+                self._finest.add_growth(number, row.subject, growth)
+
+    def _update_done(self) -> None:
         if self._border_ns > self.done_ns and self._finest.first_open == self._block:
             self.done_ns = self._border_ns
 
-    def _settled(self, cell: int, time: float) -> int:
+    def _first_open_cell(self, cell: int, time: float) -> int:
         """Return the first cell, at most `cell`, that later readings can still change at `time` (s since 1970)."""
         for subject in self._subjects.values():
-            behind = subject.counting.time
-            if time - FOLLOWS < behind < cell * self._step:
-                cell = int(behind // self._step)
+            read = subject.meter.time
+            if time - FOLLOWS < read < cell * self._step:
+                cell = int(read // self._step)
         return cell
 
-    def follow(self, seen: TickValues) -> None:
-        """Add a tick that was collected before, only as the predecessor of the next one; it is in no cell."""
-        self.add(seen)
-        self._followed = self._cell
+    def add_predecessor(self, tick: TickValues) -> None:
+        """Add the last tick of an earlier daemon, which has written it; the growth of counters begins at it."""
+        self.add(tick)
+        self._last_written_cell = self._cell
         for subject in self._subjects.values():
-            subject.follow()
+            subject.drop_sample()
 
     def finish(self) -> None:
         """Write all open blocks, even incomplete ones."""
         if self._subjects:
             for subject in self._subjects.values():
-                subject.let_go(self._step)
+                subject.expire(self._step)
             self._close(self._cell + 1)
         self._finest.finish()
         self._subjects.clear()
@@ -221,15 +233,15 @@ class Collector:
         self._cell, self._block, self.done_ns = 0, -1, self._last_ns + 1
         self._border_ns = 0
 
-    def _break_off(self, cell: int) -> None:
+    def _handle_gap(self, cell: int) -> None:
         """Handle a gap before a tick in `cell`: no value is valid in it, and no counter grows over it."""
         for subject in self._subjects.values():
-            subject.let_go(self._step)
+            subject.expire(self._step)
         if cell > self._cell:
             self._close(cell)
         for subject in self._subjects.values():
-            subject.counting.forget()
-        self._finest.reach(cell)
+            subject.meter.reset()
+        self._finest.advance(cell)
 
     def _close(self, until: int) -> None:
         """Close the open cell, and fill the cells before `until` in which the last values are still valid."""
@@ -239,15 +251,17 @@ class Collector:
         cells = {
             name: subject.close(self._cell, self._step) for name, subject in self._subjects.items() if subject.rows
         }
-        if self._cell == self._followed:
+        if self._cell == self._last_written_cell:
             for name in self._subjects.keys() - cells.keys():
-                self._subjects[name].counting.closed(self._cell)
-        self._finest.take(self._cell, cells)
+                self._subjects[name].meter.pop_cell(self._cell)
+        self._finest.add(self._cell, cells)
         for cell in range(self._cell + 1, until):
-            held = {name: subject.hold(cell, self._step) for name, subject in self._subjects.items() if subject.held}
-            if not held:
+            repeated = {
+                name: subject.repeat(cell, self._step) for name, subject in self._subjects.items() if subject.held
+            }
+            if not repeated:
                 break
-            self._finest.take(cell, held)
+            self._finest.add(cell, repeated)
         self._cell = until
 
 
@@ -262,11 +276,12 @@ class _Subject:
         """Planned seconds for which a sample is valid."""
         self._since = self._time = nan
         """Start of the time without a gap, and time of the last sample: s since 1970."""
-        self._before = 0.0
+        self._seconds_before_gap = 0.0
         """Seconds of the open cell with valid values before a gap in it."""
         self._is_gpu = is_gpu
-        self.counting = Counting(len(columns.counters), columns.counters.index(_ENERGY) if is_gpu else -1)
-        self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
+        self.meter = GrowthMeter(len(columns.counters), columns.counters.index(_ENERGY) if is_gpu else -1)
+        self.counters: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
+        """Returns the counters in a row of values."""
         self._counters = columns.counters
 
     @property
@@ -274,54 +289,55 @@ class _Subject:
         """Whether it has values in the open cell, or values that are still valid."""
         return bool(self.rows) or self.held is not None
 
-    def seen_since(self, time: float) -> bool:
+    def has_sample_since(self, time: float) -> bool:
         """Return whether it had a sample since `time` (s since 1970)."""
         return self._time >= time
 
-    def limit_of(self, values: Sequence[float]) -> float:
+    def power_limit(self, values: Sequence[float]) -> float:
         """Return the enforced power limit of a GPU in W; NaN for the machine, or if unknown."""
         return values[_LIMIT] if self._is_gpu else nan
 
     def is_even(self, cell: int) -> bool:
         """Return whether its open cell is `cell` and has one sample that is valid for all of it."""
         is_whole = len(self.rows) == 1 and self.interval == 1.0 and self.held is not None
-        return is_whole and self.counting.is_whole(cell)
+        return is_whole and self.meter.is_whole(cell)
 
-    def take(self, values: Sequence[float], time: float, interval: float) -> None:
+    def add(self, values: Sequence[float], time: float, interval: float) -> None:
         """Add a sample at `time` (s since 1970), valid until the next one, or for `interval` s before a gap."""
         if self.held is None:
             self._since = time
         self.rows.append(values)
         self.held, self._time, self.interval = values, time, interval
 
-    def follow(self) -> None:
+    def drop_sample(self) -> None:
         """Drop the last sample and its planned time, which another daemon has written."""
         self.rows = []
         self._since = self._time + self.interval
 
     def close(self, cell: int, step: int) -> HistoryCell:
+        """Close the open cell, and return it."""
         if self.interval < step:  # if a tick was skipped, the previous one is still valid
             end = float((cell + 1) * step)
-            seconds = self._before + (end - max(self._since, end - step) if self.held is not None else 0.0)
-            known = max(0.0, min(seconds, float(step)))
+            held = end - max(self._since, end - step) if self.held is not None else 0.0
+            known = max(0.0, min(self._seconds_before_gap + held, float(step)))
         else:
             known = float(step)
-        found = self._cell(cell, self.rows, known)
-        self.rows, self._before = [], 0.0
-        return found
+        closed = self._build(cell, self.rows, known)
+        self.rows, self._seconds_before_gap = [], 0.0
+        return closed
 
-    def let_go(self, step: int) -> None:
+    def expire(self, step: int) -> None:
         """End the validity of the last values after their planned time, in their own cell; a gap or the end follows."""
         if self.held is not None and self.rows:
             begin = float(self._time // step * step)
-            self._before += min(self._time + self.interval, begin + step) - max(self._since, begin)
+            self._seconds_before_gap += min(self._time + self.interval, begin + step) - max(self._since, begin)
         self.held = None
 
-    def hold(self, cell: int, step: int) -> HistoryCell:
+    def repeat(self, cell: int, step: int) -> HistoryCell:
         """Return a cell without its own sample, filled with the last values."""
         assert self.held is not None
-        return self._cell(cell, [self.held], float(step))
+        return self._build(cell, [self.held], float(step))
 
-    def _cell(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
-        grown = self.counting.closed(cell)
-        return summed(rows, self._counters, grown.rates, grown.raw, (seconds, grown.seconds))
+    def _build(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
+        growth = self.meter.pop_cell(cell)
+        return cell_from_samples(rows, self._counters, growth.rates, growth.raw, (seconds, growth.seconds))

@@ -76,12 +76,12 @@ class Grid(NamedTuple):
     def middles(self) -> list[float]:
         """Return the middle of each bucket, in seconds since 1970."""
         first, step, count, phase = self
-        return [phase + (place + 0.5) * step for place in range(first, first + count)]
+        return [phase + (number + 0.5) * step for number in range(first, first + count)]
 
     def edges(self) -> list[float]:
         """Return the time from which a sample belongs to each bucket, and the end of the last bucket."""
         first, step, count, phase = self
-        return [phase + (place - _EARLY) * step for place in range(first, first + count + 1)]
+        return [phase + (number - _EARLY) * step for number in range(first, first + count + 1)]
 
 
 def aligned(begin: float, end: float, points: int, cells: Iterable[float] = ()) -> Grid:
@@ -132,15 +132,15 @@ def resolve_window(length: str | float | None, begin: Moment | None, end: Moment
     until = now if end is None else point_in_time(end, now)
     if begin is None:
         assert length is not None
-        found = WindowSpan(until - seconds(length), until)
+        span = WindowSpan(until - seconds(length), until)
     else:
         since = point_in_time(begin, now)
-        found = WindowSpan(since, until if length is None else since + seconds(length))
-    if not all(abs(edge - now) <= _FARTHEST for edge in found):  # also false for infinity and NaN
+        span = WindowSpan(since, until if length is None else since + seconds(length))
+    if not all(abs(edge - now) <= _FARTHEST for edge in span):  # also false for infinity and NaN
         raise UsageError("a window must lie within a hundred years of now: pass a length such as '7d', or a date")
-    if not found.begin < found.end:
+    if not span.begin < span.end:
         raise UsageError("the window is empty: its begin must be before its end")
-    return found
+    return span
 
 
 class ChartWindow(NamedTuple):
@@ -173,10 +173,10 @@ def available_windows(known: float, whole: float = nan) -> Sequence[ChartWindow]
 
     `whole` is the length of a played recording in seconds; NaN for live data.
     """
-    most = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
+    longest = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]
-    found = [
+    windows = [
         *SHORT_WINDOWS,
         *(window for window in WINDOWS if window.seconds <= LIVE_WINDOW.seconds or window in longer),
     ]
-    return [window for window in found if window.seconds <= most]
+    return [window for window in windows if window.seconds <= longest]

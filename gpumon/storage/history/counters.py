@@ -1,4 +1,4 @@
-"""Counters of one subject between samples: what they grew by in each cell, exactly to its border."""
+"""Growth of counters: in the cells of one subject, exactly up to their borders, and as rates between two frames."""
 
 from __future__ import annotations
 
@@ -15,60 +15,63 @@ from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 
 
-class Grown(NamedTuple):
-    """Growth in a cell, as far as it was measured."""
+class Growth(NamedTuple):
+    """Measured growth of the counters of a subject in a cell."""
 
     rates: Sequence[float]
-    """Growth per second; NaN where nothing is known."""
+    """Growth per second; NaN if unknown."""
     raw: Sequence[float]
-    """The counters at the end of the cell; where no sample came after it, at the last one."""
+    """The counters at the end of the cell, or at the last sample if none follows."""
     seconds: float
-    """Seconds in which the growth was measured; a sample that comes late counts with the cell before it."""
+    """Seconds in which the growth was measured; a late sample counts with the cell before it."""
 
 
 class EvenGrowth(NamedTuple):
-    """Growth in whole seconds that follow each other, by counter and second."""
+    """Growth in consecutive whole seconds, by counter and second."""
 
     rates: Sequence[Sequence[float]]
     raw: Sequence[Sequence[float]]
     """The counters at the end of each second."""
 
 
-class Counting:
-    """Between two samples that are near each other a counter is a straight line, and is cut at the borders of cells.
+class GrowthMeter:
+    """Divides the growth of a subject's counters between cells.
 
-    Over a gap, or where a counter has gone back, nothing is known of when it grew. A sample without energy that is
-    believed (`EnergyReadings`), or without any counter, waits for the next one that has it.
+    A counter is taken to grow evenly between two samples that are near each other. Over a gap, or if a counter went
+    back, it is unknown when it grew. A sample whose energy is not accepted (`EnergyReadings`), or that has no counters,
+    waits for the next sample that has them.
     """
 
     def __init__(self, counters: int, energy: int = -1) -> None:
-        """`energy`: the place of the counter of a GPU's energy, if there is one."""
+        """`energy` is the index of the energy counter of a GPU; -1 if there is none."""
         self._energy = energy
         self._readings = EnergyReadings(second=1.0)
         self._waiting: list[tuple[float, Sequence[float], Sequence[float]]] = []
-        """Time and values of samples that wait, as they were read, and without energy that is not believed."""
-        self._nothing = (nan,) * counters
-        self._base: Sequence[float] = self._nothing
-        """The counters when the open cell began, or when they were first seen in it."""
+        """Waiting samples: time, values as read, and values without energy that is not accepted."""
+        self._unknown = (nan,) * counters
+        self._base: Sequence[float] = self._unknown
+        """The counters at the begin of the open cell, or when they were first read in it."""
         self._begin = nan
-        self._values: Sequence[float] = self._nothing
-        """As seen last."""
+        """Time of `_base`, s since 1970."""
+        self._values: Sequence[float] = self._unknown
+        """The counters in the last accepted sample."""
         self._time = nan
-        self._grown: list[float] | None = None
-        """Growth in the open cell before a gap in it; None where there was no gap."""
+        self._growth: list[float] | None = None
+        """Growth in the open cell before a gap in it; None without a gap."""
         self._seconds = 0.0
+        """Seconds in which `_growth` was measured."""
         self._step = 1
-        self._closed: dict[int, Grown] = {}
+        self._closed: dict[int, Growth] = {}
 
     @property
     def time(self) -> float:
-        """The time of the last values that were believed, s since 1970; NaN before."""
+        """Time of the last accepted values, s since 1970; NaN before the first."""
         return self._time
 
     def add(self, time: float, values: Sequence[float], step: int, longest: float, limit: float = nan) -> None:
-        """Take values that were true at `time` (s since 1970); a jump of more than `longest` s is a gap.
+        """Add the values at `time` (s since 1970); if that is more than `longest` s after the last, it is a gap.
 
-        `limit`: the enforced power limit of a GPU, W.
+        `limit` is the enforced power limit of a GPU, W.
         """
         if time <= self._time:
             return
@@ -78,166 +81,167 @@ class Counting:
                 self._readings = EnergyReadings(second=1.0)
             growth = self._readings.add(time, values[self._energy], limit)
             if len(growth) > 1:
-                self._start_over(growth[1].begin, step, longest)
+                self._restart(growth[1].begin, step, longest)
             elif not growth and values[self._energy] == values[self._energy]:
                 values = [*values[: self._energy], nan, *values[self._energy + 1 :]]
         if is_near and self._is_missing(values):
             self._waiting.append((time, read, values))
             return
         if not is_near:
-            for at, _, known in self._waiting:
-                self._take(at, known, step, longest)
+            for waiting_time, _, accepted in self._waiting:
+                self._add(waiting_time, accepted, step, longest)
         self._waiting = []
-        self._take(time, values, step, longest)
+        self._add(time, values, step, longest)
 
     def _is_missing(self, values: Sequence[float]) -> bool:
-        """Whether a sample is no reading: its energy is missing, or all counters are, and were known before.
+        """Return whether a sample is no reading: its energy is missing, or all counters are, and were known before.
 
-        Another that is missing alone may have started over unseen, as those of 32 bits do.
+        If only another counter is missing, that may have wrapped unseen, as 32-bit counters do.
         """
-        place = self._energy
-        if place >= 0 and values[place] != values[place] and self._values[place] == self._values[place]:
+        index = self._energy
+        if index >= 0 and values[index] != values[index] and self._values[index] == self._values[index]:
             return True
         return not any(map(eq, values, values)) and any(map(eq, self._values, self._values))
 
-    def _start_over(self, first: float, step: int, longest: float) -> None:
-        """Count on from what waits since the energy counter started over at `first`."""
-        waited = [(at, read) for at, read, _ in self._waiting if at >= first]
+    def _restart(self, first: float, step: int, longest: float) -> None:
+        """Continue with the waiting samples since the energy counter restarted at `first`."""
+        waiting = [(time, read) for time, read, _ in self._waiting if time >= first]
         self._waiting = []
-        if waited:
-            self._leave()
-            self._time, self._values = waited[0]
+        if waiting:
+            self._keep_growth()
+            self._time, self._values = waiting[0]
             self._base, self._begin = self._values, self._time
-            for at, read in waited[1:]:
-                self._take(at, read, step, longest)
+            for time, read in waiting[1:]:
+                self._add(time, read, step, longest)
 
-    def _take(self, time: float, values: Sequence[float], step: int, longest: float) -> None:
-        before, self._step = self._time, step
-        if not time - before <= longest or any(map(gt, self._values, values)):
-            self._leave()
+    def _add(self, time: float, values: Sequence[float], step: int, longest: float) -> None:
+        previous, self._step = self._time, step
+        if not time - previous <= longest or any(map(gt, self._values, values)):
+            self._keep_growth()
             self._base, self._begin = values, time
         else:
-            cell = int(before // step)
+            cell = int(previous // step)
             while (border := (cell + 1) * step) < time:
-                share = (border - before) / (time - before)
-                at = [old + (new - old) * share for old, new in zip(self._values, values, strict=True)]
-                self._close(cell, border, at)
+                share = (border - previous) / (time - previous)
+                at_border = [old + (new - old) * share for old, new in zip(self._values, values, strict=True)]
+                self._close(cell, border, at_border)
                 cell += 1
             if any(map(ne, values, values)):
-                self._doubt(values)
+                self._invalidate_missing(values)
         self._values, self._time = values, time
 
-    def _doubt(self, values: Sequence[float]) -> None:
-        """Let nothing be known in the open cell of counters that are NaN while others are known.
+    def _invalidate_missing(self, values: Sequence[float]) -> None:
+        """Make counters unknown in the open cell if they are NaN while others are known.
 
-        Such a one may have started over unseen. A device that gave none at all goes on where it was.
+        They may have restarted unseen. If all counters are NaN, the device continues where it was.
         """
         known = [value == value for value in values]
         if any(known):
             self._base = [base if is_known else nan for base, is_known in zip(self._base, known, strict=True)]
 
     def is_whole(self, second: int) -> bool:
-        """Whether the open second is this one, and all that it has grown by so far is known."""
-        return self._begin == second and self._grown is None and not (self._closed or self._waiting)
+        """Return whether the open cell is this second, and all its growth so far is known."""
+        return self._begin == second and self._growth is None and not (self._closed or self._waiting)
 
-    def evenly(
-        self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], most: float = nan
+    def even_growth(
+        self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], max_power: float = nan
     ) -> EvenGrowth | None:
-        """Return the growth in the open second, which is `second`, and in those after it, up to the last of `values`.
+        """Return the growth in the open second (`second`) and the following ones, up to the last of `values`.
 
-        There is one of them in each second after the open one, which is whole. None where one is in another second,
-        or a counter has gone back, or grown beyond what a card can use, `most` in W.
+        `values` must have one sample in each second after the open one, which is whole. Returns None if a sample is in
+        another second, or a counter went back, or energy grew by more than `max_power` (W) allows.
         """
         if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
             return None
-        before = zip((self._time, *times), times, strict=False)
-        shares = [(border - old) / (time - old) for border, (old, time) in enumerate(before, second + 1)]
+        previous = zip((self._time, *times), times, strict=False)
+        shares = [(border - old) / (time - old) for border, (old, time) in enumerate(previous, second + 1)]
         rates, raw, length = [], [], len(times)
         columns = list(zip(*values, strict=True))
         if self._energy >= 0:
             column = columns[self._energy]
             older = (self._values[self._energy], *column)
-            if any(map(ge, older, column)) or any(map(gt, map(sub, column, older), repeat(most * UNSURE))):
+            if any(map(ge, older, column)) or any(map(gt, map(sub, column, older), repeat(max_power * UNSURE))):
                 return None
         for begin, first, column in zip(self._base, self._values, columns, strict=True):
-            if column.count(first) == length and isfinite(first):  # as most counters of throttling
-                at = [first] * length
+            if column.count(first) == length and isfinite(first):  # like most throttling counters
+                at_borders = [first] * length
             else:
                 older = (first, *column[:-1])
                 if any(map(gt, older, column)):
                     return None
-                at = [old + (new - old) * share for old, new, share in zip(older, column, shares, strict=True)]
-            rates.append(list(map(sub, at, (begin, *at[:-1]))))
-            raw.append(at)
+                at_borders = [old + (new - old) * share for old, new, share in zip(older, column, shares, strict=True)]
+            rates.append(list(map(sub, at_borders, (begin, *at_borders[:-1]))))
+            raw.append(at_borders)
         return EvenGrowth(rates, raw)
 
-    def go_on(self, second: int, time: float, values: Sequence[float], growth: EvenGrowth) -> None:
-        """Follow what `evenly` has given, up to its last values, in the second that begins at `second`."""
+    def advance(self, second: int, time: float, values: Sequence[float], growth: EvenGrowth) -> None:
+        """Continue after `even_growth`, with its last values, in the second that begins at `second`."""
         self._base, self._begin = [column[-1] for column in growth.raw], second
         self._values, self._time = values, time
         if self._energy >= 0 and isfinite(values[self._energy]):
             self._readings.accept(time, values[self._energy])
 
-    def forget(self) -> None:
-        """Take what comes as behind a gap."""
-        self._leave()
+    def reset(self) -> None:
+        """Treat the next sample as the first one after a gap."""
+        self._keep_growth()
         self._waiting, self._readings = [], EnergyReadings(second=1.0)
-        self._base, self._begin = self._nothing, nan
-        self._values, self._time = self._nothing, nan
+        self._base, self._begin = self._unknown, nan
+        self._values, self._time = self._unknown, nan
 
-    def closed(self, cell: int) -> Grown:
-        """The growth in a cell that is over."""
+    def pop_cell(self, cell: int) -> Growth:
+        """Close a cell, and return its growth."""
         if cell not in self._closed:
-            if self._time < cell * self._step:  # it was not read in it, and is behind
-                return Grown(self._nothing, self._nothing, 0.0)
+            if self._time < cell * self._step:  # the last accepted values are older than the cell
+                return Growth(self._unknown, self._unknown, 0.0)
             self._close(cell, self._time, self._values)
-        found = self._closed.pop(cell)
+        growth = self._closed.pop(cell)
         if self._closed:
-            for other in [one for one in self._closed if one < cell]:  # those in which no device answered
+            for other in [number for number in self._closed if number < cell]:  # no device answered in these
                 del self._closed[other]
-        return found
+        return growth
 
-    def late(self, before: int) -> list[tuple[int, Grown]]:
-        """Return, and forget, the growth in cells before one: what came to be known of those that were closed."""
+    def pop_late(self, end: int) -> list[tuple[int, Growth]]:
+        """Return and remove growth in cells before `end` that was measured after they were closed."""
         if not self._closed:
             return []
-        found = [(cell, grown) for cell, grown in self._closed.items() if cell < before and grown.seconds > 0]
-        self._closed = {cell: grown for cell, grown in self._closed.items() if cell >= before}
-        return found
+        late = [(cell, growth) for cell, growth in self._closed.items() if cell < end and growth.seconds > 0]
+        self._closed = {cell: growth for cell, growth in self._closed.items() if cell >= end}
+        return late
 
-    def _close(self, cell: int, border: float, at: Sequence[float]) -> None:
+    def _close(self, cell: int, border: float, values: Sequence[float]) -> None:
+        """Close the open cell at `border` (s since 1970), where the counters have these values."""
         seconds = border - self._begin
-        if seconds == seconds:  # NaN != NaN; no call of is_known, because it is done for each device and cell
-            grown = self._since_base(at)
+        if seconds == seconds:  # NaN != NaN; no call of is_known, because this runs for each device and cell
+            growth = self._growth_until(values)
             seconds += self._seconds
         else:
-            grown, seconds = self._grown or [], self._seconds
-        if seconds == 1.0 and grown:  # as nearly always
-            rates: Sequence[float] = grown
+            growth, seconds = self._growth or [], self._seconds
+        if seconds == 1.0 and growth:  # the usual case
+            rates: Sequence[float] = growth
         else:
-            rates = [growth / seconds for growth in grown] if seconds > 0 and grown else self._nothing
-        self._closed[cell] = Grown(rates, at, round(seconds, 4))  # all alike where nothing is missing
-        self._base, self._begin = at, border
-        self._grown, self._seconds = None, 0.0
+            rates = [grown / seconds for grown in growth] if seconds > 0 and growth else self._unknown
+        self._closed[cell] = Growth(rates, values, round(seconds, 4))  # rounded, so that complete cells are equal
+        self._base, self._begin = values, border
+        self._growth, self._seconds = None, 0.0
 
-    def _leave(self) -> None:
-        """Keep what is known of the open cell, before a gap."""
+    def _keep_growth(self) -> None:
+        """Keep the growth in the open cell before a gap."""
         seconds = self._time - self._begin
         if seconds > 0:
-            self._grown = self._since_base(self._values)
+            self._growth = self._growth_until(self._values)
             self._seconds += seconds
 
-    def _since_base(self, at: Sequence[float]) -> list[float]:
-        """Growth in the open cell, up to the values `at`."""
-        if self._grown is None:
-            return list(map(sub, at, self._base))
-        return [more + new - old for more, new, old in zip(self._grown, at, self._base, strict=True)]
+    def _growth_until(self, values: Sequence[float]) -> list[float]:
+        """Return the growth in the open cell until the counters have these values."""
+        if self._growth is None:
+            return list(map(sub, values, self._base))
+        return [earlier + new - old for earlier, new, old in zip(self._growth, values, self._base, strict=True)]
 
 
 PAUSE = 3.0
-"""A jump of so many intervals is a gap: nothing is known of the time between."""
+"""Number of intervals from which the time between two samples is a gap, in which nothing is known."""
 SHORTEST_INTERVAL = 0.1
-"""Seconds: intervals below this one are as uneven as the machine's scheduler."""
+"""Seconds; shorter intervals are as uneven as the machine's scheduler."""
 
 
 ENERGY = "gpu.energy"
@@ -245,50 +249,50 @@ _ENERGY, _LIMIT = GPU_INDEX[ENERGY], GPU_INDEX["gpu.power_limit"]
 
 
 def rate(before: float, after: float, ns: int) -> float:
-    """Return the growth per second of a counter; NaN where it went back, as after a reset of the driver."""
-    grown = after - before
-    return grown / (ns / SECOND) if grown >= 0 else NAN
+    """Return the growth of a counter per second; NaN if it went back, for example after a driver reset."""
+    growth = after - before
+    return growth / (ns / SECOND) if growth >= 0 else NAN
 
 
 def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> float:
-    """Return the watts that the counter of energy tells, between values of a GPU; NaN where no card draws as much."""
-    from gpumon.model.energy import energy_between  # 'gpumon status' asks for no energy
+    """Return the watts by the energy counter between two rows of a GPU; NaN if no GPU uses that much."""
+    from gpumon.model.energy import energy_between  # 'gpumon status' needs no energy
 
     seconds = ns / SECOND
     return energy_between(before[_ENERGY], after[_ENERGY], seconds, after[_LIMIT]) / seconds
 
 
 def counted_at(sample: Sample, frame: Frame) -> int:
-    """Return when the counters of a device held their values (ns, CLOCK_MONOTONIC).
+    """Return when the counters of a device had their values (ns, CLOCK_MONOTONIC).
 
-    Devices are read one after the other, and a call may take long: each has a time of its own.
+    Devices are read one after the other, and a call may be slow, so each device has its own time.
     """
     return sample.counters_monotonic_ns or sample.monotonic_ns or frame.monotonic_ns
 
 
 def longest_pause(frame: Frame) -> int:
-    """Return the ns between two samples, up to the one in `frame`, over which a rate is measured."""
+    """Return the maximum ns from the previous sample to the one in `frame` for which a rate is measured."""
     return round(PAUSE * max(frame.interval, SHORTEST_INTERVAL) * SECOND)
 
 
 def rates_between(before: Frame, after: Frame, metrics: Iterable[str]) -> dict[str, Mapping[str, float]]:
     """Return the rates of counters by metric, for each device (UUID) that answered in both frames.
 
-    Frames that are far apart give none: nothing is known of when a counter grew between them.
+    Frames that are too far apart give no rates, because it is unknown when a counter grew between them.
     """
-    answered = {one.device.uuid: one for one in before.samples if one.state is Availability.OK}
-    names = tuple(metrics)
-    found: dict[str, Mapping[str, float]] = {}
+    answered = {sample.device.uuid: sample for sample in before.samples if sample.state is Availability.OK}
+    indexes = [(name, GPU_INDEX[name]) for name in metrics]
+    rates: dict[str, Mapping[str, float]] = {}
     for sample in after.samples:
-        old = answered.get(sample.device.uuid)
-        if old is None or sample.state is not Availability.OK:
+        previous = answered.get(sample.device.uuid)
+        if previous is None or sample.state is not Availability.OK:
             continue
-        ns = counted_at(sample, after) - counted_at(old, before)
+        ns = counted_at(sample, after) - counted_at(previous, before)
         if 0 < ns <= longest_pause(after):
-            found[sample.device.uuid] = {
-                name: power_between(old.values, sample.values, ns)
+            rates[sample.device.uuid] = {
+                name: power_between(previous.values, sample.values, ns)
                 if name == ENERGY
-                else rate(old.values[place], sample.values[place], ns)
-                for name, place in ((name, GPU_INDEX[name]) for name in names)
+                else rate(previous.values[index], sample.values[index], ns)
+                for name, index in indexes
             }
-    return found
+    return rates

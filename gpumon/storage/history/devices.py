@@ -13,8 +13,7 @@ from gpumon.model.vendors import PARTS
 from gpumon.storage.history.read import OpenFile, reading
 from gpumon.storage.sqlite.cells import typed_rows
 
-_MOST_NAME = 100
-"""Characters in a name."""
+_MAX_NAME_LENGTH = 100
 
 
 def device_table(file: OpenFile) -> dict[str, Device]:
@@ -22,7 +21,9 @@ def device_table(file: OpenFile) -> dict[str, Device]:
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
     # A MIG instance has no number of its own, and its position in the GPU is not stored.
     return {
-        uuid: Device(uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MOST_NAME) or UNKNOWN_MODEL)
+        uuid: Device(
+            uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MAX_NAME_LENGTH) or UNKNOWN_MODEL
+        )
         for uuid, number, name in typed_rows(rows, str, int, str)
     }
 
@@ -47,28 +48,31 @@ def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
 
 def resolve_devices(
     wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device],
-    kept: Callable[[], Mapping[str, Device] | None],
+    read_stored: Callable[[], Mapping[str, Device] | None],
 ) -> list[str]:  # fmt: skip
     """Return the UUIDs of the requested GPUs; empty if `wanted` is None. Raises UsageError for an unknown GPU.
 
-    An index refers to a GPU in `known`, or else to all GPUs of the history (`kept`) that had it last. `kept` returns
-    None if the history cannot be read; then every UUID is accepted.
+    An index refers to a GPU in `known`, or else to all GPUs of the history that had it last. `read_stored` returns the
+    GPUs of the history, None if it cannot be read; then every UUID is accepted.
     """
     if wanted is None:
         return []
     names = [wanted] if isinstance(wanted, int | str | Device) else list(wanted)
-    found: list[str] = []
+    uuids: list[str] = []
     for name in names:
         if isinstance(name, int):
-            found += _with_index(name, known) or _with_index(name, kept() or {}) or _refused(name, known, kept() or {})
+            matches = _with_index(name, known) or _with_index(name, read_stored() or {})
+            if not matches:
+                raise _unknown_index(name, known, read_stored() or {})
+            uuids += matches
             continue
         uuid = name.uuid if isinstance(name, Device) else _labeled(name, known)
         if isinstance(name, str) and uuid not in known:
-            others = kept()
-            if others is not None and name not in others:
-                raise unknown_gpu(name, [*known, *others])
-        found.append(uuid)
-    return list(dict.fromkeys(found))
+            stored = read_stored()
+            if stored is not None and name not in stored:
+                raise unknown_gpu(name, [*known, *stored])
+        uuids.append(uuid)
+    return list(dict.fromkeys(uuids))
 
 
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
@@ -78,16 +82,16 @@ def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
 
 
 def sort_devices(
-    subjects: Iterable[str], known: Mapping[str, Device], kept: Callable[[], Mapping[str, Device]]
+    subjects: Iterable[str], known: Mapping[str, Device], read_stored: Callable[[], Mapping[str, Device]]
 ) -> Sequence[Device]:
     """Return the devices of `subjects` (UUIDs) sorted by index, those without an index last.
 
-    `kept` is called if some are not in `known`. A device that is in neither has only a UUID.
+    `read_stored` is called if some are not in `known`. A device that is in neither has only a UUID.
     """
     uuids = list(dict.fromkeys(subjects))
-    others = kept() if any(uuid not in known for uuid in uuids) else {}
-    found = [known.get(uuid) or others.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL) for uuid in uuids]
-    return sorted(found, key=lambda device: (device.index < 0, *by_number(device), device.uuid))
+    stored = read_stored() if any(uuid not in known for uuid in uuids) else {}
+    devices = [known.get(uuid) or stored.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL) for uuid in uuids]
+    return sorted(devices, key=lambda device: (device.index < 0, *by_number(device), device.uuid))
 
 
 def _labeled(name: str, known: Mapping[str, Device]) -> str:
@@ -104,7 +108,8 @@ def is_whole(device: Device) -> bool:
     return not (device.is_instance or device.uuid.startswith(PARTS))
 
 
-def _refused(index: int, *known: Mapping[str, Device]) -> list[str]:
+def _unknown_index(index: int, *known: Mapping[str, Device]) -> UsageError:
+    """Return the error for an index that no GPU has."""
     indexes = sorted({device.index for devices in known for device in devices.values() if device.index >= 0})
     listed = ", ".join(map(str, indexes)) or "none; pass a UUID"
-    raise UsageError(f"no such GPU: {index}. GPUs known by index: {listed}")
+    return UsageError(f"no such GPU: {index}. GPUs known by index: {listed}")

@@ -151,16 +151,16 @@ class HistoryFile:
         return result
 
     def _load(self, db: sqlite3.Connection, shape: TierShape, subject: str, metrics: Sequence[str]) -> None:
-        reach = self._ranges.get(shape.number)
-        if reach is None:
+        covered = self._ranges.get(shape.number)
+        if covered is None:
             return
-        first, end = int(reach.begin // shape.step), int(reach.end // shape.step)
+        first, end = int(covered.begin // shape.step), int(covered.end // shape.step)
         lines = {}
         for name in metrics:
-            before = self._lines.get((shape.number, subject, name)) or Line(shape.step, first, first)
+            cached = self._lines.get((shape.number, subject, name)) or Line(shape.step, first, first)
             # The last block of a cached line may have grown since.
-            again = (before.filled - 1) // shape.cells * shape.cells
-            lines[name] = before.moved(first, end, again)
+            refill = (cached.filled - 1) // shape.cells * shape.cells
+            lines[name] = cached.resized(first, end, refill)
         since = min(line.filled for line in lines.values()) // shape.cells
         rows = db.execute(
             "SELECT number, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
@@ -168,40 +168,41 @@ class HistoryFile:
             (shape.number, since, end // shape.cells, subject),
         )
         names: dict[str, Sequence[str]] = {}
-        for number, named, crc, data in typed_rows(rows, int, str, int, bytes):
+        for number, names_json, crc, data in typed_rows(rows, int, str, int, bytes):
             if zlib.crc32(data) != crc:
                 continue  # leaves a gap
-            if named not in names:
-                names[named] = parse_names(named)
-            _fill(lines, number * shape.cells, shape.cells, data, names[named])
+            if names_json not in names:
+                names[names_json] = parse_names(names_json)
+            _fill(lines, number * shape.cells, shape.cells, data, names[names_json])
         for name, line in lines.items():
             self._lines[shape.number, subject, name] = line
             self._current.add((shape.number, subject, name))
         while len(self._lines) > _MAX_LINES:
             self._current.discard(self._lines.popitem(last=False)[0])
 
-    def _query(self, read: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+    def _query(self, read: Callable[[sqlite3.Connection], T], default: T) -> T:
+        """Return the result of `read`; `default` if there is no file or it cannot be read, and set `problem`."""
         now = time.monotonic()
         try:
             if self._db is None:
                 if now < self._open_at or not self.path:
-                    return nothing
+                    return default
                 self._open_at = now + _RETRY_INTERVAL
                 if not may_exist(self.path):
-                    return nothing
+                    return default
                 self._db, version = open_file(self.path, any_thread=True, timeout=self._timeout)
                 if not version:
                     self._disconnect()
                     self.problem = ""
-                    return nothing
+                    return default
             result = read(self._db)
         except OtherVersion as error:
             self.problem = str(error)
-            return nothing
+            return default
         except (sqlite3.Error, OSError, ValueError) as error:
             self._disconnect()
             self.problem = explain_unreadable(self.path, error)
-            return nothing
+            return default
         self.problem = ""
         return result
 
@@ -219,24 +220,25 @@ def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozense
         " WHERE tier = ? AND subject = ? ORDER BY number DESC LIMIT 1",
         (shape.number, subject),
     )
-    for named, data in typed_rows(rows, str, bytes):
-        names = parse_names(named)
-        return frozenset(name for name, there in zip(names, present(data, len(names)), strict=False) if there)
+    for names_json, data in typed_rows(rows, str, bytes):
+        names = parse_names(names_json)
+        return frozenset(name for name, is_present in zip(names, present(data, len(names)), strict=False) if is_present)
     return frozenset()
 
 
 def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
     """Return the GPUs with cells from `begin` to `end`."""
-    asked = " UNION ".join(
+    query = " UNION ".join(
         f"SELECT DISTINCT subject FROM block WHERE tier = {shape.number} AND subject != ''"
         f" AND number BETWEEN CAST(?1 / {shape.block} AS INTEGER) AND CAST(?2 / {shape.block} AS INTEGER)"
         for shape in SHAPES
     )
-    rows = db.execute(f"{asked} ORDER BY subject", (begin, end))
+    rows = db.execute(f"{query} ORDER BY subject", (begin, end))
     return [subject for (subject,) in typed_rows(rows, str)]
 
 
 def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: Sequence[str]) -> None:
+    """Fill a block into the lines of its metrics; `first` is the number of its first cell, `cells` their count."""
     for name, line in lines.items():
         if name in names:
             try:

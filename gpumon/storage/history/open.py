@@ -1,4 +1,4 @@
-"""Open the history for a view, and query the history file. New kinds of tiers are registered in `TIERS`."""
+"""Open the history for a view, or answer one query from the history file. `TIERS` lists the kinds of tiers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gpumon.storage.history.window_totals import WindowTotals
 
 
-def _kept(file: HistoryFile) -> Sequence[Tier]:
+def _stored_tiers(file: HistoryFile) -> Sequence[Tier]:
     return [StoredTier(file, shape) for shape in SHAPES]
 
 
-TIERS: Sequence[Callable[[HistoryFile], Sequence[Tier]]] = (_kept,)
+TIERS: Sequence[Callable[[HistoryFile], Sequence[Tier]]] = (_stored_tiers,)
 """Functions that return the tiers of a history file."""
 _NEVER = 2.0**40
 """Seconds since 1970 beyond any real time."""
@@ -40,7 +40,7 @@ def open_history(
     (s since 1970; default: the clock of the machine). `timeout` is how many seconds to wait for a locked file.
     """
     file = HistoryFile(now=now, timeout=timeout)
-    tiers = [tier for made in TIERS for tier in made(file)]
+    tiers = [tier for open_tiers in TIERS for tier in open_tiers(file)]
     return TieredHistory(sorted(tiers, key=lambda tier: tier.step), keep, file, metrics)
 
 
@@ -56,9 +56,9 @@ def stored_devices(path: str, frames: Sequence[Frame]) -> dict[str, Device] | No
         subjects = file.subjects(0.0, _NEVER)
         if file.problem:
             return None
-    there = devices_of(frames)
-    others = read_devices(path)
-    return {device.uuid: device for device in sort_devices([*there, *others, *subjects], there, lambda: others)}
+    current, stored = devices_of(frames), read_devices(path)
+    devices = sort_devices([*current, *stored, *subjects], current, lambda: stored)
+    return {device.uuid: device for device in devices}
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:
@@ -69,7 +69,7 @@ def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: 
     from gpumon.storage.history.window_totals import window_totals
 
     with closing(HistoryFile(path)) as file:
-        found = window_totals(file, frames, span.begin, span.end, subjects)
+        totals = window_totals(file, frames, span.begin, span.end, subjects)
     newest = devices_of(frames[-1:])
-    gpus = sort_devices(found.devices, newest, lambda: {**read_devices(path), **devices_of(frames)})
-    return found._replace(gpus=gpus)
+    gpus = sort_devices(totals.devices, newest, lambda: {**read_devices(path), **devices_of(frames)})
+    return totals._replace(gpus=gpus)

@@ -1,4 +1,4 @@
-"""The open blocks of the tiers: cells are folded into those of the next tier, and full blocks are handed over."""
+"""Open blocks of the tiers: cells are merged into cells of the next tier, and full blocks are passed to the writer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gpumon.storage.history.cell import HistoryCell, fold
-from gpumon.storage.history.counters import Grown
+from gpumon.storage.history.counters import Growth
 from gpumon.storage.history.sample_cells import EvenCells, SampleCells
 from gpumon.storage.history.tiers import SHAPES, TierShape, columns_of
 
 
 class Block(NamedTuple):
-    """Cells of one subject that are written together, by their place in the block."""
+    """Cells of one subject that are written together, by their index in the block."""
 
     shape: TierShape
     number: int
@@ -21,95 +21,97 @@ class Block(NamedTuple):
 
 
 class FinestTier:
-    """The open blocks of the finest tier. They have whole cells of the next tier, which are folded from them.
+    """The open blocks of the finest tier, which are passed to `write` when they are full.
 
-    There is one, and for a few seconds also the one before it, while counters are behind: a slow one is read seldom.
+    Blocks contain whole cells of the next tier, here called groups, which are made from them. Usually one block is
+    open; for a few seconds the previous one is too, while slow counters have not been read again.
     """
 
     def __init__(self, write: Callable[[Block], object]) -> None:
         self._write = write
         self._coarser = _CoarseTier(SHAPES[1], write, _CoarseTier(SHAPES[2], write, None))
         self._shape = SHAPES[0]
-        self._group = SHAPES[1].step // SHAPES[0].step
-        """Cells in a cell of the next tier."""
-        self._folded = 0
-        """Number of the first group of which the cells are not folded yet."""
+        self._group_size = SHAPES[1].step // SHAPES[0].step
+        """Number of cells in a group."""
+        self._first_group = 0
+        """Number of the first group that is not in the next tier yet."""
         self._blocks: dict[int, dict[str, SampleCells]] = {}
         """By number, then by subject."""
         self.first_open = 0
-        """Number of the first block that is not handed over."""
+        """Number of the first block that is not passed to `write`."""
 
-    def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
-        """Take the cells of one time; they come in order."""
+    def add(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
+        """Add the cell with this number of each subject, in order of time."""
         for subject, cell in cells.items():
-            self._of(number, subject).put(number % self._shape.cells, cell)
+            self._block_cells(number, subject).put(number % self._shape.cells, cell)
 
-    def take_even(self, number: int, cells: Mapping[str, EvenCells]) -> None:
-        """Take some cells of each subject, from one of this number on; all are in the same block."""
+    def add_even(self, number: int, cells: Mapping[str, EvenCells]) -> None:
+        """Add consecutive cells of each subject, starting with this number; all of them are in the same block."""
         for subject, even in cells.items():
-            self._of(number, subject).put_even(number % self._shape.cells, even)
+            self._block_cells(number, subject).put_even(number % self._shape.cells, even)
 
-    def grow(self, number: int, subject: str, grown: Grown) -> None:
-        """Add growth to a cell that was taken without it; nothing where that is handed over, or folded."""
-        if number < self._folded * self._group:
+    def add_growth(self, number: int, subject: str, growth: Growth) -> None:
+        """Add growth to a cell that was added without it; nothing if the cell is already in the next tier."""
+        if number < self._first_group * self._group_size:
             return
-        cells, place = self._of(number, subject), number % self._shape.cells
-        cells.put(place, cells.grown(place, grown))
+        cells, index = self._block_cells(number, subject), number % self._shape.cells
+        cells.put(index, cells.with_growth(index, growth))
 
-    def reach(self, since: int) -> None:
-        """Hand over what is full before the cell of this number: none comes before it any more, nor is any changed."""
-        group, block = since // self._group, since // self._shape.cells
+    def advance(self, cell: int) -> None:
+        """Write the blocks that end before `cell`; no earlier cell is added or changed from now on."""
+        group, block = cell // self._group_size, cell // self._shape.cells
         if block > self.first_open:
-            for old in sorted(one for one in self._blocks if one < block):
-                self._hand_over(old)
-            self._folded = max(self._folded, block * self._shape.cells // self._group)
+            for full in sorted(number for number in self._blocks if number < block):
+                self._write_block(full)
+            self._first_group = max(self._first_group, block * self._shape.cells // self._group_size)
             self.first_open = block
-        if group > self._folded and self._has_others(block, group):
-            self._fold(block, group)  # they take room until then
+        if group > self._first_group and self._has_others(block, group):
+            self._fold(block, group)  # they need more memory until then
 
     def finish(self) -> None:
-        """Hand over what is open, here and in the tiers behind."""
+        """Write the open blocks of this tier and the coarser ones."""
         for block in sorted(self._blocks):
-            self._hand_over(block)
+            self._write_block(block)
         self._coarser.finish()
-        self._folded = self.first_open = 0
+        self._first_group = self.first_open = 0
 
-    def _of(self, number: int, subject: str) -> SampleCells:
+    def _block_cells(self, number: int, subject: str) -> SampleCells:
+        """Return the cells of a subject in the block with this cell."""
         block = self._blocks.setdefault(number // self._shape.cells, {})
         if subject not in block:
             columns = columns_of(subject)
             block[subject] = SampleCells(self._shape.cells, len(columns.names), columns.counters)
         return block[subject]
 
-    def _hand_over(self, block: int) -> None:
-        per_block = self._shape.cells // self._group
-        self._folded = max(self._folded, block * per_block)
+    def _write_block(self, block: int) -> None:
+        per_block = self._shape.cells // self._group_size
+        self._first_group = max(self._first_group, block * per_block)
         self._fold(block, (block + 1) * per_block)
         for subject, cells in self._blocks.pop(block).items():
             self._write(Block(self._shape, block, subject, cells))
 
     def _has_others(self, block: int, group: int) -> bool:
-        """Whether there are cells, not folded yet, before those of this group that are not of one sample each."""
-        begin = self._folded * self._group % self._shape.cells
-        end = begin + (group - self._folded) * self._group
+        """Return whether a cell that is not a single sample is in the open groups before this one."""
+        begin = self._first_group * self._group_size % self._shape.cells
+        end = begin + (group - self._first_group) * self._group_size
         return any(cells.has_others(begin, end) for cells in self._blocks.get(block, {}).values())
 
-    def _fold(self, block: int, until: int) -> None:
-        """Fold the groups of an open block before this one, many at once."""
-        first, size = self._folded, self._group
+    def _fold(self, block: int, end_group: int) -> None:
+        """Add the groups of an open block before `end_group` to the next tier."""
+        first, size = self._first_group, self._group_size
         begin = first * size - block * self._shape.cells
-        end = begin + (until - first) * size
-        folded = {name: cells.folded(begin, end, size) for name, cells in self._blocks.get(block, {}).items()}
-        for group in range(first, until):
-            place = begin + (group - first) * size
-            known = {name: cells[place] for name, cells in folded.items() if place in cells}
+        end = begin + (end_group - first) * size
+        folded = {name: cells.fold(begin, end, size) for name, cells in self._blocks.get(block, {}).items()}
+        for group in range(first, end_group):
+            index = begin + (group - first) * size
+            known = {name: cells[index] for name, cells in folded.items() if index in cells}
             if known:
-                self._coarser.take(group, known)
-        self._folded = until
+                self._coarser.add(group, known)
+        self._first_group = end_group
 
 
 class _CoarseTier:
-    """The open block of a coarser tier, and the open cell of the next one."""
+    """The open block of a coarser tier, and the open cell of the next tier."""
 
     def __init__(self, shape: TierShape, write: Callable[[Block], object], coarser: _CoarseTier | None) -> None:
         self._shape = shape
@@ -120,28 +122,28 @@ class _CoarseTier:
         self._group = 0
         self._grouped: dict[str, list[HistoryCell]] = {}
 
-    def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
-        """Take the cells of one time; they come in order."""
-        self._reach(number)
-        place = number % self._shape.cells
+    def add(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
+        """Add the cell with this number of each subject, in order of time."""
+        self._advance(number)
+        index = number % self._shape.cells
         for subject, cell in cells.items():
-            self._cells.setdefault(subject, {})[place] = cell
+            self._cells.setdefault(subject, {})[index] = cell
             if self._coarser is not None:
                 self._grouped.setdefault(subject, []).append(cell)
 
     def finish(self) -> None:
-        """Hand over what is open, here and in the tiers behind."""
-        self._seal()
+        """Write the open blocks of this tier and the coarser ones."""
+        self._write_block()
         if self._coarser is not None:
             self._fold(self._coarser)
             self._coarser.finish()
         self._block = self._group = 0
 
-    def _reach(self, number: int) -> None:
-        """Hand over what is full before the cell of this number."""
+    def _advance(self, number: int) -> None:
+        """Write the block and close the group that end before the cell with this number."""
         block = number // self._shape.cells
         if block != self._block:
-            self._seal()
+            self._write_block()
             self._block = block
         if self._coarser is not None:
             group = number * self._shape.step // self._coarser._shape.step
@@ -149,7 +151,7 @@ class _CoarseTier:
                 self._fold(self._coarser)
                 self._group = group
 
-    def _seal(self) -> None:
+    def _write_block(self) -> None:
         for subject, cells in self._cells.items():
             self._write(Block(self._shape, self._block, subject, cells))
         self._cells = {}
@@ -157,5 +159,5 @@ class _CoarseTier:
     def _fold(self, coarser: _CoarseTier) -> None:
         if self._grouped:
             folded = {name: fold(cells, columns_of(name).counters) for name, cells in self._grouped.items()}
-            coarser.take(self._group, folded)
+            coarser.add(self._group, folded)
         self._grouped = {}

@@ -13,7 +13,7 @@ from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
 from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import damaged_copies
 
-_OTHERS = (
+_TABLES = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
     ("processes", "process", "first", "last", 1e-9, 0.0),
 )  # fmt: skip
@@ -92,16 +92,16 @@ def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
 
 
 def _others(file: OpenFile) -> list[TableSize]:
-    found = []
-    for name, table, first, last, scale, length in _OTHERS:
-        asked = f"SELECT min({first}), max({last}), count(*) FROM {table}"
-        for begin, end, rows in typed_rows(file.connection.execute(asked), int, int, int):
-            found.append(TableSize(name, begin * scale, end * scale + length, rows))
+    sizes = []
+    for name, table, first, last, scale, length in _TABLES:
+        query = f"SELECT min({first}), max({last}), count(*) FROM {table}"
+        for begin, end, rows in typed_rows(file.connection.execute(query), int, int, int):
+            sizes.append(TableSize(name, begin * scale, end * scale + length, rows))
     for shape in PROCESS_SHAPES:
-        asked = "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?"
-        for begin, end, size in typed_rows(file.connection.execute(asked, (shape.number,)), int, int, int):
-            found.append(TableSize(f"processes {shape.step} s", begin * 1e-9, end * 1e-9, 0, size))
-    return found
+        query = "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?"
+        for begin, end, size in typed_rows(file.connection.execute(query, (shape.number,)), int, int, int):
+            sizes.append(TableSize(f"processes {shape.step} s", begin * 1e-9, end * 1e-9, 0, size))
+    return sizes
 
 
 def _bytes(path: str) -> int:

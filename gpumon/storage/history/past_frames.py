@@ -18,7 +18,7 @@ from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
 from gpumon.recording.content import KnownParts
-from gpumon.storage.history.block import BadBlock, cells_of
+from gpumon.storage.history.block import BadBlock, unpack_cells
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.devices import device_table
 from gpumon.storage.history.query import HOST
@@ -50,31 +50,32 @@ def stored_frames(path: str, begin: float, before: Frame, devices: Mapping[str, 
         file = open_file(path)
     except (sqlite3.Error, OSError, OtherVersion):
         return []
-    found: list[StoredFrame] = []
+    frames: list[StoredFrame] = []
     with closing(file.connection) as db:
         if not file.has_tables:
             return []
-        known = _KnownDevices(devices, _names(file))
+        known = _IndexedDevices(devices, _read_devices(file))
         end = before.time
         for shape in SHAPES:
             rows = sorted(_cells(db, shape, begin, end).items())
             if rows:
-                made = [StoredFrame(shape.step, _frame(shape, number, of, before, known)) for number, of in rows]
-                found = made + found
+                frames[:0] = [
+                    StoredFrame(shape.step, _frame(shape, number, cells, before, known)) for number, cells in rows
+                ]
                 end = rows[0][0] * shape.step
-    return found
+    return frames
 
 
 def _cells(db: sqlite3.Connection, shape: TierShape, begin: float, end: float) -> dict[int, dict[str, _Cell]]:
     """Return the cells between two times by number (since 1970) and by subject."""
     first, last = -int(-begin // shape.step), int(end // shape.step)
-    found: dict[int, dict[str, _Cell]] = {}
+    cells_by_number: dict[int, dict[str, _Cell]] = {}
     for block, subject, names, cells in _blocks(db, shape, first // shape.cells, last // shape.cells):
-        for place, cell in cells.items():
-            number = block * shape.cells + place
+        for index, cell in cells.items():
+            number = block * shape.cells + index
             if first <= number < last:
-                found.setdefault(number, {})[subject] = _Cell(names, cell)
-    return found
+                cells_by_number.setdefault(number, {})[subject] = _Cell(names, cell)
+    return cells_by_number
 
 
 def _blocks(
@@ -86,46 +87,47 @@ def _blocks(
             " WHERE tier = ? AND number BETWEEN ? AND ?",
             (shape.number, first, last),
         )
-        for number, subject, named, crc, data in typed_rows(rows, int, str, str, int, bytes):
+        for number, subject, names_json, crc, data in typed_rows(rows, int, str, str, int, bytes):
             if zlib.crc32(data) == crc:
-                names = parse_names(named)
+                names = parse_names(names_json)
                 with suppress(BadBlock):  # leaves a gap
-                    yield number, subject, names, cells_of(data, len(names), shape.cells)
+                    yield number, subject, names, unpack_cells(data, len(names), shape.cells)
     except (sqlite3.Error, ValueError):
         return  # keep what was read before
 
 
-class _KnownDevices:
+class _IndexedDevices:
     """Devices by UUID, each with a unique index, because views identify devices by it."""
 
-    def __init__(self, there: Mapping[str, Device], kept: Mapping[str, Device]) -> None:
-        self._there = dict(there)
-        self._kept = kept
+    def __init__(self, present: Mapping[str, Device], stored: Mapping[str, Device]) -> None:
+        self._devices = dict(present)
+        self._stored = stored
 
     def get(self, uuid: str) -> Device:
         """Return the device; an absent one has its last index, if no other device has that."""
-        found = self._there.get(uuid)
-        if found is None:
-            found = self._kept.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL)
-            taken = {device.index for device in self._there.values()}
-            if found.index < 0 or found.index in taken:
-                found = found._replace(index=max(taken, default=-1) + 1)
-            self._there[uuid] = found
-        return found
+        device = self._devices.get(uuid)
+        if device is None:
+            device = self._stored.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL)
+            indexes = {other.index for other in self._devices.values()}
+            if device.index < 0 or device.index in indexes:
+                device = device._replace(index=max(indexes, default=-1) + 1)
+            self._devices[uuid] = device
+        return device
 
 
-def _names(file: OpenFile) -> Mapping[str, Device]:
+def _read_devices(file: OpenFile) -> Mapping[str, Device]:
     try:
         return device_table(file)
     except (sqlite3.Error, ValueError, TypeError):
         return {}  # a damaged file may still have cells
 
 
-def _frame(shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, known: _KnownDevices) -> Frame:
+def _frame(shape: TierShape, number: int, cells: Mapping[str, _Cell], before: Frame, known: _IndexedDevices) -> Frame:
+    """Return the frame of the cells with this number; `before` gives the offset of the monotonic clock."""
     time_ns = (number + 1) * shape.step * SECOND
-    samples = [_sample(known.get(uuid), cell) for uuid, cell in sorted(of.items()) if uuid != HOST]
+    samples = [_sample(known.get(uuid), cell) for uuid, cell in sorted(cells.items()) if uuid != HOST]
     samples.sort(key=lambda sample: by_number(sample.device))
-    host = _values(of[HOST]) if HOST in of else {}
+    host = _values(cells[HOST]) if HOST in cells else {}
     return Frame(
         number=0,
         monotonic_ns=before.monotonic_ns - (round(before.time * SECOND) - time_ns),
@@ -142,16 +144,16 @@ def _frame(shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame
 def _sample(device: Device, cell: _Cell) -> Sample:
     values = _values(cell)
     row = tuple(values.get(metric.name, NAN) for metric in GPU_METRICS)
-    lacking = [metric.name for metric, value in zip(GPU_METRICS, row, strict=True) if not is_known(value)]
-    missing = dict.fromkeys((*lacking, PROCESSES), Availability.NOT_RECORDED)
+    unknown = [metric.name for metric, value in zip(GPU_METRICS, row, strict=True) if not is_known(value)]
+    missing = dict.fromkeys((*unknown, PROCESSES), Availability.NOT_RECORDED)
     known = {name: why for name, why in device.missing.items() if name in missing}
     return Sample(device._replace(missing={**missing, **known}), Availability.OK, row)
 
 
-def _values(of: _Cell) -> dict[str, float]:
+def _values(stored: _Cell) -> dict[str, float]:
     """Return the values of a cell by metric; counters have the value at its end."""
-    cell = of.cell
+    cell = stored.cell
     return {
-        name: (cell.last if name in BY_NAME and BY_NAME[name].kind is Kind.COUNTER else cell.mean)[place]
-        for place, name in enumerate(of.names)
+        name: (cell.last if name in BY_NAME and BY_NAME[name].kind is Kind.COUNTER else cell.mean)[index]
+        for index, name in enumerate(stored.names)
     }

@@ -16,8 +16,8 @@ from gpumon.storage.history.buckets import Grid
 HOST = ""
 """The subject of the machine; every other subject is the UUID of a GPU."""
 ALWAYS = "host.load"
-"""A metric that is in every sample of the machine."""
-MOST = 2000
+"""A metric that is in every sample of the machine, so it shows when anything was sampled."""
+MAX_POINTS = 2000
 """Default number of points, more than a screen has columns."""
 
 
@@ -54,7 +54,7 @@ class Query(NamedTuple):
     metrics: Sequence[str]
     begin: float
     end: float
-    points: int = MOST
+    points: int = MAX_POINTS
     """With at most this many samples, each sample is a point; else the result has at most this many buckets."""
     grid: Grid | None = None
     """The buckets of the result, for a chart with its own columns; then `points` is ignored."""

@@ -6,10 +6,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import inf
+from statistics import median
 
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import NAN
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, PCIE_LINK, Availability, Kind, Metric
 from gpumon.model.panels import PANELS
@@ -23,18 +25,18 @@ from gpumon.storage.history.counters import (
     power_between,
     rate,
 )
-from gpumon.storage.history.coverage import known_seconds
 from gpumon.storage.history.downsample import Envelope, downsample
 from gpumon.storage.history.query import HOST, Query, Series
 
 KEEP = 3600
+"""Default number of frames that are kept."""
 
 SLACK = 240
 """Old rows are removed this many at a time."""
 
 EMPTY: array[float] = array("d")
 
-_USUAL = 5
+_LAST_INTERVALS = 5
 """Number of last intervals that estimate the time between frames; a recording played fast has its own."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
@@ -42,26 +44,27 @@ _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswit
 
 _CHARTED = {panel.metric.name for panel in PANELS}
 
-_Kept = tuple[tuple[str, int, bool], ...]
+_Columns = tuple[tuple[str, int, bool], ...]
+"""Name of each stored metric, its index in a sample, and whether it is a counter."""
 
 
-def _kept(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[str] | None = None) -> _Kept:
-    """Return name, index in a sample and whether it is a counter of wanted metrics (default: for charts, alarms)."""
+def _columns(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[str] | None = None) -> _Columns:
+    """Return the columns of the wanted metrics (default: the metrics that charts and alarms need)."""
     return tuple(
         (metric.name, index[metric.name], metric.kind is Kind.COUNTER)
         for metric in metrics
-        if (_is_usual(metric) if wanted is None else metric.name in wanted)
+        if (_is_default(metric) if wanted is None else metric.name in wanted)
     )
 
 
-def _is_usual(metric: Metric) -> bool:
+def _is_default(metric: Metric) -> bool:
     # A finding about a PCIe link uses its state under load.
     return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY or metric.name in PCIE_LINK
 
 
-GPU_KEPT = _kept(GPU_METRICS, GPU_INDEX)
+_GPU_COLUMNS = _columns(GPU_METRICS, GPU_INDEX)
 
-HOST_KEPT = _kept(HOST_METRICS, HOST_INDEX)
+_HOST_COLUMNS = _columns(HOST_METRICS, HOST_INDEX)
 
 
 class RecentHistory:
@@ -73,8 +76,8 @@ class RecentHistory:
 
     def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:
         self.keep = keep
-        self._of_gpu = GPU_KEPT if metrics is None else _kept(GPU_METRICS, GPU_INDEX, metrics)
-        self._of_host = HOST_KEPT if metrics is None else _kept(HOST_METRICS, HOST_INDEX, metrics)
+        self._gpu_columns = _GPU_COLUMNS if metrics is None else _columns(GPU_METRICS, GPU_INDEX, metrics)
+        self._host_columns = _HOST_COLUMNS if metrics is None else _columns(HOST_METRICS, HOST_INDEX, metrics)
         self.clear()
 
     def clear(self) -> None:
@@ -84,7 +87,7 @@ class RecentHistory:
         """Seconds by which the wall clock is ahead of the monotonic clock."""
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[str, tuple[int, Sequence[float]]] = {}
-        self._jumps: deque[float] = deque(maxlen=_USUAL)
+        self._intervals: deque[float] = deque(maxlen=_LAST_INTERVALS)
         self._pauses: set[float] = set()
 
     def add(self, frame: Frame) -> None:
@@ -94,13 +97,13 @@ class RecentHistory:
                 return
             self.clear()
         self._mark_pause(frame)
-        if self._slept(frame):
+        if self._is_clock_unsteady(frame):
             self._counters.clear()
         longest = longest_pause(frame)
-        self._append(HOST, frame.host, self._of_host, frame.monotonic_ns, longest)
+        self._append(HOST, frame.host, self._host_columns, frame.monotonic_ns, longest)
         for sample in frame.samples:
             if sample.state is Availability.OK:  # otherwise its values are old or missing
-                self._append(sample.device.uuid, sample.values, self._of_gpu, counted_at(sample, frame), longest)
+                self._append(sample.device.uuid, sample.values, self._gpu_columns, counted_at(sample, frame), longest)
             else:
                 # No rate is computed over a time without an answer.
                 self._counters.pop(sample.device.uuid, None)
@@ -111,10 +114,10 @@ class RecentHistory:
 
     def only(self, *subjects: str, metrics: Collection[str] | None = None) -> RecentHistory:
         """Return a copy of some subjects, or some of their metrics, for a reader in another thread."""
-        found = RecentHistory(self.keep)
-        found._times = self._times[:]
-        found._pauses = set(self._pauses)
-        found._columns = {
+        history = RecentHistory(self.keep)
+        history._times = self._times[:]
+        history._pauses = set(self._pauses)
+        history._columns = {
             subject: {
                 name: column[:]
                 for name, column in self._columns.get(subject, {}).items()
@@ -122,9 +125,9 @@ class RecentHistory:
             }
             for subject in subjects
         }
-        return found
+        return history
 
-    def take(self, other: RecentHistory) -> None:
+    def move_from(self, other: RecentHistory) -> None:
         """Move the content of `other` into this history; `other` must not be used again."""
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
@@ -133,25 +136,24 @@ class RecentHistory:
         first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
         columns = [self._values(query.subject, name) for name in query.metrics]
         if query.grid is None and last - first <= query.points:
-            alone = list(self._times[first:last])
-            lines = [list(column[first:last]) or [NAN] * len(alone) for column in columns]
-            return {name: Series(alone, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
+            times = list(self._times[first:last])
+            lines = [list(column[first:last]) or [NAN] * len(times) for column in columns]
+            return {name: Series(times, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
         grid = query.grid or aligned(self._times[first], self._times[last - 1], query.points)
-        before = max(0, first - 1)  # may fill the first buckets
-        times = self._times[before:last]
-        gap = array("d", [NAN]) * len(times)
-        cut = [column[before:last] or gap for column in columns]
-        found = downsample(
-            times, [Envelope(line, line, line) for line in cut], grid,
+        previous = max(0, first - 1)  # may fill the first buckets
+        gap = array("d", [NAN]) * (last - previous)
+        parts = [column[previous:last] or gap for column in columns]
+        results = downsample(
+            self._times[previous:last], [Envelope(line, line, line) for line in parts], grid,
             begin=query.begin, hold=query.hold, pauses=self._pauses,
         )  # fmt: skip
         if query.seen:
             rows = slice(first, last)
-            found = [
+            results = [
                 series._replace(seen=known_seconds(self._times[rows], column[rows], grid, self._pauses))
-                for series, column in zip(found, columns, strict=True)
+                for series, column in zip(results, columns, strict=True)
             ]
-        return dict(zip(query.metrics, found, strict=True))
+        return dict(zip(query.metrics, results, strict=True))
 
     @property
     def begin(self) -> float:
@@ -181,14 +183,14 @@ class RecentHistory:
         """Return the seconds from `begin` to `end` (s since 1970) that frames cover, even without values."""
         first, last = bisect_left(self._times, begin), bisect_left(self._times, end)
         times = self._times[max(0, first - 1) : last + 1]
-        there = [NAN if time in self._pauses else 0.0 for time in times]
-        return sum(known_seconds(times, there, Grid(0, end - begin, 1, begin), self._pauses))
+        values = [NAN if time in self._pauses else 0.0 for time in times]  # any known value
+        return sum(known_seconds(times, values, Grid(0, end - begin, 1, begin), self._pauses))
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
         """Return the values of the frames at exactly these times; NaN without a frame or value."""
         column = self._values(subject, metric)
-        places = ((bisect_left(self._times, time), time) for time in times)
-        return [column[place] if place < len(column) and self._times[place] == time else NAN for place, time in places]
+        rows = ((bisect_left(self._times, time), time) for time in times)
+        return [column[row] if row < len(column) and self._times[row] == time else NAN for row, time in rows]
 
     def subjects(self) -> list[str]:
         """Return the subjects with values: the machine and devices."""
@@ -204,11 +206,11 @@ class RecentHistory:
         NaN also if that frame is more than a pause before `until`, for example while older frames are still being read.
         """
         values = self._values(subject, metric)
-        place = bisect_right(self._times, until) - 1
-        if not values or place < 0:
+        row = bisect_right(self._times, until) - 1
+        if not values or row < 0:
             return NAN
-        usual = max(SHORTEST_INTERVAL, min(self._jumps, default=0.0))
-        return NAN if until - self._times[place] > PAUSE * usual and until < inf else values[place]
+        usual = max(SHORTEST_INTERVAL, min(self._intervals, default=0.0))
+        return NAN if until - self._times[row] > PAUSE * usual and until < inf else values[row]
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
         """Return the largest known value from `begin` to `end` (s since 1970), or NaN."""
@@ -224,39 +226,39 @@ class RecentHistory:
         """Append a row without values if a frame comes long after the last one."""
         if not self._times:
             return
-        jump = frame.time - self._times[-1]
-        usual = max(frame.interval, SHORTEST_INTERVAL, min(self._jumps, default=0.0))
-        self._jumps.append(jump)
-        if jump > PAUSE * usual:
-            self._times.append(frame.time - jump / 2)
+        interval = frame.time - self._times[-1]
+        usual = max(frame.interval, SHORTEST_INTERVAL, min(self._intervals, default=0.0))
+        self._intervals.append(interval)
+        if interval > PAUSE * usual:
+            self._times.append(frame.time - interval / 2)
             self._pauses.add(self._times[-1])
             self._level()
 
-    def _slept(self, frame: Frame) -> bool:
+    def _is_clock_unsteady(self, frame: Frame) -> bool:
         """Return whether the machine was suspended before a frame or its clock was set; then no rates are computed."""
-        before, self._offset = self._offset, frame.time - frame.monotonic_ns / SECOND
-        return abs(self._offset - before) > STEADY
+        previous, self._offset = self._offset, frame.time - frame.monotonic_ns / SECOND
+        return abs(self._offset - previous) > STEADY
 
-    def _append(self, subject: str, values: Sequence[float], kept: _Kept, when: int, longest: int) -> None:
-        """Append the values of a subject; its counters were read at `when` (ns, CLOCK_MONOTONIC)."""
+    def _append(self, subject: str, values: Sequence[float], stored: _Columns, read_ns: int, longest: int) -> None:
+        """Append the values of a subject; its counters were read at `read_ns` (CLOCK_MONOTONIC)."""
         columns = self._columns.get(subject)
         if columns is None:
             gap = [NAN] * len(self._times)
-            columns = self._columns[subject] = {name: array("d", gap) for name, _, _ in kept}
-        before = self._counters.get(subject)
-        self._counters[subject] = (when, values)
+            columns = self._columns[subject] = {name: array("d", gap) for name, _, _ in stored}
+        previous = self._counters.get(subject)
+        self._counters[subject] = (read_ns, values)
         # A rate over a pause would show a value for a time without data.
-        if before is not None and not 0 < when - before[0] <= longest:
-            before = None
-        for name, place, is_counter in kept:
-            value = values[place]
+        if previous is not None and not 0 < read_ns - previous[0] <= longest:
+            previous = None
+        for name, index, is_counter in stored:
+            value = values[index]
             if is_counter:
-                if before is None:
+                if previous is None:
                     value = NAN
                 elif name == ENERGY:
-                    value = power_between(before[1], values, when - before[0])
+                    value = power_between(previous[1], values, read_ns - previous[0])
                 else:
-                    value = rate(before[1][place], value, when - before[0])
+                    value = rate(previous[1][index], value, read_ns - previous[0])
             columns[name].append(value)
 
     def _level(self) -> None:
@@ -268,18 +270,43 @@ class RecentHistory:
                     column.append(NAN)
 
     def _trim(self) -> None:
-        self._forget(SLACK)
+        self._drop_oldest(SLACK)
 
-    def _forget(self, rows: int) -> None:
+    def _drop_oldest(self, rows: int) -> None:
         """Remove the oldest rows."""
         self._pauses.difference_update(self._times[:rows])
         del self._times[:rows]
         for columns in self._columns.values():
             for column in columns.values():
                 del column[:rows]
-        for subject in [key for key, columns in self._columns.items() if key and _is_blank(columns)]:
+        for subject in [key for key, columns in self._columns.items() if key and _is_empty(columns)]:
             del self._columns[subject]
 
 
-def _is_blank(columns: dict[str, array[float]]) -> bool:
+def _is_empty(columns: dict[str, array[float]]) -> bool:
     return not any(value == value for column in columns.values() for value in column)
+
+
+def known_seconds(
+    times: Sequence[float], values: Sequence[float], grid: Grid, pauses: Collection[float] = ()
+) -> list[float]:
+    """Return the seconds of each bucket with a known value, for `values` at sorted `times` (s since 1970).
+
+    A sample is valid until the next one. The last sample, and one before any of `pauses`, is valid for the median time
+    between samples.
+    """
+    known = [0.0] * grid.buckets
+    intervals = [after - before for before, after in pairwise(times) if before not in pauses and after not in pauses]
+    usual = median(intervals) if intervals else 0.0
+    for row, (time, value) in enumerate(zip(times, values, strict=False)):
+        if is_known(value):
+            end = times[row + 1] if row + 1 < len(times) else time + usual
+            _add_seconds(known, grid, time, min(end, time + usual) if end in pauses else end)
+    return known
+
+
+def _add_seconds(known: list[float], grid: Grid, begin: float, end: float) -> None:
+    """Add the seconds from `begin` to `end` to the buckets that contain them."""
+    for bucket in range(max(0, grid.at(begin)), min(grid.buckets, grid.at(end) + 1)):
+        edge = grid.begin + bucket * grid.step
+        known[bucket] += max(0.0, min(end, edge + grid.step) - max(begin, edge))

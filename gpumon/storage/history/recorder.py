@@ -1,7 +1,7 @@
-"""The follower that keeps history: it takes the values of each tick, and its own thread does everything else.
+"""`HistoryRecorder`: the follower that writes history; it queues ticks, and its own thread does everything else.
 
-Nothing here ever stops a daemon or delays a tick: where the file cannot be written it is said once, blocks wait in
-memory as far as there is room, and are tried again later.
+It never stops a daemon or delays a tick. If the file cannot be written, that is logged once, blocks are kept in memory
+up to a limit, and writing is tried again later.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places, history_path
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Tick
-from gpumon.storage.history.aggregator import Block, Collector, TickValues, values_from_tick
-from gpumon.storage.history.recovery import EarlierFrames, collect_earlier, recover
+from gpumon.storage.history.aggregator import Aggregator, Block, TickValues, values_from_tick
+from gpumon.storage.history.recovery import EarlierFrames, recover, write_earlier
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HOUR, USUAL_LIMITS, HistoryLimits, prune_large, prune_old
-from gpumon.storage.history.write import SealedBlock, Taken, seal, taken_until, write
+from gpumon.storage.history.write import SealedBlock, WriteProgress, seal, write, written_until
 from gpumon.storage.sqlite.state_file import StateFile
 
 
@@ -63,17 +63,17 @@ _CLOSE_TIMEOUT = 4.0
 
 
 def start_history(
-    where: Places, log: Callable[[str], object], limits: HistoryLimits, directory: str, earlier: EarlierFrames,
+    places: Places, log: Callable[[str], object], limits: HistoryLimits, directory: str, earlier: EarlierFrames,
     plugins: Sequence[HistoryPlugin] = (),
 ) -> HistoryRecorder:  # fmt: skip
     """Return a started follower that writes history for a daemon of this user.
 
     `directory` contains the ring; `earlier` returns the frames in it, which may be from a daemon that was killed.
     """
-    path = history_path(where)
-    shared = where.uid == 0 and os.path.dirname(path) == where.system_state
+    path = history_path(places)
+    shared = places.uid == 0 and os.path.dirname(path) == places.system_state
     return HistoryRecorder(
-        path, where.uid, log, shared=shared, limits=limits, directory=directory, earlier=earlier, plugins=plugins
+        path, places.uid, log, shared=shared, limits=limits, directory=directory, earlier=earlier, plugins=plugins
     ).start()
 
 
@@ -91,13 +91,13 @@ class HistoryRecorder:
         self._file = StateFile(path, HISTORY_FILE, uid, log, shared=shared, on_open=self._recover)
         self._log = log
         self._limits = limits
-        self._taken = Taken(_path_text(directory), boot_id().hex(), 0)
+        self._progress = WriteProgress(_path_text(directory), boot_id().hex(), 0)
         self._earlier: EarlierFrames | None = earlier
         self._first: TickValues | None = None
         self._ticks: deque[Tick] = deque(maxlen=_MAX_TICKS)
         self._changed = Condition()
         self._stopping = False
-        self._collector = Collector(self._queue_block)
+        self._aggregator = Aggregator(self._queue_block)
         self._blocks: deque[SealedBlock] = deque()
         self._bytes = 0
         self._lost = 0
@@ -147,12 +147,12 @@ class HistoryRecorder:
             ticks = list(map(values_from_tick, waiting))
             if ticks and self._first is None:
                 self._first = ticks[0]
-            is_first = self._first is not None and self._earlier is not None and self._retry_once(self._collect_earlier)
-            self._collector.add_all(ticks)
+            is_first = self._first is not None and self._earlier is not None and self._retry_once(self._queue_earlier)
+            self._aggregator.add_all(ticks)
             for values in ticks:
                 self._check_clock(values)
             if stopping:
-                self._collector.finish()
+                self._aggregator.finish()
                 for plugin in self._plugins:
                     plugin.finish()
             self._retry_once(partial(self._write_due, is_first, stopping))
@@ -200,13 +200,13 @@ class HistoryRecorder:
             self._bytes -= len(self._blocks.popleft().data)
             self._lost += 1
 
-    def _collect_earlier(self) -> None:
-        """Collect, once, the frames of an earlier daemon that are in the ring and not in the file."""
+    def _queue_earlier(self) -> None:
+        """Queue, once, the blocks of frames of an earlier daemon that are in the ring and not in the file."""
         first = self._first
         assert self._earlier is not None
         assert first is not None
-        since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot)
-        collect_earlier(self._earlier(since_ns), since_ns, first.monotonic_ns, self._queue_block, self._rest)
+        since_ns = written_until(self._file.connect(), self._progress.directory, self._progress.boot)
+        write_earlier(self._earlier(since_ns), since_ns, first.monotonic_ns, self._queue_block, self._rest)
         self._earlier = None
 
     def _rest(self) -> None:
@@ -216,7 +216,8 @@ class HistoryRecorder:
 
     def _write(self) -> None:
         connection = self._file.connect()
-        write(connection, self._blocks, self._taken.boot, self._taken._replace(until_ns=self._collector.done_ns))
+        progress = self._progress._replace(until_ns=self._aggregator.done_ns)
+        write(connection, self._blocks, progress.boot, progress)
         self._blocks.clear()
         self._bytes = 0
         newest = self._newest
@@ -235,7 +236,7 @@ class HistoryRecorder:
         return self._newest is not None and self._newest.monotonic_ns - self._plugins_at >= _PLUGIN_INTERVAL
 
     def _write_plugins(self) -> None:
-        """Write the parts; the first time soon after the first tick."""
+        """Let the plugins write; the first time soon after the first tick."""
         if self._newest is None or not self._plugins:
             return
         self._plugins_at = self._newest.monotonic_ns
@@ -245,7 +246,7 @@ class HistoryRecorder:
         self._file.clear_problem()
 
     def _recover(self, connection: sqlite3.Connection) -> None:
-        recover(connection, self._taken.boot)
+        recover(connection, self._progress.boot)
         for plugin in self._plugins:
             plugin.on_open(connection)
 

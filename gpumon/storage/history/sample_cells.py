@@ -1,4 +1,4 @@
-"""The cells of an open block of the finest tier: those of a sample each in columns, and others as they are."""
+"""`SampleCells`: the cells of an open block of the finest tier; cells of a single sample are stored in columns."""
 
 from __future__ import annotations
 
@@ -10,23 +10,32 @@ from operator import eq
 from struct import pack_into
 from typing import NamedTuple
 
-from gpumon.storage.history.cell import HistoryCell, Numbers, doubles, fold, instead, singles, weights, with_growth
-from gpumon.storage.history.counters import Grown
+from gpumon.storage.history.cell import (
+    HistoryCell,
+    Numbers,
+    add_growth,
+    counter_replacer,
+    doubles,
+    fold,
+    singles,
+    weights,
+)
+from gpumon.storage.history.counters import Growth
 
 _SAMPLE, _OTHER = 1, 2
-_FEW = 8
-"""The part of cells that are not of a sample, beyond which they are not put among the columns one by one."""
+_MAX_OTHERS_DIVISOR = 8
+"""If more than one in this many cells is not a single sample, `columns` returns None."""
 WHOLE = (1.0, 1.0)
-"""Seconds of a cell of the finest tier of which nothing is missing."""
+"""Known seconds of a complete cell of the finest tier."""
 
 
 class EvenCells(NamedTuple):
-    """Cells that follow each other, each of one sample and with nothing missing."""
+    """Consecutive cells, each with one sample and nothing missing."""
 
     rows: Sequence[Numbers]
-    """The values of each sample; those of counters are not used."""
+    """The values of each sample; its counters are not used."""
     rates: Sequence[Sequence[float]]
-    """By counter, what it grew by in each cell."""
+    """By counter, its growth in each cell."""
     raw: Sequence[Sequence[float]]
     """By counter, its value at the end of each cell."""
 
@@ -39,18 +48,19 @@ class CellColumns(NamedTuple):
     high: Sequence[array[float]]
     last: Sequence[array[float]]
     seconds: Sequence[Sequence[float]]
-    """One number where it is that of all cells that are known."""
+    """Only one number if all known cells have the same."""
 
 
 class SampleCells(Mapping[int, HistoryCell]):
-    """Cells by their places in the block."""
+    """Cells by their index in a block."""
 
     def __init__(self, count: int, metrics: int, counters: Sequence[int]) -> None:
         self._count, self._metrics, self._counters = count, metrics, tuple(counters)
         self._kinds = bytearray(count)
-        """By place: 0 where there is no cell, else `_SAMPLE` or `_OTHER`."""
+        """By index: `_SAMPLE` or `_OTHER`; 0 if there is no cell."""
         self._last = array("d")
-        """Row by row; of a gauge it is the mean, too. Empty before the first such cell: at 100 Hz there is none."""
+        """The last values of cells of one sample, row by row; for gauges also their mean. Empty before the first such
+        cell, because at 100 Hz there is none."""
         self._rates: list[array[float]] = []
         self._others: dict[int, HistoryCell] = {}
 
@@ -58,140 +68,145 @@ class SampleCells(Mapping[int, HistoryCell]):
         return self._count - self._kinds.count(0)
 
     def __iter__(self) -> Iterator[int]:
-        return (place for place, kind in enumerate(self._kinds) if kind)
+        return (index for index, kind in enumerate(self._kinds) if kind)
 
-    def __getitem__(self, place: int) -> HistoryCell:
-        if self._kinds[place] == _SAMPLE:
-            last = self._last[place * self._metrics : (place + 1) * self._metrics]
-            mean = doubles(instead(len(last), self._counters)([*last, *(column[place] for column in self._rates)]))
+    def __getitem__(self, index: int) -> HistoryCell:
+        if self._kinds[index] == _SAMPLE:
+            last = self._last[index * self._metrics : (index + 1) * self._metrics]
+            replace = counter_replacer(len(last), self._counters)
+            mean = doubles(replace([*last, *(column[index] for column in self._rates)]))
             return HistoryCell(mean, mean, mean, last, WHOLE)
-        return self._others[place]
+        return self._others[index]
 
-    def put(self, place: int, cell: HistoryCell) -> None:
-        """Take a cell."""
+    def put(self, index: int, cell: HistoryCell) -> None:
+        """Set a cell."""
         if cell.seconds == WHOLE and cell.weight is None and cell.low is cell.mean is cell.high:
-            self._make_room()
-            self._kinds[place] = _SAMPLE
-            self._others.pop(place, None)
-            self._last[place * self._metrics : (place + 1) * self._metrics] = doubles(cell.last)
+            self._allocate()
+            self._kinds[index] = _SAMPLE
+            self._others.pop(index, None)
+            self._last[index * self._metrics : (index + 1) * self._metrics] = doubles(cell.last)
             for column, counter in zip(self._rates, self._counters, strict=True):
-                column[place] = cell.mean[counter]
+                column[index] = cell.mean[counter]
         else:
-            self._kinds[place] = _OTHER
-            self._others[place] = cell
+            self._kinds[index] = _OTHER
+            self._others[index] = cell
 
-    def grown(self, place: int, more: Grown) -> HistoryCell:
-        """Return the cell at a place with more growth of its counters; without gauges where there is none yet."""
-        nothing = doubles([nan] * self._metrics)
-        none = HistoryCell(nothing, nothing, nothing, nothing, (0.0, 0.0))
-        return with_growth(self[place] if self._kinds[place] else none, self._counters, more)
+    def with_growth(self, index: int, growth: Growth) -> HistoryCell:
+        """Return the cell at an index with more growth of its counters; if there is none yet, one without gauges."""
+        unknown = doubles([nan] * self._metrics)
+        empty = HistoryCell(unknown, unknown, unknown, unknown, (0.0, 0.0))
+        return add_growth(self[index] if self._kinds[index] else empty, self._counters, growth)
 
-    def put_even(self, place: int, cells: EvenCells) -> None:
-        """Take cells from `place` on."""
-        self._make_room()
+    def put_even(self, index: int, cells: EvenCells) -> None:
+        """Set consecutive cells from `index` on."""
+        self._allocate()
         metrics, count = self._metrics, len(cells.rows)
-        begin, end = place * metrics, (place + count) * metrics
+        begin, end = index * metrics, (index + count) * metrics
         pack_into(f"{count * metrics}d", self._last, begin * 8, *chain.from_iterable(cells.rows))
         for number, counter in enumerate(self._counters):
             self._last[begin + counter : end : metrics] = doubles(cells.raw[number])
-            self._rates[number][place : place + count] = doubles(cells.rates[number])
-        self._kinds[place : place + count] = bytes((_SAMPLE,)) * count
+            self._rates[number][index : index + count] = doubles(cells.rates[number])
+        self._kinds[index : index + count] = bytes((_SAMPLE,)) * count
 
     def has_others(self, begin: int, end: int) -> bool:
-        """Whether there are cells from place `begin` to `end` that are not of one sample each."""
+        """Return whether any cell from index `begin` to `end` is not a single sample."""
         return self._kinds.count(_OTHER, begin, end) > 0
 
-    def folded(self, begin: int, end: int, size: int) -> dict[int, HistoryCell]:
-        """Each `size` cells from place `begin` to `end` as one, by the place of the first, where there are any."""
-        places = range(begin, end, size)
-        even = [place for place in places if self._kinds.count(_SAMPLE, place, place + size) == size]
-        found = self._folded_evenly(even, size) if even else {}
-        for place in places:
-            if place not in found and (cell := self._folded(place, place + size)) is not None:
-                found[place] = cell
-        return found
+    def fold(self, begin: int, end: int, size: int) -> dict[int, HistoryCell]:
+        """Merge each group of `size` cells from index `begin` to `end`; return them by the index of the first cell."""
+        indexes = range(begin, end, size)
+        even = [index for index in indexes if self._kinds.count(_SAMPLE, index, index + size) == size]
+        folded = self._fold_even(even, size) if even else {}
+        for index in indexes:
+            if index not in folded and (cell := self._fold_group(index, index + size)) is not None:
+                folded[index] = cell
+        return folded
 
-    def _folded(self, begin: int, end: int) -> HistoryCell | None:
-        """The cells from place `begin` to `end` as one; None where there are none."""
-        places = [place for place in range(begin, end) if self._kinds[place]]
-        found = fold([self[place] for place in places], self._counters) if places else None
-        for place in places:
-            if place in self._others:
-                self._others[place] = _packed(self._others[place])
-        return found
+    def _fold_group(self, begin: int, end: int) -> HistoryCell | None:
+        """Merge the cells from index `begin` to `end`; None if there are none."""
+        indexes = [index for index in range(begin, end) if self._kinds[index]]
+        folded = fold([self[index] for index in indexes], self._counters) if indexes else None
+        for index in indexes:
+            if index in self._others:
+                self._others[index] = _to_singles(self._others[index])
+        return folded
 
-    def _folded_evenly(self, places: Sequence[int], size: int) -> dict[int, HistoryCell]:
-        """As `folded`, metric by metric; without those in which a metric is missing, but not throughout."""
-        metrics, seconds, first, end = self._metrics, float(size), places[0], places[-1] + size
-        columns = [self._last[first * metrics + place : end * metrics : metrics] for place in range(metrics)]
-        for place, rates in zip(self._counters, self._rates, strict=True):
-            columns[place] = rates[first:end]
+    def _fold_even(self, indexes: Sequence[int], size: int) -> dict[int, HistoryCell]:
+        """Do the same as `fold`, metric by metric; leaves out groups in which a metric is only partly missing."""
+        metrics, seconds, first, end = self._metrics, float(size), indexes[0], indexes[-1] + size
+        columns = [self._last[first * metrics + metric : end * metrics : metrics] for metric in range(metrics)]
+        for counter, rates in zip(self._counters, self._rates, strict=True):
+            columns[counter] = rates[first:end]
         low, mean, high = list[Numbers](), list[Numbers](), list[Numbers]()
         uneven: set[int] = set()
         for column in columns:
-            if is_constant(column):  # as most limits and totals
+            if is_constant(column):  # like most limits and totals
                 for numbers in (low, mean, high):
-                    numbers.append(column[: len(places)])
+                    numbers.append(column[: len(indexes)])
                 continue
             values = column.tolist()
-            groups = [values[place - first : place - first + size] for place in places]
+            groups = [values[index - first : index - first + size] for index in indexes]
             totals = list(map(sum, groups))
             # NaN != NaN; no call of is_known, because it is done for each metric.
             if (whole := sum(totals)) != whole:
                 uneven.update(
-                    place
-                    for place, total, group in zip(places, totals, groups, strict=True)
+                    index
+                    for index, total, group in zip(indexes, totals, groups, strict=True)
                     if total != total and any(map(eq, group, group))
                 )
-            ordered = list(map(sorted, groups))  # in half the time of min and max, which know nothing of floats
+            ordered = list(map(sorted, groups))  # twice as fast as min and max, which compare objects in general
             low.append([group[0] for group in ordered])
             mean.append([total / seconds for total in totals])
             high.append([group[-1] for group in ordered])
         rows = zip(zip(*low, strict=True), zip(*mean, strict=True), zip(*high, strict=True), strict=True)
-        found = {}
-        for place, (lows, means, highs) in zip(places, rows, strict=True):
-            if place not in uneven:
-                last = self._last[(place + size - 1) * metrics : (place + size) * metrics]
-                found[place] = HistoryCell(doubles(lows), doubles(means), doubles(highs), last, (seconds, seconds))
-        return found
+        folded = {}
+        for index, (lows, means, highs) in zip(indexes, rows, strict=True):
+            if index not in uneven:
+                last = self._last[(index + size - 1) * metrics : (index + size) * metrics]
+                folded[index] = HistoryCell(doubles(lows), doubles(means), doubles(highs), last, (seconds, seconds))
+        return folded
 
     def columns(self) -> CellColumns | None:
-        """By metric, the numbers of all places, 0 seconds where there is none; None where few cells are of a sample."""
-        if len(self._others) > self._count // _FEW:
+        """Return, by metric, the numbers of all indexes; None if too few cells are single samples.
+
+        An index without a cell has 0 seconds.
+        """
+        if len(self._others) > self._count // _MAX_OTHERS_DIVISOR:
             return None
-        self._make_room()
-        last = [self._last[place :: self._metrics] for place in range(self._metrics)]
+        self._allocate()
+        last = [self._last[metric :: self._metrics] for metric in range(self._metrics)]
         mean = list(last)
-        for place, rates in zip(self._counters, self._rates, strict=True):
-            mean[place] = rates
+        for counter, rates in zip(self._counters, self._rates, strict=True):
+            mean[counter] = rates
         if not self._others:
             return CellColumns(mean, mean, mean, last, [WHOLE[:1]] * self._metrics)
         mean = [column[:] for column in mean]
         single = all(cell.low is cell.mean is cell.high for cell in self._others.values())
         low, high = (mean if single else [column[:] for column in mean] for _ in range(2))
-        # NaN is not itself: where a number is known, it is of a whole second.
+        # NaN != NaN, so this is 1 second for each known number.
         seconds = [doubles(list(map(eq, column, column))) for column in mean]
-        for place, cell in self._others.items():
+        for index, cell in self._others.items():
             numbers = cell.low, cell.mean, cell.high, cell.last, weights(cell, self._counters)
             for columns, values in zip((low, mean, high, last, seconds), numbers, strict=True):
                 for column, value in zip(columns, values, strict=True):
-                    column[place] = value
+                    column[index] = value
         return CellColumns(low, mean, high, last, seconds)
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
+        """Allocate the columns for cells of one sample, if that is not done yet."""
         if not self._last:
             self._last = array("d", [nan]) * (self._count * self._metrics)
             self._rates = [array("d", [nan]) * self._count for _ in self._counters]
 
 
 def is_constant(column: array[float]) -> bool:
-    """Whether a column is one number throughout, or missing throughout."""
+    """Return whether all numbers of a column are the same, or all are missing."""
     data = column.tobytes()
     return data[column.itemsize :] == data[: -column.itemsize]
 
 
-def _packed(cell: HistoryCell) -> HistoryCell:
-    """The same in less memory, as far as a block keeps it."""
+def _to_singles(cell: HistoryCell) -> HistoryCell:
+    """Return the cell in less memory, with the precision of a block."""
     if cell.low is cell.mean:
         return cell
     low, mean, high = map(singles, cell[:3])

@@ -1,11 +1,11 @@
-"""The tables of kept history as SQL. A file of another version is moved aside: see `sqlite.write`."""
+"""Tables of the history file. A file of another version is moved aside (`sqlite.write`)."""
 
 from __future__ import annotations
 
 from gpumon.storage.sqlite.write import FileKind
 
 VERSION = 1
-"""`PRAGMA user_version`; it goes up with each change of the tables."""
+"""`PRAGMA user_version`, which increases with each change of the tables."""
 
 TABLES = """
 CREATE TABLE schema (id INTEGER PRIMARY KEY, metrics TEXT NOT NULL UNIQUE);
@@ -45,28 +45,30 @@ CREATE TABLE process_block (
   PRIMARY KEY (tier, begin)
 )
 """
-"""`schema.metrics`: a JSON list of names, in the order of a block's directory.
-`block.number`: of the blocks of its tier since 1970; `subject`: UUID of a GPU, empty for the machine; `boot`: of the
-daemon that wrote it last: counters of two boots have nothing in common; `first`, `last`: places of the first and the
-last cell that it has; `crc`: CRC32 of `data`, whose layout is in `block.py`.
+"""`schema.metrics`: JSON list of metric names, in the order of a block's directory.
 
-`device`: the number and name that a GPU had last, by UUID.
-`device_hour.hour`: since 1970; `device`: UUID. All others are seconds of that hour, but energies (J): in which the
-device answered, in which all its holders were known, in which it was judged busy or not, in which somebody held it, in
-which it was busy, in which it was held and idle, in which `energy` was measured, and in which nobody held it.
-`account`: the same of a user's part, who is empty where a holder is not known; `judged` and `metered`: seconds of
-`held` for which his part of the others is known.
-`event.time`: ns since 1970; `kind`: as in the table of kinds; `cause`: of a throttling, the metric;
-`lasted`: seconds that what ended here had lasted, by the steady clock; `until`: of what has begun and not ended, ns
-since 1970 when it was last seen so; `details`: JSON.
-`taken.directory`: where the ring of a daemon lies; `boot`: of that daemon; `until`: ns of CLOCK_MONOTONIC: the ticks
-before are in blocks, and what a killed daemon had taken after it only the ring has.
+`block.number`: number of the block in its tier, counted from 1970; `subject`: UUID of a GPU, empty for the machine;
+`boot`: boot id of the machine when it was last written, because counters of two boots are not comparable; `first`,
+`last`: indexes of its first and last cell; `crc`: CRC32 of `data`, whose layout is in `block.py`.
 
-`process`: a process on a GPU; `device`: UUID; `boot`: of the machine, in which a pid and a start are one process;
-`started`: s since 1970, NULL where it is not known; `first`: ns since 1970 when it was first seen there, `last`: until
-when, though one that is still there, or whose daemon was killed, has newer blocks.
-`process_block`: the processes of all GPUs; `begin`, `end`: ns since 1970; `crc`: CRC32 of `data`, whose layout for each
-tier is in `process_history`."""
+`device`: the last index (`number`) and name of a GPU, by UUID.
+
+`device_hour.hour`: hour since 1970; `device`: UUID. `energy` and `free_energy` are joules, all other columns seconds of
+that hour (`usage.account.DeviceUse`).
+`account`: the same for one user, who is empty if a holder is unknown (`usage.account.Account`).
+
+`event.time`: ns since 1970; `kind`: as in the table of kinds; `cause`: for throttling, the metric; `lasted`: seconds
+that the condition which ended here had lasted, by the monotonic clock; `until`: for a condition that has not ended, ns
+since 1970 when it was last observed; `details`: JSON.
+
+`taken`: up to where the ticks of a daemon are in blocks; later ticks of a killed daemon are only in its ring.
+`directory`: directory of the ring; `boot`: boot id of the machine; `until`: ns, CLOCK_MONOTONIC.
+
+`process`: a process on a GPU; `device`: UUID; `boot`: boot id of the machine, within which pid and start identify a
+process; `started`: s since 1970, NULL if unknown; `first`: ns since 1970 when it was first seen on the GPU; `last`:
+when it was last seen. If it still runs or its daemon was killed, it has blocks newer than `last`.
+`process_block`: the processes of all GPUs; `begin`, `end`: ns since 1970; `crc`: CRC32 of `data`, whose layout is in
+`processes/spans.py` for the finer tier and `processes/cells.py` for the coarser one."""
 
 HISTORY_FILE = FileKind(
     "history",

@@ -13,8 +13,14 @@ from gpumon.storage.history.folded_frames import FoldedFrames
 from gpumon.storage.history.query import ALWAYS, HOST, CoarseCells, Query, Series, Tier, unknown
 from gpumon.storage.history.recent import KEEP, RecentHistory
 from gpumon.storage.history.tiers import TierShape
-from gpumon.storage.history.time_slices import TimeSlice, cells_of, limit_coarse_tiers, unobserved
-from gpumon.storage.history.window_sum import coarse, deciding
+from gpumon.storage.history.time_slices import (
+    TimeSlice,
+    cell_numbers,
+    coarse_parts,
+    deciding_steps,
+    limit_coarse_tiers,
+    unobserved,
+)
 
 
 class StoredTier:
@@ -31,12 +37,12 @@ class StoredTier:
 
     @property
     def begin(self) -> float:
-        """The oldest time there is (s since 1970), or NaN."""
+        """Start of the history (s since 1970), or NaN if it is empty."""
         return self._file.time_range(self._shape).begin
 
     @property
     def end(self) -> float:
-        """The newest time there is (s since 1970), or NaN."""
+        """End of the history (s since 1970), or NaN if it is empty."""
         return self._file.time_range(self._shape).end
 
     def has(self, subject: str, metric: str) -> bool:
@@ -45,11 +51,11 @@ class StoredTier:
 
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query, on its grid; unknown values are gaps."""
-        assert query.grid is not None, "tiers are asked for buckets"
+        assert query.grid is not None, "tiers need a grid"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
-        nothing = unknown(query.grid)
+        gap = unknown(query.grid)
         return {
-            name: lines[name].buckets(query.grid, query.begin, query.end) if name in lines else nothing
+            name: lines[name].buckets(query.grid, query.begin, query.end) if name in lines else gap
             for name in query.metrics
         }
 
@@ -59,7 +65,7 @@ class StoredTier:
         lines = [*own.values(), *self._file.lines(self._shape, HOST, [ALWAYS]).values()]
         return [
             max((line.seconds(number) for line in lines), default=0.0)
-            for number in cells_of(begin, end, self._shape.step)
+            for number in cell_numbers(begin, end, self._shape.step)
         ]
 
 
@@ -80,7 +86,7 @@ class TieredHistory(RecentHistory):
         metrics: Collection[str] | None = None,
     ) -> None:  # fmt: skip
         self._file = file
-        self._kept = tuple(tiers)
+        self._file_tiers = tuple(tiers)
         self._folded = FoldedFrames()
         super().__init__(keep, metrics)
 
@@ -93,17 +99,17 @@ class TieredHistory(RecentHistory):
     def _tiers(self) -> Sequence[Tier]:
         """Tiers for the time before the frames, from the finest to the coarsest."""
         if not is_known(self._folded.begin):
-            return self._kept
-        return sorted((*self._kept, self._folded), key=lambda tier: tier.step)
+            return self._file_tiers
+        return sorted((*self._file_tiers, self._folded), key=lambda tier: tier.step)
 
     @property
     def begin(self) -> float:
-        """The oldest time there is (s since 1970), or NaN."""
-        begins = [super().begin, *(span.begin for span in self._reaches())]
+        """Start of the history (s since 1970), or NaN if it is empty."""
+        begins = [super().begin, *(span.begin for span in self._tier_ranges())]
         return min((begin for begin in begins if is_known(begin)), default=nan)
 
     def has(self, subject: str, metric: str) -> bool:
-        """Whether any value is known."""
+        """Return whether any value is known."""
         return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
 
     def without_frames(self) -> TieredHistory:
@@ -133,33 +139,33 @@ class TieredHistory(RecentHistory):
 
     def whole(self, subject: str) -> TieredHistory:
         """Return a copy with one subject, like `only`, for a reader in another thread; tiers are shared."""
-        found = TieredHistory(self._tiers, self.keep)
-        found.take(self.only(subject))
-        return found
+        history = TieredHistory(self._tiers, self.keep)
+        history.move_from(self.only(subject))
+        return history
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
+        """Return a series for each metric of the query, all with the same times; unknown values are gaps."""
         spans = self._spans(query)
         if all(span.history is self for span in spans):
             return super().query(query)
         wanted = (spans[-1].end - query.begin) / max(1, query.points)
-        cells = deciding(spans, wanted) or {_FINEST}
+        cells = deciding_steps(spans, wanted) or {_FINEST}
         grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, cells)
         parts = []
-        for span, reach in zip(spans, spans if query.seen else _whole_cells(spans, query.grid), strict=True):
-            part = query._replace(begin=reach.begin, end=reach.end, grid=grid)
+        for span, extended in zip(spans, spans if query.seen else _extend_to_cells(spans, query.grid), strict=True):
+            part = query._replace(begin=extended.begin, end=extended.end, grid=grid)
             parts.append((span, super().query(part) if span.history is self else span.history.query(part)))
-        longer = coarse(spans, grid.step)
-        joined = {name: _joined(grid, [(span, found[name]) for span, found in parts]) for name in query.metrics}
-        return {name: series._replace(coarse=longer) for name, series in joined.items()}
+        coarse = coarse_parts(spans, grid.step)
+        joined = {name: _join(grid, [(span, series[name]) for span, series in parts]) for name in query.metrics}
+        return {name: series._replace(coarse=coarse) for name, series in joined.items()}
 
     def coarse(self, query: Query) -> Sequence[CoarseCells]:
         """Return the parts of a query with a `grid` that are stored in cells longer than its buckets."""
-        assert query.grid is not None, "of samples by themselves nothing is coarse"
-        return coarse(self._spans(query), query.grid.step)
+        assert query.grid is not None, "samples are never coarse"
+        return coarse_parts(self._spans(query), query.grid.step)
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""
+        """Return the largest known value from `begin` to `end` (s since 1970), or NaN."""
         if not begin < self.first_frame:
             return super().peak(subject, metric, begin, end)
         highs = self.query(Query(subject, (metric,), begin, end))[metric].high
@@ -172,87 +178,87 @@ class TieredHistory(RecentHistory):
             return
         rows = self._folded.add(self._times[: len(self._times) - self.keep], self._columns, self._pauses)
         if rows > 1:
-            self._forget(rows - 1)  # the last one may be valid for some time after it
+            self._drop_oldest(rows - 1)  # the last one is still valid for some time
 
     def _spans(self, query: Query) -> list[TimeSlice]:
         """Return the slices of the window, in order of time, with the tier that answers each."""
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []
-        known = self._reaches()
-        newest = [self.end] if is_known(frames) else [span.end for span in known]
+        ranges = self._tier_ranges()
+        newest = [self.end] if is_known(frames) else [span.end for span in ranges]
         until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
         wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
-        fine = [span for span in known if span.step <= wanted]
+        fine = [span for span in ranges if span.step <= wanted]
         # First the tiers that are fine enough, the coarsest first (least to read); then the others, the finest first.
-        order = [*reversed(fine), *known[len(fine) :]]
-        found = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
+        order = [*reversed(fine), *ranges[len(fine) :]]
+        slices = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
         free = [(query.begin, min(until, frames) if is_known(frames) else until)]
         for span in order:
             left = []
             for begin, end in free:
                 first, last = max(begin, span.begin), min(end, span.end)
                 if first < last:
-                    found.append(span._replace(begin=first, end=last))
+                    slices.append(span._replace(begin=first, end=last))
                     left += [(begin, first), (last, end)]
                 else:
                     left.append((begin, end))
             free = [(begin, end) for begin, end in left if begin < end]
-        lacking = max(query.begin, self.begin)
-        if found and lacking < (first := min(span.begin for span in found)):
-            found.append(unobserved(lacking, first))
-        return limit_coarse_tiers(sorted(found, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
+        begin = max(query.begin, self.begin)
+        if slices and begin < (first := min(span.begin for span in slices)):
+            slices.append(unobserved(begin, first))
+        return limit_coarse_tiers(sorted(slices, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
 
-    def _reaches(self) -> list[TimeSlice]:
+    def _tier_ranges(self) -> list[TimeSlice]:
         """Return the time covered by each tier, from the finest on."""
-        return _clipped(
+        return _clip_outer_cells(
             [TimeSlice(tier, tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
         )
 
 
-def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
+def _clip_outer_cells(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
     """Return the times covered by tiers (finest first), with the outer cells of coarse tiers cut to the finer one.
 
     A cell of five minutes in which a daemon started or was killed covers minutes without a daemon. If the finer tier
     begins within that cell, it has all data of the cell.
     """
-    found: list[TimeSlice] = []
+    clipped: list[TimeSlice] = []
     for span in tiers:
-        if found:
-            fine = found[-1]
+        if clipped:
+            fine = clipped[-1]
             if 0.0 < fine.begin - span.begin < span.step:
                 span = span._replace(begin=fine.begin)
             if 0.0 < span.end - fine.end < span.step:
                 span = span._replace(end=fine.end)
-        found.append(span)
-    return found
+        clipped.append(span)
+    return clipped
 
 
-def _whole_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
+def _extend_to_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
     """Return the slices with the ends of the window moved to the ends of the cells that they cut.
 
     So a window within one cell shows that cell. Cells not longer than the buckets of a requested `grid` are not
     extended.
     """
-    found, least = list(spans), grid.step if grid else 0.0
-    if (step := found[0].step) > least:
-        found[0] = found[0]._replace(begin=floor(found[0].begin / step) * step)
-    if (step := found[-1].step) > least:
-        found[-1] = found[-1]._replace(end=ceil(found[-1].end / step) * step)
-    return found
+    extended, least = list(spans), grid.step if grid else 0.0
+    if (step := extended[0].step) > least:
+        extended[0] = extended[0]._replace(begin=floor(extended[0].begin / step) * step)
+    if (step := extended[-1].step) > least:
+        extended[-1] = extended[-1]._replace(end=ceil(extended[-1].end / step) * step)
+    return extended
 
 
-def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
+def _join(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
     """Join the series of consecutive slices, all on `grid`; two slices may share a bucket."""
     (span, series), *others = parts
     if not others:
         return series
     low, mean, high = list(series.low), list(series.mean), list(series.high)
-    done, share = _bucket(grid, span.end), _share(grid, span)
+    done, share = _last_bucket(grid, span.end), _seconds_in_bucket(grid, span)
     for span, series in others:
-        first, last = max(0, grid.at(span.begin)), _bucket(grid, span.end)
+        first, last = max(0, grid.at(span.begin)), _last_bucket(grid, span.end)
         if first == done and is_known(mean[first]) and is_known(series.mean[first]):
-            part = _share(grid, span, first)
+            part = _seconds_in_bucket(grid, span, first)
             low[first], high[first] = min(low[first], series.low[first]), max(high[first], series.high[first])
             mean[first] += (series.mean[first] - mean[first]) * part / (share + part)
             first += 1
@@ -260,23 +266,23 @@ def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
             first += 1
         rest = slice(first, last + 1)
         low[rest], mean[rest], high[rest] = series.low[rest], series.mean[rest], series.high[rest]
-        done, share = last, _share(grid, span)
-    return Series(series.times, low, mean, high, grid.step, _seen([part for _, part in parts]))
+        done, share = last, _seconds_in_bucket(grid, span)
+    return Series(series.times, low, mean, high, grid.step, _sum_seen([part for _, part in parts]))
 
 
-def _seen(parts: Sequence[Series]) -> Sequence[float]:
+def _sum_seen(parts: Sequence[Series]) -> Sequence[float]:
     """Return the known seconds of each bucket, summed over the parts; empty if one of them does not report them."""
     if not all(part.seen for part in parts):
         return ()
     return [sum(seconds) for seconds in zip(*(part.seen for part in parts), strict=True)]
 
 
-def _bucket(grid: Grid, end: float) -> int:
+def _last_bucket(grid: Grid, end: float) -> int:
     """Return the last bucket of a slice that ends at `end` (s since 1970)."""
     return min(grid.buckets - 1, grid.at(end))
 
 
-def _share(grid: Grid, span: TimeSlice, place: int | None = None) -> float:
+def _seconds_in_bucket(grid: Grid, span: TimeSlice, bucket: int | None = None) -> float:
     """Return the seconds of a slice in a bucket (default: its last one)."""
-    begin = grid.begin + (_bucket(grid, span.end) if place is None else place) * grid.step
+    begin = grid.begin + (_last_bucket(grid, span.end) if bucket is None else bucket) * grid.step
     return max(min(begin + grid.step, span.end) - max(begin, span.begin), 1e-9)

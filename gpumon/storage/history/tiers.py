@@ -51,29 +51,29 @@ class TierColumns(NamedTuple):
 
 
 def _columns(metrics: tuple[Metric, ...]) -> TierColumns:
-    places = (place for place, metric in enumerate(metrics) if metric.kind is Kind.COUNTER)
-    return TierColumns(tuple(metric.name for metric in metrics), tuple(places))
+    counters = (index for index, metric in enumerate(metrics) if metric.kind is Kind.COUNTER)
+    return TierColumns(tuple(metric.name for metric in metrics), tuple(counters))
 
 
-OF_GPU, OF_HOST = _columns(GPU_METRICS), _columns(HOST_METRICS)
+GPU_COLUMNS, HOST_COLUMNS = _columns(GPU_METRICS), _columns(HOST_METRICS)
 
 
 def columns_of(subject: str) -> TierColumns:
     """Return the stored columns of a subject."""
-    return OF_GPU if subject else OF_HOST
+    return GPU_COLUMNS if subject else HOST_COLUMNS
 
 
-YEAR = 366.0
+MAX_ACCOUNT_DAYS = 366.0
 """Maximum days for which accounts and events are kept."""
-MOST_EVENTS = 100_000
+MAX_EVENTS = 100_000
 """Maximum number of events, of about 600 bytes each."""
-MOST_ACCOUNTS = 1_000_000
+MAX_ACCOUNTS = 1_000_000
 """Maximum number of account rows, of about 130 bytes each: a year of 16 GPUs with seven users each."""
-MOST_PROCESSES = 100_000
+MAX_PROCESSES = 100_000
 """Maximum number of processes, of about 200 bytes each."""
-MOST_PROCESS_BYTES = 48 * 2**20
+MAX_PROCESS_BYTES = 48 * 2**20
 """Maximum size of all process blocks."""
-LONGEST = SHAPES[-1].keep / DAY
+MAX_DAYS = SHAPES[-1].keep / DAY
 """Maximum days of history."""
 _WASTE = 4
 """The file is vacuumed if more than one in this many pages is empty."""
@@ -84,10 +84,10 @@ _SMALL = 4096
 class HistoryLimits(NamedTuple):
     """Limits of the history file; the oldest data is removed when one is reached."""
 
-    days: float = LONGEST
+    days: float = MAX_DAYS
     bytes: int = 512 * 2**20
     """Maximum size of blocks; the file is a little larger."""
-    account_days: float = YEAR
+    account_days: float = MAX_ACCOUNT_DAYS
     """Days for accounts of users and events."""
 
     def keep(self) -> Mapping[int, float]:
@@ -136,12 +136,12 @@ def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryL
     connection.execute("DELETE FROM event WHERE time < ? AND until IS NULL", (int(oldest) * SECOND,))
     connection.execute(
         "DELETE FROM account WHERE hour <= (SELECT hour FROM account ORDER BY hour DESC LIMIT 1 OFFSET ?)",
-        (MOST_ACCOUNTS,),
+        (MAX_ACCOUNTS,),
     )
     connection.execute(
         "DELETE FROM event WHERE until IS NULL"
         " AND time <= (SELECT time FROM event ORDER BY time DESC LIMIT 1 OFFSET ?)",
-        (MOST_EVENTS,),
+        (MAX_EVENTS,),
     )
 
 
@@ -152,11 +152,11 @@ def _prune_processes(connection: sqlite3.Connection, now: float, limits: History
         connection.execute("DELETE FROM process_block WHERE tier = ? AND end < ?", (shape.number, int(oldest) * SECOND))
     connection.execute(
         "DELETE FROM process_block WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(data)) OVER"
-        " (ORDER BY end DESC, rowid DESC) AS held FROM process_block) WHERE held > ?)", (MOST_PROCESS_BYTES,),
+        " (ORDER BY end DESC, rowid DESC) AS held FROM process_block) WHERE held > ?)", (MAX_PROCESS_BYTES,),
     )  # fmt: skip
     keep = min(PROCESS_SHAPES[-1].keep, limits.days * DAY)
     connection.execute("DELETE FROM process WHERE last < ?", (int(now - keep) * SECOND,))
     connection.execute(
         "DELETE FROM process WHERE last <= (SELECT last FROM process ORDER BY last DESC LIMIT 1 OFFSET ?)",
-        (MOST_PROCESSES,),
+        (MAX_PROCESSES,),
     )

@@ -1,4 +1,4 @@
-"""Slices of a window, each answered by one history or tier; limits coarse tiers to the time that they know best.
+"""Slices of a window, each answered by one history or tier: their limits, and the bucket length that suits them.
 
 A coarse tier can cover weeks in which nothing was sampled. Without this limit, all buckets of a window would be as long
 as its cells, and a cell in which a daemon started would be drawn over the minutes before.
@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil, floor
 from typing import NamedTuple
 
-from gpumon.storage.history.query import History, Query, Series, Tier, unknown
+from gpumon.storage.history.query import CoarseCells, History, Query, Series, Tier, unknown
 
-_AS_MUCH = 0.98
+_COMPLETE = 0.98
 """Fraction of the known seconds of a cell that finer samples must cover to replace it."""
+
+
+_SHORT = 0.1
+"""Fraction of a window below which cells do not determine the length of buckets."""
+_NEAR = 3.0
+"""Maximum length of cells, as a multiple of the requested buckets, that determines buckets if finer cells exist."""
 
 
 class TimeSlice(NamedTuple):
@@ -56,7 +62,7 @@ def unobserved(begin: float, end: float) -> TimeSlice:
 def limit_coarse_tiers(
     spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
 ) -> list[TimeSlice]:
-    """Return the slices in order of time, with those of tiers coarser than `wanted` (s) cut to what they know.
+    """Return the slices in order of time; the ones of tiers coarser than `wanted` (s) are cut to the time they know.
 
     `frames` returns the seconds between two times that frames cover.
     """
@@ -71,12 +77,14 @@ def _parts(
         return
     seconds = list(span.tier.seconds(query, span.begin, span.end))
     first = floor(span.begin / span.step)
-    for place in {0, len(seconds) - 1} if seconds else ():  # finer slices may cover part of the outer cells
-        begin = (first + place) * span.step
-        finer = sum(_finer(one, query, begin, begin + span.step, frames) for one in spans if one.step < span.step)
-        if finer >= _AS_MUCH * seconds[place]:
-            seconds[place] = 0.0
-    known = [first + place for place, number in enumerate(seconds) if number]
+    for index in {0, len(seconds) - 1} if seconds else ():  # finer slices may cover part of the outer cells
+        begin = (first + index) * span.step
+        finer = sum(
+            _slice_seconds(other, query, begin, begin + span.step, frames) for other in spans if other.step < span.step
+        )
+        if finer >= _COMPLETE * seconds[index]:
+            seconds[index] = 0.0
+    known = [first + index for index, number in enumerate(seconds) if number]
     begin = max(span.begin, known[0] * span.step) if known else span.end
     end = min(span.end, (known[-1] + 1) * span.step) if known else span.end
     if span.begin < begin:
@@ -87,7 +95,7 @@ def _parts(
         yield unobserved(end, span.end)
 
 
-def _finer(
+def _slice_seconds(
     span: TimeSlice, query: Query, begin: float, end: float, frames: Callable[[float, float], float]
 ) -> float:  # fmt: skip
     """Return the known seconds of a slice from `begin` to `end` (s since 1970)."""
@@ -97,6 +105,34 @@ def _finer(
     return sum(span.tier.seconds(query, begin, end)) if span.tier else frames(begin, end)
 
 
-def cells_of(begin: float, end: float, step: float) -> range:
+def cell_numbers(begin: float, end: float, step: float) -> range:
     """Return the numbers (since 1970) of the cells that overlap the time from `begin` to `end`."""
     return range(floor(begin / step), ceil(end / step))
+
+
+def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
+    """Return the cell lengths that buckets must contain as a whole; `wanted` is the requested bucket length (s)."""
+    seconds: dict[float, float] = {}
+    for span in spans:
+        if span.is_observed:
+            seconds[span.step] = seconds.get(span.step, 0.0) + span.end - span.begin
+    least = _SHORT * (spans[-1].end - spans[0].begin) if spans else 0.0
+    finer, steps = 0.0, set[float]()
+    for step in sorted(seconds):
+        if step and seconds[step] > least and (step <= _NEAR * wanted or finer <= least):
+            steps.add(step)
+        finer += seconds[step]
+    return steps
+
+
+def coarse_parts(spans: Sequence[TimeSlice], step: float) -> list[CoarseCells]:
+    """Return the parts with cells longer than buckets of `step` seconds, in order of time."""
+    parts: list[CoarseCells] = []
+    for span in spans:
+        if span.step <= step:
+            continue
+        if parts and parts[-1].end == span.begin and parts[-1].step == span.step:
+            parts[-1] = parts[-1]._replace(end=span.end)
+        else:
+            parts.append(CoarseCells(span.begin, span.end, span.step))
+    return parts

@@ -16,7 +16,7 @@ from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import GPU_METRICS, Unit
-from gpumon.storage.history.aggregator import Block, Collector, columns_of, values_from_frame
+from gpumon.storage.history.aggregator import Aggregator, Block, columns_of, values_from_frame
 from gpumon.storage.history.block import MetricCells
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.counters import PAUSE
@@ -32,17 +32,17 @@ FrameCells = Mapping[str, Mapping[int, HistoryCell]]
 
 def frame_cells(frames: Iterable[Frame]) -> FrameCells:
     """Return the cells of frames in order; the first and the last cell may be incomplete."""
-    found: dict[str, dict[int, HistoryCell]] = {}
+    cells_by_subject: dict[str, dict[int, HistoryCell]] = {}
 
-    def take(block: Block) -> None:
+    def add(block: Block) -> None:
         if block.shape is FINEST:
-            cells = found.setdefault(block.subject, {})
-            cells.update({block.number * FINEST.cells + place: cell for place, cell in block.cells.items()})
+            cells = cells_by_subject.setdefault(block.subject, {})
+            cells.update({block.number * FINEST.cells + index: cell for index, cell in block.cells.items()})
 
-    collector = Collector(take)
-    collector.add_all([*map(values_from_frame, frames)])
-    collector.finish()
-    return found
+    aggregator = Aggregator(add)
+    aggregator.add_all([*map(values_from_frame, frames)])
+    aggregator.finish()
+    return cells_by_subject
 
 
 def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
@@ -53,14 +53,15 @@ def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict
     columns = columns_of(subject)
     numbers = [number for number, _ in own]
     seconds = [weights(cell, columns.counters) for _, cell in own]
-    found = {}
+    lines = {}
     for name in metrics:
-        place = columns.names.index(name)
+        index = columns.names.index(name)
         low, mean, high, last = (
-            [values[place] for values in column] for column in zip(*(c[:4] for _, c in own), strict=True)
+            [values[index] for values in column] for column in zip(*(cell[:4] for _, cell in own), strict=True)
         )
-        found[name] = SparseLine(FINEST.step, numbers, MetricCells(low, mean, high, last, [s[place] for s in seconds]))
-    return found
+        known = [row[index] for row in seconds]
+        lines[name] = SparseLine(FINEST.step, numbers, MetricCells(low, mean, high, last, known))
+    return lines
 
 
 _COMPLETE = 0.002
@@ -100,34 +101,34 @@ class TotalKind(NamedTuple):
     value: Callable[[WindowSum], float]
 
 
-def _grown(of: WindowSum) -> float:
-    return of.total
+def _growth(window: WindowSum) -> float:
+    return window.total
 
 
-def _mean(of: WindowSum) -> float:
-    return of.total / of.known
+def _mean(window: WindowSum) -> float:
+    return window.total / window.known
 
 
-def _peak(of: WindowSum) -> float:
-    return of.high
+def _peak(window: WindowSum) -> float:
+    return window.high
 
 
-def _risen(of: WindowSum) -> float:
+def _gauge_growth(window: WindowSum) -> float:
     """Return the growth of a gauge that only grows, such as lifetime errors; it includes growth in gaps."""
-    return of.high - of.low
+    return window.high - window.low
 
 
 TOTALS: tuple[TotalKind, ...] = (
-    TotalKind("energy", "gpu.energy", Unit.JOULES, _grown),
+    TotalKind("energy", "gpu.energy", Unit.JOULES, _growth),
     TotalKind("utilization", "gpu.utilization", Unit.RATIO, _mean),
     *(TotalKind(name.partition(".")[2], name, Unit.RATIO, _mean) for name in THROTTLED),
     TotalKind("memory_peak", "gpu.memory_used", Unit.BYTES, _peak),
-    TotalKind("pcie_sent", "gpu.pcie_sent", Unit.BYTES, _grown),
-    TotalKind("pcie_received", "gpu.pcie_received", Unit.BYTES, _grown),
-    TotalKind("nvlink_sent", "gpu.nvlink_sent", Unit.BYTES, _grown),
-    TotalKind("nvlink_received", "gpu.nvlink_received", Unit.BYTES, _grown),
-    TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _risen),
-    TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _risen),
+    TotalKind("pcie_sent", "gpu.pcie_sent", Unit.BYTES, _growth),
+    TotalKind("pcie_received", "gpu.pcie_received", Unit.BYTES, _growth),
+    TotalKind("nvlink_sent", "gpu.nvlink_sent", Unit.BYTES, _growth),
+    TotalKind("nvlink_received", "gpu.nvlink_received", Unit.BYTES, _growth),
+    TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _gauge_growth),
+    TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _gauge_growth),
 )
 """All totals; throttling is the fraction of time by cause."""
 _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
@@ -158,20 +159,20 @@ def window_totals(
     """Return the totals of `subjects` (UUIDs; default: every GPU with data) from the history file and frames."""
     written = file.time_range(FINEST).end
     since = max(begin, written if is_known(written) else -inf)
-    # Build the cells at the ends of the window completely, because of a partial cell only a fraction would count.
+    # Build complete cells at the ends of the window, because a partial cell would count only by its fraction.
     first, last = floor(max(since, 0.0) / FINEST.step) * FINEST.step, ceil(end / FINEST.step) * FINEST.step
-    # For counters that are read late, readings before and after the window give the growth at its ends.
+    # Readings before and after the window give the growth at its ends, if counters are read late.
     newest = [*dropwhile(lambda frame: frame.time < first - _reach(frame), frames)]
     newest = [frame for frame in newest if frame.time <= last + _reach(frame)]
     cells = frame_cells(newest)
     known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
-    found = {}
+    devices = {}
     for subject in known:
         tiers: list[Mapping[str, Line]] = [frame_lines(cells, subject, _METRICS)]
         tiers += [file.lines(shape, subject, _METRICS) for shape in SHAPES]
         lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
-        found[subject] = gpu_totals(lines, begin, end)
-    return WindowTotals(begin, end, found, file.problem)
+        devices[subject] = gpu_totals(lines, begin, end)
+    return WindowTotals(begin, end, devices, file.problem)
 
 
 def _reach(frame: Frame) -> float:
@@ -179,7 +180,7 @@ def _reach(frame: Frame) -> float:
     return max(PAUSE * frame.interval, FOLLOWS)
 
 
-def _total(of: WindowSum, kind: TotalKind, seconds: float) -> Total:
-    if not of.known:
+def _total(window: WindowSum, kind: TotalKind, seconds: float) -> Total:
+    if not window.known:
         return Total(nan, seconds, max(seconds, 0.0))
-    return Total(kind.value(of), seconds, max(0.0, seconds - of.known), min(of.shared, seconds))
+    return Total(kind.value(window), seconds, max(0.0, seconds - window.known), min(window.shared, seconds))

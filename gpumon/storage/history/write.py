@@ -1,4 +1,4 @@
-"""Sealed blocks into the file."""
+"""Writes blocks into the history file, and reads stored blocks with their metrics in the current order."""
 
 from __future__ import annotations
 
@@ -12,90 +12,98 @@ from operator import add
 from typing import NamedTuple
 
 from gpumon.storage.history.aggregator import Block, columns_of
-from gpumon.storage.history.block import BadBlock, cells_of, pack
+from gpumon.storage.history.block import BadBlock, pack, unpack_cells
 from gpumon.storage.history.cell import HistoryCell, fold, weights
 from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
 
-_TWICE = 1.05
-"""Two cells of one time that have more than this share of it between them are not two halves of it."""
+_OVERLAP = 1.05
+"""If two cells of the same time know more than this fraction of it together, they overlap and are not merged."""
 
 
-class Taken(NamedTuple):
-    """The ticks that are in blocks, of the daemon in a directory."""
+class WriteProgress(NamedTuple):
+    """Up to where the ticks of a daemon are in blocks; a row of the table `taken`."""
 
     directory: str
+    """Directory of the daemon's ring."""
     boot: str
     until_ns: int
-    """ns, CLOCK_MONOTONIC: those before."""
+    """Ticks before this time are in blocks: ns, CLOCK_MONOTONIC."""
 
 
 class SealedBlock(NamedTuple):
-    """A block as bytes."""
+    """A packed block, which gets no more cells."""
 
     shape: TierShape
     number: int
     subject: str
     first: int
+    """Index of the first cell in it, as `last`."""
     last: int
     data: bytes
 
 
 def seal(block: Block) -> SealedBlock:
-    """Return a block as bytes."""
+    """Pack a block."""
     counters = columns_of(block.subject).counters
     data = pack(block.cells, block.shape.cells, counters)
     return SealedBlock(block.shape, block.number, block.subject, min(block.cells), max(block.cells), data)
 
 
-def taken_until(connection: sqlite3.Connection, directory: str, boot: str) -> int:
-    """Return up to when (ns, CLOCK_MONOTONIC) the ticks of a directory's daemons of this boot are in blocks; else 0."""
+def written_until(connection: sqlite3.Connection, directory: str, boot: str) -> int:
+    """Return up to when (ns, CLOCK_MONOTONIC) ticks are in blocks, for the daemons of this directory and boot.
+
+    Returns 0 if there are none.
+    """
     row = connection.execute("SELECT until FROM taken WHERE directory = ? AND boot = ?", (directory, boot)).fetchone()
     return int(row[0]) if row is not None else 0
 
 
-def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, taken: Taken | None = None) -> None:
-    """All blocks, and `taken` with them, or, when sqlite3.Error is raised, none.
+def write(
+    connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, progress: WriteProgress | None = None
+) -> None:
+    """Write all blocks and `progress`, or nothing and raise sqlite3.Error.
 
     A block that exists gets the cells that it lacks.
     """
     with transaction(connection):
         for block in blocks:
-            put(connection, block, boot)
-        if taken is not None:
-            connection.execute("INSERT OR REPLACE INTO taken VALUES (?, ?, ?)", taken)
+            write_block(connection, block, boot)
+        if progress is not None:
+            connection.execute("INSERT OR REPLACE INTO taken VALUES (?, ?, ?)", progress)
 
 
 def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
-    """Return the cells of a stored block, with the metrics of today; None of one that is damaged."""
+    """Return the cells of a stored block, with the metrics of this version; None if the block is damaged."""
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         return None
     names = columns_of(subject).names
     try:
-        if metrics == _named(names):
-            return cells_of(data, len(names), shape.cells)
-        order = _order(metrics, names)
-        return {place: _ordered(cell, order) for place, cell in cells_of(data, len(order.stored), shape.cells).items()}
+        if metrics == _names_json(names):
+            return unpack_cells(data, len(names), shape.cells)
+        order = _metric_order(metrics, names)
+        cells = unpack_cells(data, len(order.stored), shape.cells)
+        return {index: _reorder(cell, order) for index, cell in cells.items()}
     except (BadBlock, TypeError, ValueError):
         return None
 
 
-def put(connection: sqlite3.Connection, block: SealedBlock, boot: str, *, replaces: bool = False) -> None:
-    """Write a block with the cells that are there already; `replaces`: those of its own are right in any case.
+def write_block(connection: sqlite3.Connection, block: SealedBlock, boot: str, *, replaces: bool = False) -> None:
+    """Write a block in an open transaction, merged with the cells of the same block in the file.
 
-    Belongs into a transaction.
+    `replaces` means that its cells replace stored cells of the same time.
     """
     key = (block.shape.number, block.number, block.subject)
-    names = _named(columns_of(block.subject).names)
-    known = connection.execute(
+    names = _names_json(columns_of(block.subject).names)
+    row = connection.execute(
         "SELECT metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
         " WHERE tier = ? AND number = ? AND subject = ?", key,
     ).fetchone()  # fmt: skip
-    if known is not None:
-        metrics, crc, data = known
-        before = stored_cells(data, crc, metrics, block.subject, block.shape)
-        if before:
-            block = _merged(block, before, replaces)
+    if row is not None:
+        metrics, crc, data = row
+        stored = stored_cells(data, crc, metrics, block.subject, block.shape)
+        if stored:
+            block = _merge(block, stored, replaces)
     connection.execute("INSERT OR IGNORE INTO schema (metrics) VALUES (?)", (names,))
     connection.execute(
         "INSERT OR REPLACE INTO block (tier, number, subject, boot, schema, first, last, crc, data)"
@@ -104,46 +112,47 @@ def put(connection: sqlite3.Connection, block: SealedBlock, boot: str, *, replac
     )
 
 
-def _merged(block: SealedBlock, before: Mapping[int, HistoryCell], replaces: bool) -> SealedBlock:
-    """With the cells of the stored one; of one time, two parts are one cell, else the new one is right."""
+def _merge(block: SealedBlock, stored: Mapping[int, HistoryCell], replaces: bool) -> SealedBlock:
+    """Return the block with the stored cells; two parts of the same cell are merged, else the new cell is used."""
     columns = columns_of(block.subject)
-    cells = dict(before)
-    for place, cell in cells_of(block.data, len(columns.names), block.shape.cells).items():
-        known = None if replaces else cells.get(place)
-        if known is not None and max(map(add, weights(known, ()), weights(cell, ()))) <= _TWICE * block.shape.step:
-            cell = fold([known, cell], columns.counters)
-        cells[place] = cell
+    cells = dict(stored)
+    for index, cell in unpack_cells(block.data, len(columns.names), block.shape.cells).items():
+        other = None if replaces else cells.get(index)
+        if other is not None and max(map(add, weights(other, ()), weights(cell, ()))) <= _OVERLAP * block.shape.step:
+            cell = fold([other, cell], columns.counters)
+        cells[index] = cell
     return seal(Block(block.shape, block.number, block.subject, cells))
 
 
-class _Order(NamedTuple):
-    """The places of metrics in a block that has other metrics."""
+class _MetricOrder(NamedTuple):
+    """The order of metrics in a block that another version has written."""
 
     stored: tuple[str, ...]
-    places: tuple[int, ...]
-    """Of each metric of today; -1 of one that the block has not."""
+    indexes: tuple[int, ...]
+    """For each metric of this version, its index in the block; -1 if the block lacks it."""
 
 
 @lru_cache
-def _order(metrics: str, names: Sequence[str]) -> _Order:
-    """Raises ValueError for what is no list of names."""
+def _metric_order(metrics: str, names: Sequence[str]) -> _MetricOrder:
+    """Return where the metrics `names` are in a block with `metrics` (JSON). Raises ValueError for invalid JSON."""
     stored = tuple(map(str, json.loads(metrics)))
-    return _Order(stored, tuple(stored.index(name) if name in stored else -1 for name in names))
+    return _MetricOrder(stored, tuple(stored.index(name) if name in stored else -1 for name in names))
 
 
-def _ordered(cell: HistoryCell, order: _Order) -> HistoryCell:
+def _reorder(cell: HistoryCell, order: _MetricOrder) -> HistoryCell:
+    """Return the cell with the metrics of this version; missing ones are NaN."""
     low, mean, high, last = ([*column, nan] for column in cell[:4])
     seconds = [*(cell.weight or ()), 0.0]
     return HistoryCell(
-        [low[place] for place in order.places],
-        [mean[place] for place in order.places],
-        [high[place] for place in order.places],
-        [last[place] for place in order.places],
+        [low[index] for index in order.indexes],
+        [mean[index] for index in order.indexes],
+        [high[index] for index in order.indexes],
+        [last[index] for index in order.indexes],
         (nan, nan),
-        [seconds[place] for place in order.places],
+        [seconds[index] for index in order.indexes],
     )
 
 
 @lru_cache
-def _named(names: Sequence[str]) -> str:
+def _names_json(names: Sequence[str]) -> str:
     return json.dumps(names)

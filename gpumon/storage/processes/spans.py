@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.storage.history.block import little, shuffled, unshuffled
+from gpumon.storage.history.block import shuffled, swap_on_big_endian, unshuffled
 from gpumon.storage.history.cell import singles
 from gpumon.storage.processes.measures import MEASURES
 
@@ -111,4 +111,4 @@ def read_array(kind: str, data: bytes) -> array[Any]:
     """Return the numbers in a shuffled column; `kind` is a type code of `array`."""
     numbers_read: array[Any] = array(kind)
     numbers_read.frombytes(unshuffled(data, numbers_read.itemsize))
-    return little(numbers_read)
+    return swap_on_big_endian(numbers_read)
