@@ -54,7 +54,7 @@ def _drawn(
     known = Recent(logged, logged)
     with closing(open_history()) as history:
         history.set_path(history_beside(ledger.path))
-        history.take(recent)
+        history.move_from(recent)
         for one in chosen:
             kept = run_series(record, traces, one.uuid)
             known = recent_of(record, one.uuid, ring, kept, logged) if ring else Recent(kept, logged)

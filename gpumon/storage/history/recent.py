@@ -66,6 +66,9 @@ _GPU_COLUMNS = _columns(GPU_METRICS, GPU_INDEX)
 
 _HOST_COLUMNS = _columns(HOST_METRICS, HOST_INDEX)
 
+DEFAULT_METRICS = frozenset(name for name, _, _ in (*_GPU_COLUMNS, *_HOST_COLUMNS))
+"""Metrics that are stored by default."""
+
 
 class RecentHistory:
     """Columns of numbers with a common column of times; counters are stored as rates.

@@ -15,7 +15,7 @@ from gpumon.model.panels import PANELS
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.counters import rates_between
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.recent import GPU_KEPT, HOST_KEPT
+from gpumon.storage.history.recent import DEFAULT_METRICS
 from gpumon_tui.freshness import NOW
 from gpumon_tui.gpu_status import of_now
 from gpumon_tui.memo import Memo
@@ -46,9 +46,9 @@ class Overlay(Enum):
     NONE = "none"
 
 
-KEPT = frozenset(name for name, _, _ in (*GPU_KEPT, *HOST_KEPT))
-"""Metrics of which the history has each frame's value."""
-COUNTED = tuple(one.name for one in METRICS if one.kind is Kind.COUNTER and one.name in GPU_INDEX.keys() - KEPT)
+COUNTED = tuple(
+    one.name for one in METRICS if one.kind is Kind.COUNTER and one.name in GPU_INDEX.keys() - DEFAULT_METRICS
+)
 """Counters of which it has none: the rate of now is that of the last two frames."""
 
 
@@ -387,7 +387,7 @@ class ChartState:
         view = self.view
         if metric in COUNTED:
             return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
-        if metric in KEPT or BY_NAME[metric].kind is Kind.COUNTER:
+        if metric in DEFAULT_METRICS or BY_NAME[metric].kind is Kind.COUNTER:
             return view.rate(subject, metric)
         sample = next((of_now(one) for one in view.samples if one.device.uuid == subject), None)
         return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
