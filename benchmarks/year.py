@@ -12,7 +12,7 @@ from gpumon.model.events import Event, EventSubject
 from gpumon.storage.events.log import EventBatch, write_events
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
-from gpumon.storage.usage.hours import AccountBook, HourOfDevice, HourOfUser
+from gpumon.storage.usage.hours import AccountBook, DeviceHourKey, UserHourKey
 from gpumon.storage.usage.rows import write_accounts
 
 _USERS = [f"user-{number:02}" for number in range(24)]
@@ -47,14 +47,14 @@ def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) ->
                 **dict.fromkeys(("observed", "identified", "judged", "metered"), 3600.0), "held": 3550.0, "busy": busy,
                 "idle_held": idle, "energy": energy, "free": free, "free_energy": 72 * free,
             }  # fmt: skip
-            book.devices[HourOfDevice(hour, uuid)] = [of_device[column] for column in DEVICE_COLUMNS]
+            book.devices[DeviceHourKey(hour, uuid)] = [of_device[column] for column in DEVICE_COLUMNS]
             for name in set(users):
                 part = 1 / len(set(users)) * chance.uniform(0.9, 1.0)
                 of_user = {
                     **dict.fromkeys(("held", "judged", "metered"), 3550.0), "busy": busy * part,
                     "idle_held": idle * part, "energy": energy * part,
                 }  # fmt: skip
-                book.users[HourOfUser(hour, uuid, name)] = [of_user[column] for column in USER_COLUMNS]
+                book.users[UserHourKey(hour, uuid, name)] = [of_user[column] for column in USER_COLUMNS]
     connection.execute("BEGIN IMMEDIATE")
     write_accounts(connection, book)
     write_events(connection, EventBatch(tuple(_events(chance, end, hours)), (), 0, is_settled=False), "0" * 32)

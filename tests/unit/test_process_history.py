@@ -25,7 +25,7 @@ from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HistoryLimits, prune_old
 from gpumon.storage.processes import cells, spans
-from gpumon.storage.processes.cells import PlacedCell
+from gpumon.storage.processes.cells import IndexedCell
 from gpumon.storage.processes.in_memory import RecentSnapshots
 from gpumon.storage.processes.query import ProcessFilter, ProcessUse, read_processes
 from gpumon.storage.processes.recorder import ProcessRecorder
@@ -494,7 +494,7 @@ def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
 
 def test_a_block_gives_the_cells_of_some_processes_as_those_of_all() -> None:
     given_cells = [
-        PlacedCell(number, place, [10.0, 10.0, 20.0 * number, 1.0, 3.0 * number + place, *[0.0, 0.0, inf, -inf] * 3])
+        IndexedCell(number, place, [10.0, 10.0, 20.0 * number, 1.0, 3.0 * number + place, *[0.0, 0.0, inf, -inf] * 3])
         for number in (3, 7, 8) for place in range(number)
     ]  # fmt: skip
     data = cells.pack_cells(given_cells)

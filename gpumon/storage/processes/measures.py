@@ -1,4 +1,4 @@
-"""What is kept of a process: blocks, queries and reports derive from it."""
+"""The measures and texts of a process that are stored; blocks, queries and reports derive from these lists."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpumon.model.process import Process
 MEASURES: tuple[Column, ...] = tuple(
     PROCESS_BY_KEY[key] for key in ("memory_used", "sm_utilization", "cpu_utilization", "host_memory")
 )
-"""By the fields of `Process`, in the order of the file."""
+"""Stored columns, named like the fields of `Process`, in the order of the file."""
 NAMES = tuple(measure.key for measure in MEASURES)
-"""Names of measures, in their order: the file has them so."""
+"""Names of `MEASURES`, in the same order."""
 TEXTS = ("name", "user", "container", "pod", "job")
 """Text fields of `Process` that are stored, in the order of the file's columns; empty if unknown."""
 read_texts = itemgetter(*map(Process._fields.index, TEXTS))

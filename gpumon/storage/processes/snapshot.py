@@ -118,11 +118,11 @@ class TrackedProcess:
         An ending process loses its name, and keeps the last one here. User and name may change, for example when a
         server that starts as root drops its privileges.
         """
-        before = (self.texts, self.started)
+        previous = (self.texts, self.started)
         self.texts = tuple(new or old for new, old in zip(read_texts(process), self.texts, strict=True))
         if is_known(process.started):
             self.started = process.started
-        return before != (self.texts, self.started)
+        return previous != (self.texts, self.started)
 
 
 class ProcessNumbers:

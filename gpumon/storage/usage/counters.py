@@ -18,7 +18,7 @@ from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.ring.sums import SumNames, Sums, SumTimes
 from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.usage.account import DEVICE_COLUMNS
-from gpumon.storage.usage.hours import AccountBook, HourOfDevice, HourOfUser
+from gpumon.storage.usage.hours import AccountBook, DeviceHourKey, UserHourKey
 from gpumon.storage.usage.totals import (
     DEVICE_TOTALS,
     DEVICES,
@@ -81,7 +81,7 @@ class UseMeter:
         self._room, self._max_users = room, MAX_USERS
         self._holders = holders or HolderWatch()
         self._book = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),))
-        self._shares: dict[HourOfUser, list[float]] = {}
+        self._shares: dict[UserHourKey, list[float]] = {}
         """Three values per user and device: held seconds divided evenly between simultaneous holders; seconds for which
         the user has held it idle; time of the first sight (s, CLOCK_MONOTONIC), NaN if before a restart of the
         machine."""
@@ -90,7 +90,7 @@ class UseMeter:
         self._now: dict[str, list[float]] = {}
         """By UUID, in the order of `DeviceNow`."""
         self._xids: dict[tuple[str, int], list[float]] = {}
-        self._uncounted: set[HourOfUser] = set()
+        self._uncounted: set[UserHourKey] = set()
         """Current holders whose sums did not fit."""
         self._judged: Sequence[HeldDevice] = ()
         self._previous: list[tuple[float, list[float], _Holders | None]] = []
@@ -141,7 +141,7 @@ class UseMeter:
             current = device_rows.get(uuid)
             if current is None:
                 current = device_rows[uuid] = list(DeviceNow())
-                self._book.devices.setdefault(HourOfDevice(0, uuid), [0.0] * len(DEVICE_COLUMNS))
+                self._book.devices.setdefault(DeviceHourKey(0, uuid), [0.0] * len(DEVICE_COLUMNS))
             current[2], current[3] = idle.seconds if idle else NAN, _CODES[gpu.state]
             holders = holders_by_device.get(uuid)
             # Unchanged holders of a device that is not idle need no update.
@@ -172,7 +172,7 @@ class UseMeter:
         """Add the rows of new holders to `_shares`, first seen at `now_ns` (CLOCK_MONOTONIC)."""
         holders.are_counted = True
         for user, row in zip(holders.users, holders.rows, strict=True):
-            key = HourOfUser(0, holders.uuid, user)
+            key = UserHourKey(0, holders.uuid, user)
             if key not in self._shares:
                 self._shares[key], row[2] = row, now_ns / SECOND
 
@@ -211,18 +211,18 @@ class UseMeter:
 
     def _row(self, uuid: str, user: str) -> list[float]:
         """Return the row of a holder, or a new row that is not counted yet."""
-        return self._shares.get(HourOfUser(0, uuid, user)) or [0.0, NAN, NAN]
+        return self._shares.get(UserHourKey(0, uuid, user)) or [0.0, NAN, NAN]
 
     def _resume(self, earlier: Sums) -> None:
         """Continue the sums of the previous daemon."""
         totals = totals_from_sums(earlier)
         for uuid, device in totals.devices.items():
-            self._book.devices[HourOfDevice(0, uuid)] = list(device.use)
+            self._book.devices[DeviceHourKey(0, uuid)] = list(device.use)
             self._now[uuid] = list(device.now._replace(idle=NAN, state=_CODES[GpuState.UNKNOWN]))
         for (uuid, user), account in totals.users.items():
-            self._book.users[HourOfUser(0, uuid, user)] = list(account[1:])
+            self._book.users[UserHourKey(0, uuid, user)] = list(account[1:])
             begun = earlier.monotonic_ns / SECOND - totals.ages.get((uuid, user), NAN)
-            self._shares[HourOfUser(0, uuid, user)] = [totals.shares.get((uuid, user), 0.0), NAN, begun]
+            self._shares[UserHourKey(0, uuid, user)] = [totals.shares.get((uuid, user), 0.0), NAN, begun]
         for key, count in totals.xids.items():
             self._xids[key] = list(count)
 
@@ -244,7 +244,7 @@ class UseMeter:
                 break
             self._max_users = len(users) * 3 // 4
         now = self._monotonic_ns / SECOND
-        device_rows = ((devices[HourOfDevice(0, uuid)], row) for uuid, row in self._now.items())
+        device_rows = ((devices[DeviceHourKey(0, uuid)], row) for uuid, row in self._now.items())
         user_rows = ((sums, self._shares.setdefault(key, [0.0, NAN, now])) for key, sums in pairs.items())
         self._rows = [
             *chain.from_iterable(device_rows), *chain.from_iterable(user_rows), *self._xids.values(),
@@ -257,7 +257,7 @@ class UseMeter:
     def _evict(self) -> None:
         """Evict absent devices and users who hold nothing beyond the limits, oldest first."""
         present = {gpu.sample.device.uuid for gpu in self._judged}
-        held = {HourOfUser(0, gpu.sample.device.uuid, user) for gpu in self._judged for user in gpu.users}
+        held = {UserHourKey(0, gpu.sample.device.uuid, user) for gpu in self._judged for user in gpu.users}
         book = self._book
         gone = [uuid for uuid in self._now if uuid not in present][: max(0, len(self._now) - MAX_DEVICES)]
         users = [key for key in book.users if key.device in gone]
@@ -267,7 +267,7 @@ class UseMeter:
         evicted = (idle + busy)[:excess]
         self._dropped += len(set(evicted) - self._uncounted)
         self._uncounted = (self._uncounted | set(evicted)) & held
-        book.discard([HourOfDevice(0, uuid) for uuid in gone], [*users, *evicted])
+        book.discard([DeviceHourKey(0, uuid) for uuid in gone], [*users, *evicted])
         for user in (*users, *evicted):
             self._shares.pop(user, None)
         for uuid in gone:

@@ -45,7 +45,7 @@ _BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLO
 
 _facts = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
 
-_OF_DIVIDED = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
+_DIVIDED_WEIGHTS = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
 
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
 
@@ -56,7 +56,7 @@ _USER_METERED, _USER_JOULES = map(USER_COLUMNS.index, ("metered", "energy"))
 _Key = TypeVar("_Key")
 
 
-class HourOfDevice(NamedTuple):
+class DeviceHourKey(NamedTuple):
     """Key of the sums of a device."""
 
     hour: int
@@ -65,7 +65,7 @@ class HourOfDevice(NamedTuple):
     """UUID."""
 
 
-class HourOfUser(NamedTuple):
+class UserHourKey(NamedTuple):
     """Key of the sums of a user on a device."""
 
     hour: int
@@ -130,11 +130,11 @@ class _DeviceHour:
             return
         self.seconds = self.metered = self.joules = 0.0
         sums = self.sums
-        own = (seconds, seconds, seconds, seconds, seconds, seconds, metered, joules, seconds, joules)
-        sums[:] = map(add, sums, map(mul, self.weights, own))
-        of_user = (seconds, seconds, seconds, seconds, metered, joules)
+        values = (seconds, seconds, seconds, seconds, seconds, seconds, metered, joules, seconds, joules)
+        sums[:] = map(add, sums, map(mul, self.weights, values))
+        user_values = (seconds, seconds, seconds, seconds, metered, joules)
         for account, weights in self.shares:
-            account[:] = map(add, account, map(mul, weights, of_user))
+            account[:] = map(add, account, map(mul, weights, user_values))
 
 
 class AccountBook:
@@ -142,8 +142,8 @@ class AccountBook:
 
     def __init__(self, divide: Callable[[int, int], Sequence[tuple[int, float]]] | None = None) -> None:
         self._divide_time = divide or by_hour
-        self.devices: dict[HourOfDevice, list[float]] = {}
-        self.users: dict[HourOfUser, list[float]] = {}
+        self.devices: dict[DeviceHourKey, list[float]] = {}
+        self.users: dict[UserHourKey, list[float]] = {}
         self.names: dict[str, Device] = {}
         self._hour = 0
         self._open: dict[str, _DeviceHour] = {}
@@ -204,7 +204,7 @@ class AccountBook:
         _add_sums(self.devices, book.devices)
         _add_sums(self.users, book.users)
 
-    def discard(self, devices: Sequence[HourOfDevice], users: Sequence[HourOfUser]) -> None:
+    def discard(self, devices: Sequence[DeviceHourKey], users: Sequence[UserHourKey]) -> None:
         """Delete these sums; later time on the same devices and users counts from 0."""
         self._close()
         for device in devices:
@@ -260,7 +260,7 @@ class AccountBook:
                     if uuid.startswith(PARTS):  # a MIG instance has the counter of its GPU
                         continue
                     meter = meters[uuid] = EnergyMeter(partial(self._book_energy, uuid))
-                if answered and (before := answered.pop(uuid, None)) is not None and not _has_same_holders(before, gpu):
+                if answered and (last := answered.pop(uuid, None)) is not None and not _has_same_holders(last, gpu):
                     meter.replace_parts(_without_owner)
                 values, stamp_ns = sample.values, sample.counters_monotonic_ns
                 if stamp_ns == meter.stamp_ns and meter.at_ns == tick.monotonic_ns:
@@ -273,8 +273,8 @@ class AccountBook:
             elif meter is not None:
                 if tick.monotonic_ns - meter.at_ns > follows_ns:
                     meter.reset()  # no answer for too long
-                if (before := self._previous.get(uuid)) is not None and before.sample.state is _OK:
-                    answered[uuid] = before
+                if (last := self._previous.get(uuid)) is not None and last.sample.state is _OK:
+                    answered[uuid] = last
         if not meters.keys() <= now.keys():
             for uuid in meters.keys() - now.keys():
                 meters.pop(uuid).reset()
@@ -294,17 +294,17 @@ class AccountBook:
             device.joules += joules
             return
         hour, observed, free, users = part
-        sums = self.devices.setdefault(HourOfDevice(hour, uuid), [0.0] * len(DEVICE_COLUMNS))
+        sums = self.devices.setdefault(DeviceHourKey(hour, uuid), [0.0] * len(DEVICE_COLUMNS))
         sums[_METERED] += seconds if observed else 0.0
         sums[_JOULES] += joules
         sums[_FREE_JOULES] += free * joules
         for user, is_share_known, share in users:
-            account = self.users.setdefault(HourOfUser(hour, uuid, user), [0.0] * len(USER_COLUMNS))
+            account = self.users.setdefault(UserHourKey(hour, uuid, user), [0.0] * len(USER_COLUMNS))
             account[_USER_METERED] += is_share_known * seconds if observed else 0.0
             account[_USER_JOULES] += share * joules
 
     def _begin(self, uuid: str) -> _DeviceHour:
-        sums = self.devices.setdefault(HourOfDevice(self._hour, uuid), [0.0] * len(DEVICE_COLUMNS))
+        sums = self.devices.setdefault(DeviceHourKey(self._hour, uuid), [0.0] * len(DEVICE_COLUMNS))
         device = self._open[uuid] = _DeviceHour(sums, is_whole=not uuid.startswith(PARTS))
         return device
 
@@ -315,7 +315,7 @@ class AccountBook:
         if device.is_whole:
             device.part, device.unanswered = _energy_part(self._hour, gpu, observed=True), _NO_PART
         if state is _DIVIDED:
-            device.weights, device.shares = _OF_DIVIDED, ()
+            device.weights, device.shares = _DIVIDED_WEIGHTS, ()
             return
         is_judged = state not in _UNJUDGED
         if not device.is_whole and state is _ALLOCATED:
@@ -336,7 +336,7 @@ class AccountBook:
     def _account(self, device: _DeviceHour, uuid: str, user: str) -> list[float]:
         account = device.accounts.get(user)
         if account is None:
-            key = HourOfUser(self._hour, uuid, user)
+            key = UserHourKey(self._hour, uuid, user)
             account = device.accounts[user] = self.users.setdefault(key, [0.0] * len(USER_COLUMNS))
         return account
 
