@@ -28,7 +28,7 @@ from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS
 from gpumon.model.process import Process
 from gpumon.recording.codec import nanoseconds
-from gpumon.recording.content import Context, KnownParts, Recorded
+from gpumon.recording.content import Context, DecodedParts, RecordedFrame
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter
 from tests.fakes import FakeClock
@@ -82,7 +82,7 @@ def _day(directory: Path) -> Path:
     return found
 
 
-def _simulated(count: int) -> Iterator[Recorded]:
+def _simulated(count: int) -> Iterator[RecordedFrame]:
     """Frames as a ring gives them."""
     clock = FakeClock()
     recorder = Recorder(make_sampler("sim", Places(), clock, 1.0), clock)
@@ -99,12 +99,12 @@ def _simulated(count: int) -> Iterator[Recorded]:
         seen = frame.number
         for part in (frame.samples, frame.host, frame.processes, frame.runs, frame.boundaries):
             assert part is not None  # decoded here, so that it is not measured as recording
-        yield Recorded(frame, context)
+        yield RecordedFrame(frame, context)
     live.close()
     recorder.close()
 
 
-def _rounded(recorded: Iterable[Recorded]) -> Iterator[Recorded]:
+def _rounded(recorded: Iterable[RecordedFrame]) -> Iterator[RecordedFrame]:
     """The same frames with the resolution of a driver, and its stamps."""
     chance = random.Random(2)
     processes: tuple[Process, ...] = ()
@@ -122,7 +122,7 @@ def _rounded(recorded: Iterable[Recorded]) -> Iterator[Recorded]:
             for metric, value in zip(HOST_METRICS, frame.host, strict=True)
         )
         samples = tuple(_sample(one, frame.monotonic_ns, chance) for one in frame.samples)
-        parts = KnownParts(samples, host, processes, frame.runs, frame.boundaries)
+        parts = DecodedParts(samples, host, processes, frame.runs, frame.boundaries)
         same = Frame(
             number=frame.number,
             monotonic_ns=frame.monotonic_ns,
@@ -133,7 +133,7 @@ def _rounded(recorded: Iterable[Recorded]) -> Iterator[Recorded]:
             dropped=0,
             parts=parts,
         )
-        yield Recorded(same, context)
+        yield RecordedFrame(same, context)
 
 
 def _sample(sample: Sample, at: int, chance: random.Random) -> Sample:
@@ -147,7 +147,7 @@ def _sample(sample: Sample, at: int, chance: random.Random) -> Sample:
     )
 
 
-def _recording(path: Path, frames: Sequence[Recorded]) -> tuple[int, float, float]:
+def _recording(path: Path, frames: Sequence[RecordedFrame]) -> tuple[int, float, float]:
     """Bytes, and µs of CPU to record and to play a frame."""
     begun = time.process_time()
     writer = RecordingWriter.create(str(path), {})
@@ -162,7 +162,7 @@ def _recording(path: Path, frames: Sequence[Recorded]) -> tuple[int, float, floa
     return os.path.getsize(path), (between - begun) / len(frames) * 1e6, (done - between) / len(frames) * 1e6
 
 
-def _json_lines(path: Path, frames: Sequence[Recorded]) -> tuple[int, float]:
+def _json_lines(path: Path, frames: Sequence[RecordedFrame]) -> tuple[int, float]:
     """Bytes, and µs of CPU to write a frame."""
     begun = time.process_time()
     with gzip.open(path, "wt", compresslevel=6) as file:

@@ -38,7 +38,7 @@ from gpumon.common.net import token_from
 from gpumon.common.paths import Places
 from gpumon.live import Live
 from gpumon.model.origin import Driver, Origin
-from gpumon.recording.content import Context, Recorded
+from gpumon.recording.content import Context, RecordedFrame
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter
 from gpumon.reports.status_json import document
@@ -225,7 +225,7 @@ def read_ring(path: Path, held: frozenset[tuple[int, object]], is_right: bool) -
     with suppress(GpumonError):
         writer = RecordingWriter.create(target, {}, force=True)
         for frame in frames:
-            writer.add(Recorded(frame, context))
+            writer.add(RecordedFrame(frame, context))
         writer.close()
     live.close()
     with suppress(GpumonError):

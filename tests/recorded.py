@@ -12,7 +12,7 @@ from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampler import make_sampler
 from gpumon.live import Live
 from gpumon.model.frame import Frame
-from gpumon.recording.content import Context, Recorded
+from gpumon.recording.content import Context, RecordedFrame
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter
 from tests.fakes import FakeClock
@@ -21,7 +21,7 @@ SIM_PAST = 600
 """Frames that the simulation gives at first."""
 
 
-def simulated(frames: int, scenario: str = "sim") -> list[Recorded]:
+def simulated(frames: int, scenario: str = "sim") -> list[RecordedFrame]:
     """Frames of a simulation, as a ring gives them, a second and some apart."""
     clock = FakeClock()
     recorder = Recorder(make_sampler(scenario, Places(), clock, 1.0), clock)
@@ -36,7 +36,7 @@ def simulated(frames: int, scenario: str = "sim") -> list[Recorded]:
             (frame,) = live.since(SIM_PAST + 1 + i)
             assert frame.is_full
             bits(frame)  # decoded while the ring is there
-            found.append(Recorded(frame, context))
+            found.append(RecordedFrame(frame, context))
         live.close()
         return found
     finally:
@@ -63,7 +63,7 @@ def comparable(part: Any) -> Any:
     return part
 
 
-def write(path: Path, recorded: Iterable[Recorded]) -> bytes:
+def write(path: Path, recorded: Iterable[RecordedFrame]) -> bytes:
     """Record frames into a file; its bytes."""
     writer = RecordingWriter.create(str(path), {})
     add_all(writer, recorded)
@@ -71,13 +71,13 @@ def write(path: Path, recorded: Iterable[Recorded]) -> bytes:
     return path.read_bytes()
 
 
-def add_all(writer: RecordingWriter, recorded: Iterable[Recorded]) -> None:
+def add_all(writer: RecordingWriter, recorded: Iterable[RecordedFrame]) -> None:
     """Append frames until all are there, or one cannot be."""
     for one in recorded:
         writer.add(one)
 
 
-def read(path: Path) -> tuple[list[Recorded], str]:
+def read(path: Path) -> tuple[list[RecordedFrame], str]:
     """The frames of a file, and what is wrong with it."""
     reader = RecordingReader(str(path))
     try:

@@ -29,7 +29,7 @@ from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
 from gpumon.model.units import bytes_binary, counted, duration, moment
 from gpumon.recording.anonymize import Anonymizer
-from gpumon.recording.content import VALUES, Context, Recorded, means_of
+from gpumon.recording.content import VALUES, Context, RecordedFrame, means_part
 from gpumon.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class _Recording:
         if frames[0].time - begin > max(2 * frames[0].interval, 1.0):
             kept = self._kept(begin, frames, histories)
             for step, frame in kept:
-                self._add([frame], means_of(step))
+                self._add([frame], means_part(step))
             means = f", and the history has means since {moment(kept[0].frame.time)}" if kept else ""
             print_message(f"gpumon: the daemon holds frames since {moment(frames[0].time)}{means}")
         self._add(frame for frame in frames if frame.time >= begin)
@@ -183,7 +183,7 @@ class _Recording:
         for frame in frames:
             if self._number and frame.number:
                 self.missed += max(0, frame.number - self._number - 1)
-            recorded = Recorded(frame, context if frame.is_full else context._replace(part=part))
+            recorded = RecordedFrame(frame, context if frame.is_full else context._replace(part=part))
             self._values_only += not frame.is_full
             self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time

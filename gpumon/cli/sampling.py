@@ -79,7 +79,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
     )
     recorder = Recorder(tick_sampler, clock)
     if playback is not None:
-        playback.renew = recorder.restart
+        playback.on_seek = recorder.restart
     if ledger:
         from gpumon.daemon.followers import lazy_ledger
 
@@ -100,7 +100,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
                     with suppress(OSError):
                         os.unlink(previous + suffix)
 
-            playback.renew = renew
+            playback.on_seek = renew
     sampler = PrivateSampler(recorder).start()
     note = _why_private(places) if not arguments.source else "replayed" if is_recording(arguments) else "live"
     missing = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP

@@ -15,7 +15,7 @@ from gpumon.model.origin import Origin, SourceInfo
 from gpumon.model.process import Process
 from gpumon.model.run import PAUSED
 from gpumon.recording.codec import nanoseconds
-from gpumon.recording.content import Context, KnownParts, Recorded
+from gpumon.recording.content import Context, DecodedParts, RecordedFrame
 
 _PHASES = frozenset((TRAINING, *EVALUATION, PAUSED, "checkpoint", "warmup", "search", "refit", ""))
 _FRAMEWORKS = frozenset((
@@ -34,10 +34,10 @@ class Anonymizer:
         self._names: dict[tuple[str, str], str] = {}
         self._pids: dict[int, int] = {}
 
-    def recorded(self, recorded: Recorded) -> Recorded:
+    def recorded(self, recorded: RecordedFrame) -> RecordedFrame:
         """Return the frame with its names replaced."""
         frame = recorded.frame
-        parts = KnownParts(
+        parts = DecodedParts(
             samples=tuple(map(self._sample, frame.samples)),
             host=frame.host,
             processes=tuple(map(self._process, frame.processes)),
@@ -56,7 +56,7 @@ class Anonymizer:
             dropped_runs=frame.dropped_runs,
             is_full=frame.is_full,
         )
-        return Recorded(anonymous, self._context(recorded.context))
+        return RecordedFrame(anonymous, self._context(recorded.context))
 
     def _name(self, kind: str, name: str) -> str:
         """Return the replacement of a name of this kind; empty for an empty one."""

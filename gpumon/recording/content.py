@@ -18,20 +18,20 @@ from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.process import Process
 from gpumon.model.run import RunFacts, read_facts
-from gpumon.recording.format import MOST_FRAMES, Damaged, text, whole
+from gpumon.recording.format import MAX_FRAMES, DamagedRecording, parse_int, parse_text
 
-WHOLE, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
-"""Kinds of columns: whole numbers; floats; ns of CLOCK_MONOTONIC, stored from the frame's own on, 0 for unknown;
+INTEGER, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
+"""Kinds of columns: integers; floats; ns of CLOCK_MONOTONIC, stored relative to the time of the frame, 0 for unknown;
 texts."""
 
 FULL = "frames"
-"""Content of a stretch: frames as they were sampled, with processes, runs and boundaries."""
+"""Part of a recording with frames as they were sampled, with processes, runs and boundaries."""
 VALUES = "values"
-"""Metrics of GPUs and of the host alone, as they were sampled: who was there is not recorded."""
+"""Part of a recording with only the metrics of GPUs and host, as they were sampled; processes were not recorded."""
 
 
-def means_of(step: int) -> str:
-    """Name of a stretch of cells of kept history, of so many seconds each: the same, as means."""
+def means_part(step: int) -> str:
+    """Return the name of a part with only metrics, as means over the cells of history, of `step` seconds each."""
     return f"means of {step} s"
 
 
@@ -42,17 +42,17 @@ class Context(NamedTuple):
     driver: Driver = Driver()
     hostname: str = ""
     part: str = FULL
-    """Content of this stretch of the recording."""
+    """Content of this part of the recording: `FULL`, `VALUES` or `means_part`."""
 
 
-class Recorded(NamedTuple):
+class RecordedFrame(NamedTuple):
     """A frame of a recording with its context."""
 
     frame: Frame
     context: Context
 
 
-class KnownParts:
+class DecodedParts:
     """The parts of a frame, already decoded."""
 
     __slots__ = ("_boundaries", "_host", "_processes", "_runs", "_samples")
@@ -98,7 +98,8 @@ FRAME = _table(
     i="number monotonic_ns time_ns skipped_ticks dropped dropped_runs context devices processes runs boundaries",
     f="interval sample_duration",
 )
-"""Of each frame; from `context` on which entry of a table in its block, and how many boundaries."""
+"""Columns of frames. `context`, `devices`, `processes` and `runs` are indexes into tables of the block, `boundaries` is
+their number."""
 HOST = tuple(RecordedColumn(FLOAT, metric.name) for metric in HOST_METRICS)
 SAMPLE = (
     *_table(i="state", s="run", f="age unanswered", m="monotonic_ns counters_monotonic_ns"),
@@ -113,7 +114,7 @@ RUN = (
     *_table(i="state epoch step lost_events", s="phase", f="epoch_started updated wait"),
     *(RecordedColumn(FLOAT, f"memory.{name}") for name in FrameworkMemory._fields),
 )
-"""Behind them in a block, the metrics that the run has logged, in the order of its `metrics`."""
+"""In a block, these are followed by the logged metrics of the run, in the order of its `metrics`."""
 BOUNDARY = _table(
     i="number mark epoch step monotonic_ns time_ns metrics of_step", s="run phase", f="wait asked free peak",
 )  # fmt: skip
@@ -129,19 +130,19 @@ RUN_FACTS = (
 )  # fmt: skip
 """Fields that are the same in many frames: stored once in a block."""
 
-_HELD = {"state", "epoch", "step", "phase", "epoch_started", "updated", "wait", "lost_events"}
+_CHANGING = {"state", "epoch", "step", "phase", "epoch_started", "updated", "wait", "lost_events"}
 assert {*PROCESS_FACTS, *(column.name for column in PROCESS)} == set(Process._fields)
-assert {*RUN_FACTS, *_HELD, "memory", "metrics", "facts"} == set(Run._fields)
+assert {*RUN_FACTS, *_CHANGING, "memory", "metrics", "facts"} == set(Run._fields)
 assert {column.name for column in BOUNDARY} == set(Boundary._fields)
 assert {*(column.name for column in SAMPLE[:6]), "device", "values"} == set(Sample._fields)
 
 
-MOST_ROWS = 1024
-"""GPUs, processes or runs of one frame."""
-MOST_METRICS = 64
-"""Logged metrics of a run."""
-_LONG = 1024
-_PARTS = 16
+MAX_ROWS = 1024
+"""Maximum number of GPUs, processes or runs in a frame."""
+MAX_METRICS = 64
+"""Maximum number of logged metrics of a run."""
+_MAX_LONG_TEXT = 1024
+_MAX_PARTS = 16
 _U32 = (1 << 32) - 1
 _I32 = (1 << 31) - 1
 _STATES = frozenset(Availability)
@@ -149,169 +150,178 @@ _CAPABILITIES = Capability.__members__
 
 
 def context_to_json(context: Context) -> dict[str, Any]:
-    """The stored form."""
+    """Return a context as JSON."""
     return {
         **_origin_to_json(context.origin), "driver": context.driver._asdict(), "hostname": context.hostname,
         "part": context.part,
     }  # fmt: skip
 
 
-def context_of(told: Any) -> Context:
-    """Raises Damaged."""
-    told = _object(told)
+def context_from_json(data: Any) -> Context:
+    """Return the context in untrusted JSON. Raises DamagedRecording."""
+    fields = _object(data)
     return Context(
-        _origin(told),
-        _driver(told.get("driver")),
-        text(told.get("hostname")),
-        text(told.get("part"), 40),
+        _origin(fields),
+        _driver(fields.get("driver")),
+        parse_text(fields.get("hostname")),
+        parse_text(fields.get("part"), 40),
     )
 
 
-_OF_THE_MACHINE = ("address", "minor", "job")
-"""Facts of a device that mean something on its own machine alone."""
+_MACHINE_FACTS = ("address", "minor", "job")
+"""Facts of a device that are valid only on its machine, and are not recorded."""
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
-    """The stored form."""
-    told = {name: fact for name, fact in device._asdict().items() if name not in _OF_THE_MACHINE}
-    return {**told, "missing": {name: int(why) for name, why in device.missing.items()}}
+    """Return a device as JSON."""
+    facts = {name: fact for name, fact in device._asdict().items() if name not in _MACHINE_FACTS}
+    return {**facts, "missing": {name: int(why) for name, why in device.missing.items()}}
 
 
-def device_of(told: Any, absent: Mapping[str, Availability]) -> Device:
-    """The device, which lacks `absent` as well. Raises Damaged."""
-    told = _object(told)
-    missing = {text(name): _availability(why) for name, why in _object(told.get("missing")).items()}
+def device_from_json(data: Any, absent: Mapping[str, Availability]) -> Device:
+    """Return the device in untrusted JSON; `absent` metrics are missing too. Raises DamagedRecording."""
+    fields = _object(data)
+    missing = {parse_text(name): _availability(why) for name, why in _object(fields.get("missing")).items()}
     return Device(
-        text(told.get("uuid")), whole(told.get("index"), -_I32, _I32), text(told.get("name")), {**absent, **missing},
-        text(told.get("source")), text(told.get("parent")), whole(told.get("instance"), -1, _I32),
+        parse_text(fields.get("uuid")), parse_int(fields.get("index"), -_I32, _I32), parse_text(fields.get("name")),
+        {**absent, **missing}, parse_text(fields.get("source")), parse_text(fields.get("parent")),
+        parse_int(fields.get("instance"), -1, _I32),
     )  # fmt: skip
 
 
 def process_facts(process: Process) -> tuple[Any, ...]:
-    """The fields that stay; NaN as None, so that they compare."""
-    return tuple(_plain(getattr(process, name)) for name in PROCESS_FACTS)
+    """Return the constant fields of a process; NaN is None, so that equal ones compare equal."""
+    return tuple(_nan_to_none(getattr(process, name)) for name in PROCESS_FACTS)
 
 
-def process_of(told: Any) -> Process:
-    """The process, without what changes. Raises Damaged."""
-    pid, uuid, kind, name, user, started, run = _fields(told, len(PROCESS_FACTS))
-    kind = text(kind, 20)
+def process_from_json(data: Any) -> Process:
+    """Return the process in untrusted JSON, with only the constant fields. Raises DamagedRecording."""
+    pid, uuid, kind, name, user, started, run = _list(data, len(PROCESS_FACTS))
+    kind = parse_text(kind, 20)
     if kind not in ("compute", "graphics"):
-        raise Damaged("not written by gpumon")
-    return Process(whole(pid, 0, _U32), text(uuid), kind, text(name), text(user), moment(started), run=text(run))
+        raise DamagedRecording("not written by gpumon")
+    return Process(
+        parse_int(pid, 0, _U32), parse_text(uuid), kind, parse_text(name), parse_text(user), _optional_number(started),
+        run=parse_text(run),
+    )  # fmt: skip
 
 
 def run_facts(run: Run) -> tuple[Any, ...]:
-    """The fields that stay, the facts, and the names of what was logged."""
+    """Return the constant fields of a run, its facts, and the names of its logged metrics."""
     facts = tuple((name, getattr(run.facts, name)) for name in RunFacts._fields)
-    return (*(_plain(getattr(run, name)) for name in RUN_FACTS), facts, tuple(run.metrics))
+    return (*(_nan_to_none(getattr(run, name)) for name in RUN_FACTS), facts, tuple(run.metrics))
 
 
-def run_of(told: Any) -> Run:
-    """The run, without what changes: its logged metrics are NaN. Raises Damaged."""
-    *fields, facts, metrics = _fields(told, len(RUN_FACTS) + 2)
+def run_from_json(data: Any) -> Run:
+    """Return the run in untrusted JSON, with only the constant fields; its logged metrics are NaN.
+
+    Raises DamagedRecording.
+    """
+    *fields, facts, metrics = _list(data, len(RUN_FACTS) + 2)
     key, id, name, pid, user, rank, local_rank, world_size, framework, *epochs, gpus, started = fields
-    planned, first, base = (whole(value, -_I32, _I32) for value in epochs)
+    planned, first, base = (parse_int(value, -_I32, _I32) for value in epochs)
     return Run(
-        key=text(key),
-        id=text(id),
-        name=text(name),
-        pid=whole(pid, 0, _U32),
-        user=text(user),
-        rank=whole(rank, -_I32, _I32),
-        local_rank=whole(local_rank, -_I32, _I32),
-        world_size=whole(world_size, -_I32, _I32),
-        framework=text(framework),
+        key=parse_text(key),
+        id=parse_text(id),
+        name=parse_text(name),
+        pid=parse_int(pid, 0, _U32),
+        user=parse_text(user),
+        rank=parse_int(rank, -_I32, _I32),
+        local_rank=parse_int(local_rank, -_I32, _I32),
+        world_size=parse_int(world_size, -_I32, _I32),
+        framework=parse_text(framework),
         epochs=planned,
         first_epoch=first,
         base=base,
-        gpus=tuple(text(uuid) for uuid in _fields(gpus)),
-        started=moment(started),
-        facts=read_facts({text(fact): value for fact, value in (_fields(one, 2) for one in _fields(facts))}),
-        metrics=dict.fromkeys(names_of(metrics), NAN),
+        gpus=tuple(parse_text(uuid) for uuid in _list(gpus)),
+        started=_optional_number(started),
+        facts=read_facts({parse_text(fact): value for fact, value in (_list(pair, 2) for pair in _list(facts))}),
+        metrics=dict.fromkeys(metric_names(metrics), NAN),
     )
 
 
-def names_of(told: Any) -> list[str]:
-    """Names of logged metrics. Raises Damaged."""
-    names = [text(name) for name in _fields(told)]
-    if len(names) > MOST_METRICS or len(set(names)) < len(names):
-        raise Damaged("not written by gpumon")
+def metric_names(data: Any) -> list[str]:
+    """Return the names of logged metrics in untrusted JSON. Raises DamagedRecording."""
+    names = [parse_text(name) for name in _list(data)]
+    if len(names) > MAX_METRICS or len(set(names)) < len(names):
+        raise DamagedRecording("not written by gpumon")
     return names
 
 
-def lists_of(told: Any, entries: int) -> list[list[int]]:
-    """Lists of entries in a table that has so many. Raises Damaged."""
-    found = [list(_fields(one)) for one in _fields(told)]
-    if len(found) > MOST_FRAMES or max(map(len, found), default=0) > MOST_ROWS:
-        raise Damaged("not written by gpumon")
-    for one in found:
-        for entry in one:
-            whole(entry, 0, entries - 1)
-    return found
+def entity_lists(data: Any, entities: int) -> list[list[int]]:
+    """Return the lists of entities in untrusted JSON, as indexes below `entities`. Raises DamagedRecording."""
+    lists = [list(_list(entry)) for entry in _list(data)]
+    if len(lists) > MAX_FRAMES or max(map(len, lists), default=0) > MAX_ROWS:
+        raise DamagedRecording("not written by gpumon")
+    for indexes in lists:
+        for index in indexes:
+            parse_int(index, 0, entities - 1)
+    return lists
 
 
-def entries_of(tables: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """The entries of a table. Raises Damaged."""
-    found = _fields(tables.get(name))
-    if len(found) > MOST_FRAMES * 16:
-        raise Damaged("not written by gpumon")
-    return found
+def table_entries(tables: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Return the entries of a table in untrusted JSON. Raises DamagedRecording."""
+    entries = _list(tables.get(name))
+    if len(entries) > MAX_FRAMES * 16:
+        raise DamagedRecording("not written by gpumon")
+    return entries
 
 
-def moment(value: Any) -> float:
-    """Seconds; None is NaN. Raises Damaged."""
+def _optional_number(value: Any) -> float:
+    """Return an untrusted finite number; NaN for None. Raises DamagedRecording."""
     if value is None:
         return NAN
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise Damaged("not written by gpumon")
+        raise DamagedRecording("not written by gpumon")
     return float(value)
 
 
 def _origin_to_json(origin: Origin) -> dict[str, Any]:
-    capabilities = [one.name.lower() for one in origin.capabilities if one.name]
+    capabilities = [capability.name.lower() for capability in origin.capabilities if capability.name]
     parts = [{**_origin_to_json(part.origin), "driver": part.driver._asdict()} for part in origin.parts]
     return {**origin._asdict(), "capabilities": capabilities, "parts": parts}
 
 
-def _origin(told: Mapping[str, Any], nested: bool = False) -> Origin:
-    named = [text(name).upper() for name in _fields(told.get("capabilities"))]
-    capabilities = reduce(or_, (_CAPABILITIES[name] for name in named if name in _CAPABILITIES), Capability(0))
-    parts = [] if nested else [_object(part) for part in _fields(told.get("parts"))[:_PARTS]]
+def _origin(fields: Mapping[str, Any], nested: bool = False) -> Origin:
+    names = [parse_text(name).upper() for name in _list(fields.get("capabilities"))]
+    capabilities = reduce(or_, (_CAPABILITIES[name] for name in names if name in _CAPABILITIES), Capability(0))
+    parts = [] if nested else [_object(part) for part in _list(fields.get("parts"))[:_MAX_PARTS]]
     return Origin(
-        text(told.get("source")),
-        text(told.get("label"), _LONG),
-        text(told.get("problem"), _LONG),
-        ended=told.get("ended") is True,
+        parse_text(fields.get("source")),
+        parse_text(fields.get("label"), _MAX_LONG_TEXT),
+        parse_text(fields.get("problem"), _MAX_LONG_TEXT),
+        ended=fields.get("ended") is True,
         capabilities=capabilities,
         parts=tuple(SourceInfo(_origin(part, nested=True), _driver(part.get("driver"))) for part in parts),
-        notice=text(told.get("notice"), _LONG),
-        unanswered=moment(told.get("unanswered")),
-        speed=moment(told.get("speed")),
+        notice=parse_text(fields.get("notice"), _MAX_LONG_TEXT),
+        unanswered=_optional_number(fields.get("unanswered")),
+        speed=_optional_number(fields.get("speed")),
     )
 
 
-def _driver(told: Any) -> Driver:
-    told = _object(told)
-    return Driver(text(told.get("version")), text(told.get("runtime")))
+def _driver(data: Any) -> Driver:
+    fields = _object(data)
+    return Driver(parse_text(fields.get("version")), parse_text(fields.get("runtime")))
 
 
 def _availability(why: Any) -> Availability:
-    """The reason; an unknown one is that the driver gave none."""
-    return Availability(why) if whole(why) in _STATES else Availability.FAILED
+    """Return the reason why a metric is missing; FAILED for a reason of a later version."""
+    return Availability(why) if parse_int(why) in _STATES else Availability.FAILED
 
 
-def _plain(value: Any) -> Any:
+def _nan_to_none(value: Any) -> Any:
     return None if isinstance(value, float) and not is_known(value) else value
 
 
-def _object(told: Any) -> dict[str, Any]:
-    if not isinstance(told, dict):
-        raise Damaged("not written by gpumon")
-    return told
+def _object(data: Any) -> dict[str, Any]:
+    """Return an untrusted JSON object. Raises DamagedRecording for another type."""
+    if not isinstance(data, dict):
+        raise DamagedRecording("not written by gpumon")
+    return data
 
 
-def _fields(told: Any, count: int | None = None) -> Sequence[Any]:
-    if not isinstance(told, list) or (count is not None and len(told) != count):
-        raise Damaged("not written by gpumon")
-    return told
+def _list(data: Any, count: int | None = None) -> Sequence[Any]:
+    """Return an untrusted JSON list of `count` entries, if given. Raises DamagedRecording for anything else."""
+    if not isinstance(data, list) or (count is not None and len(data) != count):
+        raise DamagedRecording("not written by gpumon")
+    return data

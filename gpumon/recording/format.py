@@ -1,12 +1,12 @@
 """Layout of a recording: a header, blocks of frames, an end; and packing of numbers. See docs/recording.md.
 
-    0     magic, major, minor, length and CRC32 of what follows: `HEAD`, then that many bytes of JSON (`schema`)
-    then  blocks, one behind the other: `BLOCK` with a CRC32 of its own, then its body, compressed by zlib
-    last  a block of kind END; a file without one was cut, or its recorder killed
+    0     header: magic, major, minor, length and CRC32 (`HEAD`), then that many bytes of JSON, the schema
+    then  blocks: `BLOCK` with its CRC32, then the body, compressed with zlib
+    last  a block of kind END; without it, the file was cut or its recorder was killed
 
-Each block of frames is independent, so a reader may begin at any of them, and damage to one leaves those before it.
-Lengths are checked against the limits here before anything is read or allocated, and nothing is decompressed beyond
-the length given by its block.
+Each block of frames is independent, so a reader can begin at any block, and damage to one does not affect the blocks
+before it. Lengths are checked against the limits here before anything is read or allocated, and nothing is decompressed
+beyond the length given by its block.
 """
 
 from __future__ import annotations
@@ -25,81 +25,84 @@ from gpumon.common.text import clean
 
 MAGIC = b"\x89GPUMREC"
 MAJOR, MINOR = 1, 0
-"""A reader reads every minor version of its major one: those only add metrics and kinds of blocks."""
+"""A reader reads all minor versions of its major version, because they only add metrics and kinds of blocks."""
 
 HEAD = struct.Struct("<8sHHII")
-"""magic, major, minor, bytes of JSON behind it, CRC32 of the four bytes of versions and of the JSON"""
+"""Magic, major, minor, length of the JSON that follows, CRC32 of the four bytes of the versions and of the JSON."""
 BLOCK = struct.Struct("<4sB3xIIIIQqq")
-"""The fields of `BlockHead`, its marker first; then a CRC32 of all before it."""
+"""The marker and the fields of `BlockHead`; a CRC32 of them follows."""
 BLOCK_SIZE = BLOCK.size + 4
 MARKER = b"GPMB"
 FRAMES, END = 1, 2
-"""Kinds of blocks; a reader passes over one that it does not know."""
+"""Kinds of blocks; a reader skips a block of an unknown kind."""
 
-MOST_JSON = 1 << 22
-"""Bytes of the schema, and of the texts in a block."""
-MOST_STORED = 1 << 25
-MOST_RAW = 1 << 25
-MOST_FRAMES = 4096
-"""In a block."""
-MOST_CELLS = 1 << 21
-"""Numbers in a block: what is constant takes no room in the file, but in memory."""
+MAX_JSON = 1 << 22
+"""Maximum bytes of the schema, and of the JSON in a block."""
+MAX_STORED = 1 << 25
+"""Maximum bytes of the body of a block as stored."""
+MAX_RAW = 1 << 25
+"""Maximum bytes of the decompressed body of a block."""
+MAX_FRAMES = 4096
+"""Maximum frames in a block."""
+MAX_NUMBERS = 1 << 21
+"""Maximum numbers in a block, because a constant column needs almost no space in the file, but memory."""
 
 
-class Damaged(ValueError):
-    """The recording is damaged from here on; the message says how, without the file's name."""
+class DamagedRecording(ValueError):
+    """The recording is damaged from here on; the message says how, without the name of the file."""
 
 
 class BlockHead(NamedTuple):
-    """The beginning of a block."""
+    """The head of a block."""
 
     kind: int
     stored: int
-    """Bytes of the body, as stored."""
+    """Bytes of the body as stored."""
     raw: int
-    """Bytes of the body, decompressed."""
+    """Bytes of the decompressed body."""
     crc: int
-    """CRC32 of the body, as stored."""
+    """CRC32 of the body as stored."""
     frames: int
     number: int
-    """Counts the blocks of a file from 1."""
+    """Number of the block in the file, counted from 1."""
     first_ns: int
+    """Time of the first frame: ns since 1970."""
     last_ns: int
-    """ns since 1970, of the first frame and of the last."""
+    """Time of the last frame: ns since 1970."""
 
 
 class Header(NamedTuple):
-    """The beginning of a file, checked."""
+    """The header of a file, checked."""
 
     schema: dict[str, Any]
     size: int
-    """Bytes until the first block."""
+    """Bytes before the first block."""
 
 
 def pack_header(schema: dict[str, Any]) -> bytes:
-    """The first bytes of a file."""
+    """Return the header of a file."""
     body = json.dumps(schema, separators=(",", ":")).encode()
     return HEAD.pack(MAGIC, MAJOR, MINOR, len(body), _header_crc(MAJOR, MINOR, body)) + body
 
 
 def unpack_header(raw: bytes) -> Header:
-    """The header at the beginning of `raw`, which may be longer. Raises Damaged, or SourceError for another format."""
+    """Return the header at the start of `raw`. Raises DamagedRecording, or SourceError for another format."""
     if len(raw) < HEAD.size:
-        raise Damaged("cut short within its header")
+        raise DamagedRecording("cut short within its header")
     magic, major, minor, length, crc = HEAD.unpack_from(raw)
     if magic != MAGIC:
-        raise Damaged("not a recording")
+        raise DamagedRecording("not a recording")
     body = raw[HEAD.size : HEAD.size + length]
-    if length > MOST_JSON or len(body) < length:
-        raise Damaged("cut short within its header, or the header is damaged")
+    if length > MAX_JSON or len(body) < length:
+        raise DamagedRecording("cut short within its header, or the header is damaged")
     if crc != _header_crc(major, minor, body):
-        raise Damaged("the header is damaged")
+        raise DamagedRecording("the header is damaged")
     if major != MAJOR:
         to_do = "play it with the version of gpumon that wrote it"
         raise SourceError(f"written in format {major}, and this gpumon reads format {MAJOR}: {to_do}")
     schema = parse_json(body)
     if not isinstance(schema, dict):
-        raise Damaged("the header makes no sense")
+        raise DamagedRecording("the header makes no sense")
     return Header(schema, HEAD.size + length)
 
 
@@ -108,7 +111,7 @@ def _header_crc(major: int, minor: int, body: bytes) -> int:
 
 
 def pack_block(kind: int, body: bytes, *, frames: int, number: int, first_ns: int, last_ns: int) -> bytes:
-    """A whole block, compressed."""
+    """Return a complete block with a compressed body."""
     stored = zlib.compress(body, 9)
     head = BLOCK.pack(
         MARKER, kind, len(stored), len(body), zlib.crc32(stored), frames, number, first_ns, last_ns
@@ -117,154 +120,155 @@ def pack_block(kind: int, body: bytes, *, frames: int, number: int, first_ns: in
 
 
 def unpack_block_head(raw: bytes) -> BlockHead:
-    """The head in the first `BLOCK_SIZE` bytes. Raises Damaged for anything but a whole one within its limits."""
+    """Return the head in the first `BLOCK_SIZE` bytes. Raises DamagedRecording if it is invalid or exceeds a limit."""
     if len(raw) < BLOCK_SIZE:
-        raise Damaged("cut short")
+        raise DamagedRecording("cut short")
     marker, *fields = BLOCK.unpack_from(raw)
     if marker != MARKER or zlib.crc32(raw[: BLOCK.size]) != int.from_bytes(raw[BLOCK.size : BLOCK_SIZE], "little"):
-        raise Damaged("damaged")
+        raise DamagedRecording("damaged")
     head = BlockHead._make(fields)
-    if head.stored > MOST_STORED or head.raw > MOST_RAW or head.frames > MOST_FRAMES or head.last_ns < head.first_ns:
-        raise Damaged("not written by gpumon")
+    if head.stored > MAX_STORED or head.raw > MAX_RAW or head.frames > MAX_FRAMES or head.last_ns < head.first_ns:
+        raise DamagedRecording("not written by gpumon")
     return head
 
 
 def check_body(head: BlockHead, stored: bytes) -> None:
-    """Raise Damaged for a body, as it is stored, that is not the one of the head."""
+    """Check the stored body of a block against its head. Raises DamagedRecording."""
     if len(stored) < head.stored:
-        raise Damaged("cut short")
+        raise DamagedRecording("cut short")
     if zlib.crc32(stored) != head.crc:
-        raise Damaged("damaged")
+        raise DamagedRecording("damaged")
 
 
 def unpack_body(head: BlockHead, stored: bytes) -> bytes:
-    """The body of a block, decompressed to the length that its head gives. Raises Damaged."""
+    """Return the decompressed body of a block. Raises DamagedRecording, also if its length differs from its head."""
     check_body(head, stored)
     inflate = zlib.decompressobj()
     try:
         body = inflate.decompress(stored, head.raw + 1)
     except zlib.error:
-        raise Damaged("damaged") from None
+        raise DamagedRecording("damaged") from None
     if len(body) != head.raw or not inflate.eof:
-        raise Damaged("not written by gpumon")
+        raise DamagedRecording("not written by gpumon")
     return body
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse untrusted JSON. Raises Damaged."""
+    """Parse untrusted JSON. Raises DamagedRecording."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise Damaged("not written by gpumon") from None
+        raise DamagedRecording("not written by gpumon") from None
 
 
-def text(value: Any, limit: int = 256) -> str:
-    """Return an untrusted text, cleaned. Raises Damaged for another type."""
+def parse_text(value: Any, limit: int = 256) -> str:
+    """Return an untrusted text, cleaned and cut to `limit` characters. Raises DamagedRecording for another type."""
     if not isinstance(value, str):
-        raise Damaged("not written by gpumon")
+        raise DamagedRecording("not written by gpumon")
     return clean(value, limit)
 
 
-def whole(value: Any, least: int = -(1 << 63), most: int = (1 << 63) - 1) -> int:
-    """Return an untrusted whole number. Raises Damaged for another type, or out of bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Damaged("not written by gpumon")
+def parse_int(value: Any, minimum: int = -(1 << 63), maximum: int = (1 << 63) - 1) -> int:
+    """Return an untrusted integer. Raises DamagedRecording for another type, or if it is out of bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise DamagedRecording("not written by gpumon")
     return value
 
 
-_LINE, _DIFFERENCES = 0, 1
-_PLAIN = 15
+_LINE, _DIFFERENCES, _PLAIN = 0, 1, 15
+"""Methods of packing integers: residuals of a line through them, of differences, or the integers themselves."""
 _START = struct.Struct("<Bqq")
-_LARGEST = 1 << 62
-"""Beyond it, floats are stored as they are."""
+_MAX_INTEGER = 1 << 62
+"""Larger floats are stored as floats."""
 
 _ALL_MISSING, _CONSTANT, _FLOATS, _BINARY, _DECIMAL = 0, 1, 2, 3, 16
+"""Methods of packing floats: `_BINARY` as multiples of a power of two, `_DECIMAL` + i of 1 / `_DIVISORS[i]`."""
 _GAPS = 0x80
-"""Set where some are missing: bits of those that are not follow."""
+"""Set if some are missing; then a bit mask of the known ones follows."""
 _DIVISORS = (1, 10, 100, 1000, 10**4, 10**6, 10**9)
-_FINEST = 90
-"""Powers of two by which a float may be multiplied to be whole."""
-_EIGHT = struct.Struct("<d")
+_MAX_POWER = 90
+"""Maximum power of two by which a float is multiplied to be an integer."""
+_DOUBLE = struct.Struct("<d")
 
 
 class Cursor:
-    """Takes bytes from the front, and counts the numbers made from them."""
+    """Reads bytes from the start on, and counts the numbers decoded from them."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
-        self._at = 0
-        self._cells = 0
+        self._offset = 0
+        self._numbers = 0
 
-    def take(self, count: int) -> bytes:
-        """The next `count` bytes. Raises Damaged where they are not there."""
-        found = self._raw[self._at : self._at + count]
-        if len(found) < count:
-            raise Damaged("not written by gpumon")
-        self._at += count
-        return found
+    def read(self, count: int) -> bytes:
+        """Return the next `count` bytes. Raises DamagedRecording if there are fewer."""
+        data = self._raw[self._offset : self._offset + count]
+        if len(data) < count:
+            raise DamagedRecording("not written by gpumon")
+        self._offset += count
+        return data
 
-    def count(self, cells: int) -> None:
-        """Raises Damaged once there are more numbers than a block may have."""
-        self._cells += cells
-        if self._cells > MOST_CELLS:
-            raise Damaged("not written by gpumon")
+    def count(self, numbers: int) -> None:
+        """Count decoded numbers. Raises DamagedRecording if they are more than a block may have."""
+        self._numbers += numbers
+        if self._numbers > MAX_NUMBERS:
+            raise DamagedRecording("not written by gpumon")
 
 
-def pack_whole(values: Sequence[int]) -> bytes:
-    """Whole numbers of 64 bits with sign."""
+def pack_integers(values: Sequence[int]) -> bytes:
+    """Pack signed 64-bit integers, by the method with the smallest residuals."""
     if not values:
         return b""
     count, first = len(values), values[0]
     step = (values[-1] - first) // (count - 1) if count > 1 else 0
     level = [value - first for value in values]
-    ways = [(_LINE, 0, level)]
+    candidates = [(_LINE, 0, level)]
     if any(level):
-        ways.append((_LINE, step, [value - step * i for i, value in enumerate(level)]))
-        ways.append((_DIFFERENCES, step, [0, *(b - a - step for a, b in pairwise(level))]))
-    way, step, residuals = min(ways, key=lambda found: sum(map(int.bit_length, found[2])))
-    folded = [value << 1 if value >= 0 else (-value << 1) - 1 for value in residuals]
-    planes = (max(folded).bit_length() + 7) // 8
+        candidates.append((_LINE, step, [value - step * i for i, value in enumerate(level)]))
+        candidates.append((_DIFFERENCES, step, [0, *(b - a - step for a, b in pairwise(level))]))
+    method, step, residuals = min(candidates, key=lambda candidate: sum(map(int.bit_length, candidate[2])))
+    unsigned = [value << 1 if value >= 0 else (-value << 1) - 1 for value in residuals]  # zigzag
+    planes = (max(unsigned).bit_length() + 7) // 8
     if planes > 8 or not -(1 << 63) <= step < 1 << 63:
-        return bytes((_PLAIN << 4 | 8,)) + _planes(struct.pack(f"<{count}q", *values), 8)
-    return _START.pack(way << 4 | planes, first, step) + _planes(struct.pack(f"<{count}Q", *folded), planes)
+        return bytes((_PLAIN << 4 | 8,)) + _to_planes(struct.pack(f"<{count}q", *values), 8)
+    return _START.pack(method << 4 | planes, first, step) + _to_planes(struct.pack(f"<{count}Q", *unsigned), planes)
 
 
-def unpack_whole(cursor: Cursor, count: int) -> list[int]:
-    """The `count` numbers that `pack_whole` packed. Raises Damaged."""
+def unpack_integers(cursor: Cursor, count: int) -> list[int]:
+    """Unpack `count` numbers that `pack_integers` packed. Raises DamagedRecording."""
     cursor.count(count)
     if not count:
         return []
-    way, planes = divmod(cursor.take(1)[0], 16)
-    if planes > 8 or way not in (_LINE, _DIFFERENCES, _PLAIN):
-        raise Damaged("not written by gpumon")
-    if way == _PLAIN:
-        return list(struct.unpack(f"<{count}q", _joined(cursor, count, 8)))
-    first, step = struct.unpack("<qq", cursor.take(16))
+    method, planes = divmod(cursor.read(1)[0], 16)
+    if planes > 8 or method not in (_LINE, _DIFFERENCES, _PLAIN):
+        raise DamagedRecording("not written by gpumon")
+    if method == _PLAIN:
+        return list(struct.unpack(f"<{count}q", _read_planes(cursor, count, 8)))
+    first, step = struct.unpack("<qq", cursor.read(16))
     if planes:
-        folded = struct.unpack(f"<{count}Q", _joined(cursor, count, planes))
-        residuals = [value >> 1 if not value & 1 else -(value + 1 >> 1) for value in folded]
+        unsigned = struct.unpack(f"<{count}Q", _read_planes(cursor, count, planes))
+        residuals = [value >> 1 if not value & 1 else -(value + 1 >> 1) for value in unsigned]
     else:
         residuals = [0] * count
         if not step:
             return [first] * count
-    if way == _LINE:
+    if method == _LINE:
         values = [first + step * i + value for i, value in enumerate(residuals)]
     else:
         steps = [step + value for value in residuals]
         values = list(accumulate([first + residuals[0], *steps[1:]]))
     if max(values) >= 1 << 63 or min(values) < -(1 << 63):
-        raise Damaged("not written by gpumon")
+        raise DamagedRecording("not written by gpumon")
     return values
 
 
 class FloatPacker:
-    """Packs columns of floats; remembers which divisor a column had, as it will have it again."""
+    """Packs columns of floats; remembers the divisor of each column, which the next block usually has again."""
 
     def __init__(self) -> None:
         self._divisors: dict[object, int] = {}
 
     def pack(self, values: Sequence[float], column: object) -> bytes:
-        """The floats of a column, which is any name for it."""
+        """Pack the floats of a column; `column` identifies it."""
         known = [value for value in values if is_known(value)]
         if len(known) == len(values):
             return self._pack_known(known, column)
@@ -282,84 +286,87 @@ class FloatPacker:
         if values.count(first) == len(values) and (
             first != 0 or len({math.copysign(1, value) for value in values}) < 2
         ):
-            return bytes((_CONSTANT,)) + _EIGHT.pack(first)
-        return self._decimal(values, column) or _binary(values) or _plain(values)
+            return bytes((_CONSTANT,)) + _DOUBLE.pack(first)
+        return self._pack_decimal(values, column) or _pack_binary(values) or _pack_plain(values)
 
-    def _decimal(self, values: Sequence[float], column: object) -> bytes:
-        usual = self._divisors.get(column, -1)
+    def _pack_decimal(self, values: Sequence[float], column: object) -> bytes:
+        """Pack floats as multiples of a decimal fraction; empty if they are not."""
+        last_used = self._divisors.get(column, -1)
         if not -(2.0**53) < min(values) <= max(values) < 2.0**53 or _has_minus_zero(values):
             return b""
-        for place in range(usual if usual >= 0 else 0, len(_DIVISORS)):
-            divisor = _DIVISORS[place]
-            wholes = [round(value * divisor) for value in values]
-            if [number / divisor for number in wholes] == values and max(map(abs, wholes)) < _LARGEST:
-                self._divisors[column] = place
-                return bytes((_DECIMAL + place,)) + pack_whole(wholes)
+        for index in range(last_used if last_used >= 0 else 0, len(_DIVISORS)):
+            divisor = _DIVISORS[index]
+            multiples = [round(value * divisor) for value in values]
+            if [number / divisor for number in multiples] == values and max(map(abs, multiples)) < _MAX_INTEGER:
+                self._divisors[column] = index
+                return bytes((_DECIMAL + index,)) + pack_integers(multiples)
         self._divisors.pop(column, None)
         return b""
 
 
 def unpack_floats(cursor: Cursor, count: int) -> list[float]:
-    """The `count` floats that `FloatPacker.pack` packed. Raises Damaged."""
+    """Unpack `count` floats that `FloatPacker.pack` packed. Raises DamagedRecording."""
     if not count:
-        cursor.take(1)
+        cursor.read(1)
         return []
     cursor.count(count)
-    form = cursor.take(1)[0]
-    if not form & _GAPS:
-        return _unpack_known(cursor, count, form)
-    bits = int.from_bytes(cursor.take((count + 7) // 8), "little")
-    known = iter(_unpack_known(cursor, (bits & (1 << count) - 1).bit_count(), form & ~_GAPS))
+    method = cursor.read(1)[0]
+    if not method & _GAPS:
+        return _unpack_known(cursor, count, method)
+    bits = int.from_bytes(cursor.read((count + 7) // 8), "little")
+    known = iter(_unpack_known(cursor, (bits & (1 << count) - 1).bit_count(), method & ~_GAPS))
     return [next(known) if bits >> i & 1 else NAN for i in range(count)]
 
 
-def _unpack_known(cursor: Cursor, count: int, form: int) -> list[float]:
-    if form == _ALL_MISSING:
+def _unpack_known(cursor: Cursor, count: int, method: int) -> list[float]:
+    if method == _ALL_MISSING:
         return [NAN] * count
-    if form == _CONSTANT:
-        (value,) = _EIGHT.unpack(cursor.take(8))
+    if method == _CONSTANT:
+        (value,) = _DOUBLE.unpack(cursor.read(8))
         return [value] * count
-    if form == _FLOATS:
-        return list(struct.unpack(f"<{count}d", _joined(cursor, count, 8)))
-    if form == _BINARY:
-        power = cursor.take(1)[0]
-        if power > _FINEST:
-            raise Damaged("not written by gpumon")
-        return [math.ldexp(number, -power) for number in unpack_whole(cursor, count)]
-    if not 0 <= form - _DECIMAL < len(_DIVISORS):
-        raise Damaged("not written by gpumon")
-    divisor = _DIVISORS[form - _DECIMAL]
-    return [number / divisor for number in unpack_whole(cursor, count)]
+    if method == _FLOATS:
+        return list(struct.unpack(f"<{count}d", _read_planes(cursor, count, 8)))
+    if method == _BINARY:
+        power = cursor.read(1)[0]
+        if power > _MAX_POWER:
+            raise DamagedRecording("not written by gpumon")
+        return [math.ldexp(number, -power) for number in unpack_integers(cursor, count)]
+    if not 0 <= method - _DECIMAL < len(_DIVISORS):
+        raise DamagedRecording("not written by gpumon")
+    divisor = _DIVISORS[method - _DECIMAL]
+    return [number / divisor for number in unpack_integers(cursor, count)]
 
 
-def _binary(values: Sequence[float]) -> bytes:
-    """As whole multiples of the finest power of two that any has; empty where that saves nothing."""
-    if not -_LARGEST < min(values) <= max(values) < _LARGEST or _has_minus_zero(values):
+def _pack_binary(values: Sequence[float]) -> bytes:
+    """Pack floats as multiples of the smallest power of two that divides all; empty if that saves nothing."""
+    if not -_MAX_INTEGER < min(values) <= max(values) < _MAX_INTEGER or _has_minus_zero(values):
         return b""
     power = max(value.as_integer_ratio()[1].bit_length() for value in values) - 1
-    if power > _FINEST:
+    if power > _MAX_POWER:
         return b""
-    wholes = [int(math.ldexp(value, power)) for value in values]
-    if max(map(abs, wholes)) >= _LARGEST:
+    multiples = [int(math.ldexp(value, power)) for value in values]
+    if max(map(abs, multiples)) >= _MAX_INTEGER:
         return b""
-    packed = pack_whole(wholes)
+    packed = pack_integers(multiples)
     return bytes((_BINARY, power)) + packed if len(packed) < 7 * len(values) + _START.size else b""
 
 
-def _plain(values: Sequence[float]) -> bytes:
-    return bytes((_FLOATS,)) + _planes(struct.pack(f"<{len(values)}d", *values), 8)
+def _pack_plain(values: Sequence[float]) -> bytes:
+    return bytes((_FLOATS,)) + _to_planes(struct.pack(f"<{len(values)}d", *values), 8)
 
 
 def _has_minus_zero(values: Sequence[float]) -> bool:
     return 0 in values and any(value == 0 and math.copysign(1, value) < 0 for value in values)
 
 
-def _planes(packed: bytes, planes: int) -> bytes:
+def _to_planes(packed: bytes, planes: int) -> bytes:
+    """Return the lowest `planes` bytes of 8-byte numbers: all first bytes, then all second bytes, …"""
     return b"".join([packed[i::8] for i in range(planes)])
 
 
-def _joined(cursor: Cursor, count: int, planes: int) -> bytearray:
-    joined = bytearray(8 * count)
+def _read_planes(cursor: Cursor, count: int, planes: int) -> bytearray:
+    """Return the bytes of `count` 8-byte numbers, stored as `_to_planes` gives them."""
+    numbers = bytearray(8 * count)
     for i in range(planes):
-        joined[i::8] = cursor.take(count)
-    return joined
+        numbers[i::8] = cursor.read(count)
+    return numbers

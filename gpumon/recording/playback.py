@@ -14,47 +14,50 @@ from gpumon.model.frame import Frame
 from gpumon.model.origin import RECORDED, Capability, Origin
 from gpumon.model.units import clock
 from gpumon.recording.codec import nanoseconds
-from gpumon.recording.content import FULL, VALUES, Recorded
+from gpumon.recording.content import FULL, VALUES, RecordedFrame
 from gpumon.recording.reader import RecordingReader
 
 
-def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, speed: float = 1.0) -> Origin:
-    """Return the origin of a recording that plays: the file, what was recorded at `current`, end, damage and speed."""
-    told = current.context.origin if current else Origin("")
+def playback_origin(
+    reader: RecordingReader, current: RecordedFrame | None, *, ended: bool, speed: float = 1.0
+) -> Origin:  # fmt: skip
+    """Return the origin of a recording that plays: file, recorded origin at `current`, end, damage and speed."""
+    recorded = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
-    remarks = [told.label] if told.label else []
+    remarks = [recorded.label] if recorded.label else []
     if part != FULL:
         remarks.append("values only" if part == VALUES else part)
     if reader.is_anonymized:
         remarks.append("anonymized")
     if reader.damage:
         remarks.append(f"damaged after {clock(reader.last_ns / SECOND)}")
-    how = " ended" if ended else f" ×{speed:g}" if speed != 1 else ""
-    label = f"REPLAY {reader.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
+    state = " ended" if ended else f" ×{speed:g}" if speed != 1 else ""
+    label = f"REPLAY {reader.name}{state}" + (f" ({', '.join(remarks)})" if remarks else "")
     capabilities = RECORDED
     if part == FULL:
-        capabilities |= told.capabilities & Capability.PROCESSES
-    return Origin("replay", label, told.problem, ended=ended, capabilities=capabilities, speed=speed)
+        capabilities |= recorded.capabilities & Capability.PROCESSES
+    return Origin("replay", label, recorded.problem, ended=ended, capabilities=capabilities, speed=speed)
 
 
-def time_ns(recorded: Recorded) -> int:
+def time_ns(recorded: RecordedFrame) -> int:
     """Return the time of a frame, ns since 1970."""
     return nanoseconds(recorded.frame.time)
 
 
-def apart_ns(before: Frame, after: Frame) -> int:
+def distance_ns(before: Frame, after: Frame) -> int:
     """Return the ns between two frames by the clock with the smaller difference.
 
     The wall clock may have been set, and the monotonic clock restarts with a boot.
     """
-    ways = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
-    return min((way for way in ways if way >= 0), default=0)
+    distances = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
+    return min((distance for distance in distances if distance >= 0), default=0)
 
 
-LAST = 1 << 62
+MAX_NS = 1 << 62
+"""A time after the end of any recording."""
 _TIMES = ("%H:%M", "%H:%M:%S")
-_DATES = tuple(f"%Y-%m-%d{between}{time}" for between in (" ", "T") for time in _TIMES)
-_HOW = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a duration from its beginning (10m)"
+_DATES = tuple(f"%Y-%m-%d{separator}{time}" for separator in (" ", "T") for time in _TIMES)
+_HINT = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a duration from its beginning (10m)"
 
 
 class Portion(NamedTuple):
@@ -64,18 +67,18 @@ class Portion(NamedTuple):
     end: str = ""
 
     def checked(self) -> Portion:
-        """Return this portion. Raises UsageError for a text that is no time."""
+        """Return this portion. Raises UsageError for a text that is not a time."""
         for text in filter(None, self):
-            _moment(text, 0)
+            _parse_time(text, 0)
         return self
 
     def begin_ns(self, first_ns: int) -> int:
         """Return the begin in ns since 1970, for a recording that begins at `first_ns`."""
-        return _moment(self.begin, first_ns) if self.begin else 0
+        return _parse_time(self.begin, first_ns) if self.begin else 0
 
     def end_ns(self, first_ns: int) -> int:
         """Return the end as `begin_ns` does. Raises UsageError for an end before the begin."""
-        end = _moment(self.end, first_ns) if self.end else LAST
+        end = _parse_time(self.end, first_ns) if self.end else MAX_NS
         if end <= self.begin_ns(first_ns):
             raise UsageError(f"--to {self.end} is not after --from {self.begin}: give a later moment")
         return end
@@ -84,16 +87,16 @@ class Portion(NamedTuple):
 WHOLE = Portion()
 
 
-def _moment(text: str, first_ns: int) -> int:
+def _parse_time(text: str, first_ns: int) -> int:
     """Return a time in ns since 1970; a time of day is local, and means its first occurrence in the recording."""
-    for form in _DATES:
+    for pattern in _DATES:
         try:
-            return round(datetime.strptime(text, form).timestamp() * SECOND)
+            return round(datetime.strptime(text, pattern).timestamp() * SECOND)
         except ValueError:
             continue
-    for form in _TIMES:
+    for pattern in _TIMES:
         try:
-            time = datetime.strptime(text, form)
+            time = datetime.strptime(text, pattern)
         except ValueError:
             continue
         first = datetime.fromtimestamp(first_ns // SECOND)
@@ -104,7 +107,7 @@ def _moment(text: str, first_ns: int) -> int:
     except UsageError:
         length = -1.0
     if not 0 <= length < 1e9:
-        raise UsageError(f"'{text}' is no moment of a recording: {_HOW}")
+        raise UsageError(f"'{text}' is no moment of a recording: {_HINT}")
     return first_ns + round(length * SECOND)
 
 
@@ -123,14 +126,14 @@ class Playback:
         """Set by a source: begin and end of playback (s since 1970); NaN while unknown."""
         self.path = ""
         """Set by a source: the file, for views of other times of the recording."""
-        self.turns = 0
-        """Number of seeks."""
-        self.place = NAN
+        self.seeks = 0
+        """Set by a source: number of seeks."""
+        self.seek_target = NAN
         """Set by a source: target of the last seek (s since 1970)."""
-        self.arrived: tuple[int, float] = 0, NAN
+        self.completed_seek: tuple[int, float] = 0, NAN
         """Set by a source: number of the last completed seek, and the time of the last frame read for it (s since
         1970; NaN if there is none)."""
-        self.renew: Callable[[], object] = lambda: None
+        self.on_seek: Callable[[], object] = lambda: None
         """Called by the source after a seek: the next frames do not continue the previous ones."""
         self.problem = ""
         """Set by a source: sentence that says why the recording ends early and how far it plays."""
@@ -142,7 +145,7 @@ class Playback:
         with self._lock:
             self._seconds += seconds
 
-    def take_seek(self) -> float:
+    def pop_seek(self) -> float:
         """Return and clear the seconds requested since the last call."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0

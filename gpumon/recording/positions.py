@@ -13,25 +13,25 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.recording.content import Recorded
-from gpumon.recording.format import Damaged
+from gpumon.recording.content import RecordedFrame
+from gpumon.recording.format import DamagedRecording
 from gpumon.recording.playback import WHOLE, Portion, time_ns
 from gpumon.recording.reader import RecordingReader
 
-PAST = 600
+PAST_SECONDS = 600
 """Seconds of history returned with a position."""
-MOST_PAST = 1200
-"""Frames of history, at most; the newest ones of a fast recording."""
-_BLOCKS = 8
+MAX_PAST_FRAMES = 1200
+"""Maximum frames of history; for a fast recording, the newest ones."""
+_MAX_BLOCKS = 8
 """Decoded blocks that are cached: the history of a position and a few more, for steps back."""
 
 
 class Excerpt(NamedTuple):
     """The frames up to a position."""
 
-    frames: Sequence[Recorded]
+    frames: Sequence[RecordedFrame]
     """Oldest first, numbered from 1 in file order; the last one is shown."""
-    following: Recorded | None
+    following: RecordedFrame | None
     """The next frame; None at the end."""
 
     @property
@@ -55,7 +55,7 @@ class Positions:
             self.reader.close()
             raise
         self._is_checked = False
-        self._blocks: OrderedDict[int, Sequence[Recorded]] = OrderedDict()
+        self._blocks: OrderedDict[int, Sequence[RecordedFrame]] = OrderedDict()
         self._index()
 
     @property
@@ -68,10 +68,10 @@ class Positions:
         """Last position, ns since 1970; earlier once damage was found."""
         return max(min(self._last, self._peak), self._first)
 
-    def at(self, position_ns: int, after: int = 0, most: int = MOST_PAST) -> Excerpt:
+    def at(self, position_ns: int, after: int = 0, max_frames: int = MAX_PAST_FRAMES) -> Excerpt:
         """Return the frames up to a position, which is clamped to the recording.
 
-        The frames are those after number `after` if there are at most `most` of them, else the history of the position.
+        The frames are the ones after number `after` if at most `max_frames`, else the history of the position.
         Raises SourceError if damage leaves no frame.
         """
         if not self._is_checked:
@@ -81,8 +81,8 @@ class Positions:
             self._index()
         while True:
             try:
-                return self._at(min(max(position_ns, self.begin_ns), self.end_ns), after, most)
-            except Damaged:
+                return self._at(min(max(position_ns, self.begin_ns), self.end_ns), after, max_frames)
+            except DamagedRecording:
                 self._index()
 
     def close(self) -> None:
@@ -95,45 +95,46 @@ class Positions:
         self._begins = list(accumulate((head.first_ns for head in heads), max))
         self._peak = max(head.last_ns for head in heads)
 
-    def _at(self, position_ns: int, after: int, most: int) -> Excerpt:
+    def _at(self, position_ns: int, after: int, max_frames: int) -> Excerpt:
         block = max(bisect_right(self._begins, position_ns) - 1, 0)
-        inside = self._decoded(block)
-        count = next((i for i, frame in enumerate(inside) if time_ns(frame) > position_ns), len(inside)) or 1
+        frames = self._block_frames(block)
+        count = next((i for i, frame in enumerate(frames) if time_ns(frame) > position_ns), len(frames)) or 1
         number = self._starts[block] + count
-        if 0 < after <= number <= after + most:
-            frames = self._back(number, lambda recorded: recorded.frame.number > after)
+        if 0 < after <= number <= after + max_frames:
+            frames = self._frames_until(number, lambda recorded: recorded.frame.number > after)
         else:
-            oldest = max(position_ns - PAST * SECOND, self._first)
-            frames = self._back(
-                number, lambda recorded: number - recorded.frame.number < most and time_ns(recorded) >= oldest
+            oldest = max(position_ns - PAST_SECONDS * SECOND, self._first)
+            frames = self._frames_until(
+                number, lambda recorded: number - recorded.frame.number < max_frames and time_ns(recorded) >= oldest
             )
-        following = self._numbered(number + 1)
+        following = self._frame(number + 1)
         if following is not None and time_ns(following) > self._last:
             following = None
         return Excerpt(frames, following)
 
-    def _back(self, number: int, belongs: Callable[[Recorded], bool]) -> Sequence[Recorded]:
+    def _frames_until(self, number: int, belongs: Callable[[RecordedFrame], bool]) -> Sequence[RecordedFrame]:
         """Return frame `number` and those before it as long as each `belongs`; oldest first."""
-        frames: list[Recorded] = []
-        while (frame := self._numbered(number - len(frames))) is not None and (not frames or belongs(frame)):
+        frames: list[RecordedFrame] = []
+        while (frame := self._frame(number - len(frames))) is not None and (not frames or belongs(frame)):
             frames.append(frame)
         return frames[::-1]
 
-    def _numbered(self, number: int) -> Recorded | None:
+    def _frame(self, number: int) -> RecordedFrame | None:
+        """Return the frame with this number in the file; None if there is none. Raises DamagedRecording."""
         if not 0 < number <= self._starts[-1]:
             return None
         block = bisect_right(self._starts, number - 1) - 1
-        return self._decoded(block)[number - 1 - self._starts[block]]
+        return self._block_frames(block)[number - 1 - self._starts[block]]
 
-    def _decoded(self, block: int) -> Sequence[Recorded]:
-        """Return the frames of a block. Raises Damaged."""
+    def _block_frames(self, block: int) -> Sequence[RecordedFrame]:
+        """Return the frames of a block. Raises DamagedRecording."""
         frames = self._blocks.get(block)
         if frames is None:
             frames = self.reader.block(block)
             for i, recorded in enumerate(frames):
                 recorded.frame.number = self._starts[block] + i + 1  # not the number in its ring
             self._blocks[block] = frames
-            if len(self._blocks) > _BLOCKS:
+            if len(self._blocks) > _MAX_BLOCKS:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(block)
         return frames

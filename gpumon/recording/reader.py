@@ -12,25 +12,25 @@ from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular, read_regular
 from gpumon.common.text import clean
 from gpumon.model.units import clock, counted
-from gpumon.recording.codec import Schema, decode, nanoseconds
-from gpumon.recording.content import Recorded
+from gpumon.recording.codec import RecordingSchema, decode, nanoseconds
+from gpumon.recording.content import RecordedFrame
 from gpumon.recording.format import (
     BLOCK_SIZE,
     END,
     FRAMES,
     HEAD,
     MAGIC,
-    MOST_JSON,
+    MAX_JSON,
     BlockHead,
-    Damaged,
+    DamagedRecording,
     check_body,
     unpack_block_head,
     unpack_body,
     unpack_header,
 )
 
-_MOST_BLOCKS = 1 << 19
-"""Blocks in a file, at most: two years of them."""
+_MAX_BLOCKS = 1 << 19
+"""Maximum number of blocks in a file, enough for two years."""
 
 
 def is_recording(path: str) -> bool:
@@ -42,6 +42,8 @@ def is_recording(path: str) -> bool:
 
 
 class _Block(NamedTuple):
+    """A block and where it is in the file."""
+
     offset: int
     head: BlockHead
 
@@ -91,10 +93,10 @@ class RecordingReader:
     @property
     def interval(self) -> float:
         """Mean seconds between frames within blocks; 1 for a single frame."""
-        apart = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._blocks if head.frames > 1]
-        return sum(length for length, _ in apart) / SECOND / sum(count for _, count in apart) if apart else 1.0
+        lengths = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._blocks if head.frames > 1]
+        return sum(ns for ns, _ in lengths) / SECOND / sum(count for _, count in lengths) if lengths else 1.0
 
-    def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[Recorded]:
+    def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedFrame]:
         """Yield frames from the first at or after `begin_ns` until one is after `end_ns` (ns since 1970), or damage.
 
         They come in file order; times go back where the clock was set.
@@ -105,7 +107,7 @@ class RecordingReader:
                 continue
             try:
                 frames = self.block(i)
-            except (Damaged, SourceError):
+            except (DamagedRecording, SourceError):
                 return
             for recorded in frames:
                 time_ns = nanoseconds(recorded.frame.time)
@@ -120,15 +122,15 @@ class RecordingReader:
         """Heads of all blocks up to any damage, in file order."""
         return [head for _, head in self._blocks]
 
-    def block(self, index: int) -> list[Recorded]:
+    def block(self, index: int) -> list[RecordedFrame]:
         """Return the frames of a block by its index in `heads`.
 
-        Raises Damaged, or SourceError for the first block; the recording then ends before the block.
+        Raises DamagedRecording, or SourceError for the first block; the recording then ends before the block.
         """
         offset, head = self._blocks[index]
         try:
             return self._decode(offset, head)
-        except Damaged as damaged:
+        except DamagedRecording as damaged:
             self._end_before(index, damaged)
             raise
 
@@ -139,8 +141,8 @@ class RecordingReader:
         """
         for i, (offset, head) in enumerate(self._blocks):
             try:
-                check_body(head, self._stored(offset, head))
-            except Damaged as damaged:
+                check_body(head, self._read_body(offset, head))
+            except DamagedRecording as damaged:
                 self._end_before(i, damaged)
                 return
 
@@ -152,13 +154,13 @@ class RecordingReader:
 
     def _read_header(self) -> int:
         """Read the header; return the offset of the first block."""
-        raw = os.pread(self._fd, HEAD.size + MOST_JSON, 0)
+        raw = os.pread(self._fd, HEAD.size + MAX_JSON, 0)
         try:
             header = unpack_header(raw)
-            self._schema = Schema(header.schema)
+            self._schema = RecordingSchema(header.schema)
         except SourceError as error:
             raise SourceError(f"{self.name} cannot be played: {error}") from None
-        except Damaged as damaged:
+        except DamagedRecording as damaged:
             raise SourceError(f"{self.name} cannot be played: {damaged}: copy the file again") from None
         self.is_anonymized = header.schema.get("anonymized") is True
         return header.size
@@ -167,10 +169,10 @@ class RecordingReader:
         blocks: list[_Block] = []
         while offset < self._size:
             try:
-                if len(blocks) == _MOST_BLOCKS:
-                    raise Damaged("not written by gpumon")  # noqa: TRY301
-                head = self._head(offset)
-            except Damaged as damaged:
+                if len(blocks) == _MAX_BLOCKS:
+                    raise DamagedRecording("not written by gpumon")  # noqa: TRY301
+                head = self._read_head(offset)
+            except DamagedRecording as damaged:
                 self._report_damage(len(blocks) + 1, offset, str(damaged), blocks)
                 break
             if head.kind == END:
@@ -183,42 +185,44 @@ class RecordingReader:
             raise SourceError(self.damage or f"{self.name} holds no frame")
         return blocks
 
-    def _head(self, offset: int) -> BlockHead:
-        """Return the head of the block at `offset`. Raises Damaged, also if its body is incomplete."""
+    def _read_head(self, offset: int) -> BlockHead:
+        """Return the head of the block at `offset`. Raises DamagedRecording, also if its body is incomplete."""
         head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
-            raise Damaged("cut short")
+            raise DamagedRecording("cut short")
         if head.kind == FRAMES and not head.frames:
-            raise Damaged("not written by gpumon")
+            raise DamagedRecording("not written by gpumon")
         return head
 
-    def _decode(self, offset: int, head: BlockHead) -> list[Recorded]:
-        """Return the frames of a block. Raises Damaged, whatever is wrong with it."""
+    def _decode(self, offset: int, head: BlockHead) -> list[RecordedFrame]:
+        """Return the frames of a block. Raises DamagedRecording for any error in it."""
         try:
-            return decode(unpack_body(head, self._stored(offset, head)), self._schema, head.frames)
-        except Damaged:
+            return decode(unpack_body(head, self._read_body(offset, head)), self._schema, head.frames)
+        except DamagedRecording:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
-            raise Damaged("not written by gpumon") from error  # its checksum is right, but its content is invalid
+            raise DamagedRecording(
+                "not written by gpumon"
+            ) from error  # its checksum is right, but its content is invalid
 
-    def _end_before(self, index: int, damaged: Damaged) -> None:
+    def _end_before(self, index: int, damaged: DamagedRecording) -> None:
         """End the recording before a damaged block. Raises SourceError for the first block."""
         self._report_damage(index + 1, self._blocks[index].offset, str(damaged), self._blocks[:index])
         del self._blocks[max(index, 1) :]
         if not index:
             raise SourceError(self.damage) from damaged
 
-    def _stored(self, offset: int, head: BlockHead) -> bytes:
-        """Return the stored body of a block. Raises Damaged."""
+    def _read_body(self, offset: int, head: BlockHead) -> bytes:
+        """Return the stored body of a block. Raises DamagedRecording."""
         try:
             return os.pread(self._fd, head.stored, offset + BLOCK_SIZE)
         except OSError as error:
-            raise Damaged(f"unreadable ({error.strerror})") from error
+            raise DamagedRecording(f"unreadable ({error.strerror})") from error
 
-    def _report_damage(self, block: int, offset: int, why: str, before: list[_Block]) -> None:
+    def _report_damage(self, block: int, offset: int, why: str, intact: list[_Block]) -> None:
         self.damage = (
             f"{self.name}: block {block}, at byte {offset} of {self._size}, is {why}: "
-            f"{_plays(before) if before else 'nothing of it plays'}"
+            f"{_plays(intact) if intact else 'nothing of it plays'}"
         )
 
 

@@ -20,16 +20,17 @@ from gpumon.common.text import clean
 from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.units import clock
 from gpumon.recording.codec import BlockEncoder, nanoseconds, schema_to_json
-from gpumon.recording.content import Recorded
-from gpumon.recording.format import END, FRAMES, MOST_CELLS, pack_block, pack_header
+from gpumon.recording.content import RecordedFrame
+from gpumon.recording.format import END, FRAMES, MAX_NUMBERS, pack_block, pack_header
 
-FRAMES_OF_A_BLOCK = 128
-SECONDS_OF_A_BLOCK = 120
+MAX_BLOCK_FRAMES = 128
+MAX_BLOCK_SECONDS = 120
 """The first blocks have 10, 20, 40 and 80 seconds, so that damage costs little of a short recording."""
-OPEN_FOR = 10
+FLUSH_INTERVAL = 10
 """Seconds of frames that are lost if the recorder is killed."""
-_CELLS = MOST_CELLS // 2
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_NUMBERS = MAX_NUMBERS // 2
+"""Estimated numbers from which a block is full."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RecordingWriter:
@@ -45,24 +46,24 @@ class RecordingWriter:
         """Number of frames written."""
         self._fd = fd
         self._encoder = BlockEncoder()
-        self._open: list[Recorded] = []
-        self._cells = 0
+        self._open: list[RecordedFrame] = []
+        self._numbers = 0
         self._written = 0
         """Number of frames of the open block that are on disk."""
-        self._kept = b""
+        self._flushed = b""
         """The open block as on disk."""
-        self._kept_ns = 0
+        self._flushed_ns = 0
         self._last = NAN
         """Time of the last frame on disk, seconds since 1970."""
         self._number = 0
-        self._end = self._at = 0
+        self._end = self._offset = 0
         """Size of the file, and offset of the open block; bytes."""
         try:
-            self._put(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
+            self._write(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
         except BaseException:
             self._close_file()
             raise
-        self._at = self._end
+        self._offset = self._end
 
     @classmethod
     def create(cls, path: str, facts: dict[str, Any], *, force: bool = False) -> RecordingWriter:
@@ -82,15 +83,15 @@ class RecordingWriter:
         """Size of the file, bytes."""
         return self._end
 
-    def add(self, recorded: Recorded) -> None:
+    def add(self, recorded: RecordedFrame) -> None:
         """Append a frame, which is written some seconds later."""
         if self._open and self._is_full(recorded):
             self._flush(last=True)
         self._open.append(recorded)
         frame = recorded.frame
-        self._cells += 16 + len(frame.samples) * (len(GPU_METRICS) + 8) + 16 * len(frame.processes)
-        self._cells += 96 * len(frame.runs) + 16 * len(frame.boundaries)
-        if frame.monotonic_ns - self._kept_ns >= OPEN_FOR * SECOND or self._written == 0:
+        self._numbers += 16 + len(frame.samples) * (len(GPU_METRICS) + 8) + 16 * len(frame.processes)
+        self._numbers += 96 * len(frame.runs) + 16 * len(frame.boundaries)
+        if frame.monotonic_ns - self._flushed_ns >= FLUSH_INTERVAL * SECOND or self._written == 0:
             self._flush(last=False)
 
     def close(self, facts: dict[str, Any] | None = None) -> None:
@@ -99,16 +100,16 @@ class RecordingWriter:
             if self._fd >= 0:
                 self._flush(last=True)
                 body = json.dumps({"frames": self.frames, **(facts or {})}).encode()
-                self._put(pack_block(END, body, frames=0, number=self._number + 1, first_ns=0, last_ns=0))
+                self._write(pack_block(END, body, frames=0, number=self._number + 1, first_ns=0, last_ns=0))
         finally:
             self._close_file()
 
-    def _is_full(self, recorded: Recorded) -> bool:
+    def _is_full(self, recorded: RecordedFrame) -> bool:
         first = self._open[0].frame.monotonic_ns
-        longest = min(SECONDS_OF_A_BLOCK, OPEN_FOR << min(self._number, 4))
+        longest = min(MAX_BLOCK_SECONDS, FLUSH_INTERVAL << min(self._number, 4))
         return (
-            len(self._open) >= FRAMES_OF_A_BLOCK
-            or self._cells >= _CELLS
+            len(self._open) >= MAX_BLOCK_FRAMES
+            or self._numbers >= _FULL_NUMBERS
             or not 0 <= recorded.frame.monotonic_ns - first < longest * SECOND
         )
 
@@ -122,38 +123,38 @@ class RecordingWriter:
                 FRAMES, self._encoder.encode(self._open), frames=len(self._open), number=self._number + 1,
                 first_ns=min(times), last_ns=max(times),
             )  # fmt: skip
-            self._put(block)
+            self._write(block)
             self.frames += len(self._open) - self._written
             self._written = len(self._open)
-            self._kept_ns = self._open[-1].frame.monotonic_ns
+            self._flushed_ns = self._open[-1].frame.monotonic_ns
             self._last = self._open[-1].frame.time
         if last:
-            self._open, self._cells, self._written = [], 0, 0
+            self._open, self._numbers, self._written = [], 0, 0
             self._number += 1
-            self._at = self._end
+            self._offset = self._end
 
-    def _put(self, block: bytes) -> None:
+    def _write(self, block: bytes) -> None:
         """Write at the offset of the open block; if there is no room, restore the previous version."""
         done = 0
         try:
             while done < len(block):
-                done += os.pwrite(self._fd, block[done:], self._at + done)
-            if self._at + done < self._end:
-                os.ftruncate(self._fd, self._at + done)
+                done += os.pwrite(self._fd, block[done:], self._offset + done)
+            if self._offset + done < self._end:
+                os.ftruncate(self._fd, self._offset + done)
         except OSError as error:
-            self._leave_playable()
-            why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
+            self._restore()
+            why = "the disk is full" if error.errno in _DISK_FULL else error.strerror or str(error)
             ends = f"the recording ends at {clock(self._last)} and plays up to there"
             raise GpumonError(f"{self.name}: {why}: {ends if self.frames else 'nothing was recorded'}") from error
-        self._end, self._kept = self._at + done, block
+        self._end, self._flushed = self._offset + done, block
 
-    def _leave_playable(self) -> None:
+    def _restore(self) -> None:
         """Restore the previous version of the open block, for which there is room, and close the file."""
-        kept = self._kept if self._written else b""
+        block = self._flushed if self._written else b""
         try:
             with suppress(OSError):  # the reader then finds damage and plays what comes before
-                os.pwrite(self._fd, kept, self._at)
-                os.ftruncate(self._fd, self._at + len(kept))
+                os.pwrite(self._fd, block, self._offset)
+                os.ftruncate(self._fd, self._offset + len(block))
         finally:
             self._close_file()
 

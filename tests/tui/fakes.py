@@ -13,7 +13,7 @@ from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunS
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
-from gpumon.recording.content import KnownParts
+from gpumon.recording.content import DecodedParts
 from gpumon.sources.registry import BY_NAME
 
 START = 1_790_000_000
@@ -31,15 +31,15 @@ class FakePlayer:
         self.is_paused = False
         self.can_seek = self.can_pause = True
         self.begin, self.end = begin, end
-        self.turns = 0
-        self.place = nan
+        self.seeks = 0
+        self.seek_target = nan
         self.arrives = True
         self.asked: list[float] = []
 
     @property
-    def arrived(self) -> tuple[int, float]:
+    def completed_seek(self) -> tuple[int, float]:
         """Of each turn all is there, unless it does not arrive."""
-        return self.turns - (not self.arrives), nan
+        return self.seeks - (not self.arrives), nan
 
     def seek(self, seconds: float) -> None:
         """Note where to go."""
@@ -151,7 +151,7 @@ class FakeFeed:
 
     def frame(self, second: int) -> Frame:
         """The frame of a second since `START`."""
-        parts = KnownParts(
+        parts = DecodedParts(
             tuple(self.sample(device, second) for device in self.devices),
             tuple(_in_order(HOST_METRICS, self.host(second))),
             self.processes(second),

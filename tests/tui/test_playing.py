@@ -76,7 +76,7 @@ def test_another_place_has_a_history_of_its_own_also_while_paused() -> None:
         before = app.view.frame
         # As a source does: the ring that held 700 frames begins anew with 100.
         del feed.frames[100:]
-        player.turns += 1
+        player.seeks += 1
         app.poll()
         await pilot.pause()
         after = app.view.frame
@@ -97,8 +97,8 @@ def test_what_was_on_screen_stays_there_faded_until_all_of_the_other_place_is_th
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press(*(["space"] if paused else []))
         before = text(app)[2:-1]
-        player.arrives, player.place = False, START + 99.0
-        player.turns += 1
+        player.arrives, player.seek_target = False, START + 99.0
+        player.seeks += 1
         whole = list(feed.frames)
         for frames in (0, 50):  # the ring begins anew, and has not all of them yet
             feed.frames[:] = whole[:frames]

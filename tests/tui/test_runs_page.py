@@ -239,7 +239,7 @@ def test_after_a_seek_no_answer_of_the_ledger_of_before_is_shown(tmp_path: Path)
         await pilot.press("4")
         await appears(app, pilot, "beyond")
         del paths[0]
-        player.turns += 1
+        player.seeks += 1
         app.poll()
         await pilot.pause()
         assert "beyond" not in "\n".join(text(app))

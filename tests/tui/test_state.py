@@ -21,7 +21,7 @@ from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunS
 from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.process import Process
 from gpumon.model.run import RunFacts
-from gpumon.recording.content import KnownParts
+from gpumon.recording.content import DecodedParts
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
@@ -109,7 +109,7 @@ def boundary(number: int, epoch: int, second: float, mark: Mark = Mark.EPOCH_BEG
 
 
 def frame_with(boundaries: tuple[Boundary, ...], found: tuple[Run, ...] = ()) -> Frame:
-    return Frame(1, 0, START * 10**9, 1.0, 0.0, 0, 0, KnownParts((), (), (), found, boundaries))
+    return Frame(1, 0, START * 10**9, 1.0, 0.0, 0, 0, DecodedParts((), (), (), found, boundaries))
 
 
 RUN = Run("r", "id", "name", 1, "alice", epochs=10, epoch=2, epoch_started=START + 20.0)

@@ -12,7 +12,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.energy import energy_between
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import HOST_METRICS
-from gpumon.recording.content import KnownParts
+from gpumon.recording.content import DecodedParts
 from gpumon.storage.history.counters import rates_between
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.recent import RecentHistory
@@ -37,7 +37,7 @@ def frames(reads: Sequence[float], *, stamped: bool = True) -> list[Frame]:
                 0.0,
                 0,
                 0,
-                KnownParts((sample,), (0.0,) * len(HOST_METRICS), (), (), ()),
+                DecodedParts((sample,), (0.0,) * len(HOST_METRICS), (), (), ()),
             )
         )
     return made

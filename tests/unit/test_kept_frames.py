@@ -15,7 +15,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import HOST_INDEX, PROCESSES, Availability
-from gpumon.recording.content import Context, Recorded, means_of
+from gpumon.recording.content import Context, RecordedFrame, means_part
 from gpumon.storage.history.past_frames import stored_frames
 from gpumon.storage.history.recorder import HistoryRecorder
 from tests import builders
@@ -105,7 +105,7 @@ def test_their_clocks_lead_to_the_ring(path: Path) -> None:
 
 def test_a_recording_names_the_length_of_their_cells(path: Path, tmp_path: Path) -> None:
     kept = stored_frames(str(path), END - LENGTH, newest(), {})
-    write(tmp_path / "a.gpumon", [Recorded(frame, Context(part=means_of(step))) for step, frame in kept])
+    write(tmp_path / "a.gpumon", [RecordedFrame(frame, Context(part=means_part(step))) for step, frame in kept])
     found, problem = read(tmp_path / "a.gpumon")
     assert [bits(one.frame) for one in found] == [bits(one.frame) for one in kept]
     assert found[-1].context.part == "means of 1 s"

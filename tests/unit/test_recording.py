@@ -23,9 +23,9 @@ from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
-from gpumon.recording.codec import BlockEncoder, Schema, decode, nanoseconds, schema_to_json
-from gpumon.recording.content import TABLES, VALUES, Context, Recorded
-from gpumon.recording.format import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole
+from gpumon.recording.codec import BlockEncoder, RecordingSchema, decode, nanoseconds, schema_to_json
+from gpumon.recording.content import TABLES, VALUES, Context, RecordedFrame
+from gpumon.recording.format import Cursor, FloatPacker, pack_integers, unpack_floats, unpack_integers
 from gpumon.recording.reader import RecordingReader, is_recording
 from gpumon.recording.writer import RecordingWriter
 from tests import builders
@@ -34,16 +34,16 @@ from tests.recorded import add_all, bits, comparable, read, simulated, write
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 LINES = st.builds(lambda at, step: [at + step * i for i in range(9)], st.integers(), st.integers())
 WHOLES = st.lists(WHOLE, max_size=40) | LINES
-SCHEMA = Schema({"tables": schema_to_json()})
+SCHEMA = RecordingSchema({"tables": schema_to_json()})
 
 
 @pytest.fixture(scope="module")
-def frames() -> list[Recorded]:
+def frames() -> list[RecordedFrame]:
     """A minute of a simulation."""
     return simulated(60)
 
 
-def through_a_block(recorded: list[Recorded]) -> list[Recorded]:
+def through_a_block(recorded: list[RecordedFrame]) -> list[RecordedFrame]:
     return decode(BlockEncoder().encode(recorded), SCHEMA, len(recorded))
 
 
@@ -56,7 +56,7 @@ def test_a_column_of_floats_comes_back_bit_for_bit(values: list[float]) -> None:
 @given(WHOLES)
 def test_a_column_of_whole_numbers_comes_back(values: list[int]) -> None:
     if all(-(1 << 63) <= value < 1 << 63 for value in values):
-        assert unpack_whole(Cursor(pack_whole(values)), len(values)) == values
+        assert unpack_integers(Cursor(pack_integers(values)), len(values)) == values
 
 
 @given(st.integers(0, 1 << 63))
@@ -64,7 +64,7 @@ def test_the_nanoseconds_of_a_time_give_it_back(time_ns: int) -> None:
     assert nanoseconds(time_ns / SECOND) / SECOND == time_ns / SECOND
 
 
-def test_frames_of_a_simulation_come_back_bit_for_bit(frames: list[Recorded]) -> None:
+def test_frames_of_a_simulation_come_back_bit_for_bit(frames: list[RecordedFrame]) -> None:
     found = through_a_block(frames)
     assert [bits(one.frame) for one in found] == [bits(one.frame) for one in frames]
     assert [one.context for one in found] == [one.context for one in frames]
@@ -108,7 +108,7 @@ def test_every_field_comes_back() -> None:
     origin = Origin(
         "nvml,sim", "A", "b", True, HARDWARE, (SourceInfo(Origin("sim"), Driver("1", "CUDA 13.0")),), "a", 12.0, 3.0
     )
-    one = Recorded(frame, Context(origin, Driver("570", "CUDA 12.8"), "node1"))
+    one = RecordedFrame(frame, Context(origin, Driver("570", "CUDA 12.8"), "node1"))
     (found,) = through_a_block([one])
     assert bits(found.frame) == bits(frame)
     assert found.context == one.context
@@ -122,7 +122,7 @@ def test_devices_and_runs_may_come_and_go() -> None:
             builders.run(f"key{k}", step=i * k, metrics={"loss": 1.0 / (i + 1)} if i > 4 else {}) for k in range(i % 4)
         ]
         tick = builders.tick(i + 1, samples, [builders.process(4711 + i % 5, i % 2)], runs, [builders.boundary(i + 1)])
-        made.append(Recorded(builders.frame_of(tick, i + 1), Context(hostname=f"node{i // 7}")))
+        made.append(RecordedFrame(builders.frame_of(tick, i + 1), Context(hostname=f"node{i // 7}")))
     found = through_a_block(made)
     assert [bits(one.frame) for one in found] == [bits(one.frame) for one in made]
     assert [one.context for one in found] == [one.context for one in made]
@@ -136,7 +136,7 @@ def test_a_file_gives_back_its_frames_over_many_blocks(tmp_path: Path) -> None:
     assert problem == ""
 
 
-def test_only_the_frames_of_a_stretch_are_given(tmp_path: Path, frames: list[Recorded]) -> None:
+def test_only_the_frames_of_a_stretch_are_given(tmp_path: Path, frames: list[RecordedFrame]) -> None:
     write(tmp_path / "a.gpumon", frames)
     reader = RecordingReader(str(tmp_path / "a.gpumon"))
     begin, end = (nanoseconds(frames[i].frame.time) for i in (10, 20))
@@ -144,17 +144,17 @@ def test_only_the_frames_of_a_stretch_are_given(tmp_path: Path, frames: list[Rec
     reader.close()
 
 
-def test_a_metric_that_the_file_does_not_have_was_not_recorded(frames: list[Recorded]) -> None:
+def test_a_metric_that_the_file_does_not_have_was_not_recorded(frames: list[RecordedFrame]) -> None:
     tables = schema_to_json()
     body = BlockEncoder().encode(frames[:2])
     tables["sample"] = [name.replace("gpu.clock_memory", "gpu.of_another_version") for name in tables["sample"]]
-    sample = decode(body, Schema({"tables": tables}), 2)[0].frame.samples[0]
+    sample = decode(body, RecordingSchema({"tables": tables}), 2)[0].frame.samples[0]
     assert math.isnan(sample.value("gpu.clock_memory"))
     assert sample.device.missing["gpu.clock_memory"] is Availability.NOT_RECORDED
     assert sample.value("gpu.power") == frames[0].frame.samples[0].value("gpu.power")
 
 
-def test_a_stretch_of_values_alone_says_so(frames: list[Recorded]) -> None:
+def test_a_stretch_of_values_alone_says_so(frames: list[RecordedFrame]) -> None:
     values = [one._replace(context=one.context._replace(part=VALUES)) for one in frames[:2]]
     full, alone = through_a_block([frames[2], values[0]])
     assert (full.frame.is_full, full.context.part) == (True, "frames")
@@ -167,7 +167,7 @@ def test_a_table_of_columns_names_each_field_that_changes() -> None:
     assert {column.name for column in TABLES["sample"]} >= {metric.name for metric in GPU_METRICS}
 
 
-def test_a_recording_is_for_its_user_alone_and_replaces_nothing(tmp_path: Path, frames: list[Recorded]) -> None:
+def test_a_recording_is_for_its_user_alone_and_replaces_nothing(tmp_path: Path, frames: list[RecordedFrame]) -> None:
     path = tmp_path / "a.gpumon"
     write(path, frames)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -233,7 +233,7 @@ def test_a_full_disk_leaves_what_was_written(tmp_path: Path, monkeypatch: pytest
     assert path.stat().st_size <= room
 
 
-def in_short_blocks(recorded: list[Recorded], length: int) -> tuple[bytes, bytes]:
+def in_short_blocks(recorded: list[RecordedFrame], length: int) -> tuple[bytes, bytes]:
     """Header and file of frames in blocks of so many, as a recorder makes them where processes are many."""
     blocks = []
     for number, i in enumerate(range(0, len(recorded), length), 1):
@@ -275,7 +275,7 @@ def test_of_500_damaged_copies_each_plays_up_to_the_damage(tmp_path: Path) -> No
     chance, played, sentences = random.Random(7), 0, []
     for copy in range(500):
         path.write_bytes(damage(copy % 5, header, whole, chance))
-        found: list[Recorded] = []
+        found: list[RecordedFrame] = []
         try:
             found, sentence = read(path)
         except SourceError as error:
@@ -313,7 +313,7 @@ def block(body: bytes, frames: int = 1) -> bytes:
     return forms.pack_block(forms.FRAMES, body, frames=frames, number=1, first_ns=0, last_ns=1)
 
 
-def body_of(change: dict[str, object], recorded: list[Recorded]) -> bytes:
+def body_of(change: dict[str, object], recorded: list[RecordedFrame]) -> bytes:
     """The body of frames in which tables are others."""
     body = BlockEncoder().encode(recorded)
     (length,) = struct.unpack_from("<I", body)
@@ -331,7 +331,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("change", HOSTILE, ids=str)
 def test_a_block_that_makes_no_sense_is_no_crash(
-    change: dict[str, object], tmp_path: Path, frames: list[Recorded]
+    change: dict[str, object], tmp_path: Path, frames: list[RecordedFrame]
 ) -> None:
     path = tmp_path / "a.gpumon"
     path.write_bytes(forms.pack_header({"tables": schema_to_json()}) + block(body_of(change, frames[:1])))
@@ -352,33 +352,33 @@ def test_a_decompression_bomb_is_refused_at_its_declared_length(tmp_path: Path) 
 
 def test_numbers_are_counted_before_they_are_made() -> None:
     cursor = Cursor(b"")
-    with pytest.raises(forms.Damaged):
-        cursor.count(forms.MOST_CELLS + 1)
+    with pytest.raises(forms.DamagedRecording):
+        cursor.count(forms.MAX_NUMBERS + 1)
 
 
-def test_columns_that_a_file_does_not_have_are_no_bomb(frames: list[Recorded]) -> None:
+def test_columns_that_a_file_does_not_have_are_no_bomb(frames: list[RecordedFrame]) -> None:
     body = bytearray(BlockEncoder().encode(frames[:1]))
     (length,) = struct.unpack_from("<I", body)
     tables = schema_to_json() | {"boundary": []}
     at = 4 + length + sum(17 for _ in range(10))  # the eleventh column of the frame is how many boundaries it has
     assert body[at] == 0
     body[at : at + 17] = struct.pack("<Bqq", 0, 1 << 20, 0)
-    with pytest.raises(forms.Damaged):
-        decode(bytes(body), Schema({"tables": tables}), 1)
+    with pytest.raises(forms.DamagedRecording):
+        decode(bytes(body), RecordingSchema({"tables": tables}), 1)
 
 
 def test_lengths_beyond_the_limits_are_refused() -> None:
     for stored, raw, count in (
-        (forms.MOST_STORED + 1, 1, 1),
-        (1, forms.MOST_RAW + 1, 1),
-        (1, 1, forms.MOST_FRAMES + 1),
+        (forms.MAX_STORED + 1, 1, 1),
+        (1, forms.MAX_RAW + 1, 1),
+        (1, 1, forms.MAX_FRAMES + 1),
     ):
         head = forms.BLOCK.pack(forms.MARKER, forms.FRAMES, stored, raw, 0, count, 1, 0, 1)
-        with pytest.raises(forms.Damaged):
+        with pytest.raises(forms.DamagedRecording):
             forms.unpack_block_head(head + zlib.crc32(head).to_bytes(4, "little"))
 
 
-def test_random_bodies_are_refused_and_never_crash(frames: list[Recorded]) -> None:
+def test_random_bodies_are_refused_and_never_crash(frames: list[RecordedFrame]) -> None:
     chance = random.Random(3)
     body = BlockEncoder().encode(frames[:4])
     (length,) = struct.unpack_from("<I", body)

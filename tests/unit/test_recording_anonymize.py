@@ -12,7 +12,7 @@ from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.origin import Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.anonymize import Anonymizer
-from gpumon.recording.content import Context, Recorded
+from gpumon.recording.content import Context, RecordedFrame
 from tests import builders
 from tests.recorded import read, simulated, write
 
@@ -30,7 +30,7 @@ SECRETS = (
 )
 
 
-def secret() -> Recorded:
+def secret() -> RecordedFrame:
     """A frame that says much."""
     device = builders.device(0)._replace(uuid="GPU-0ff1ce")
     mig = builders.device(1)._replace(uuid="MIG-0ff1ce-1")
@@ -49,15 +49,15 @@ def secret() -> Recorded:
     tick = builders.tick(1, samples, [process], [run], [moment])
     problem = "cannot read /home/alice/train.py"
     origin = Origin("nvml", "REPLAY top-secret-llm", problem, parts=(SourceInfo(Origin("sim", problem=problem)),))
-    return Recorded(builders.frame_of(tick), Context(origin, Driver("570", "CUDA 12.8"), "node7.example.org"))
+    return RecordedFrame(builders.frame_of(tick), Context(origin, Driver("570", "CUDA 12.8"), "node7.example.org"))
 
 
 @pytest.fixture
-def found() -> Recorded:
+def found() -> RecordedFrame:
     return Anonymizer().recorded(secret())
 
 
-def test_no_name_is_left_in_the_file(tmp_path: Path, found: Recorded) -> None:
+def test_no_name_is_left_in_the_file(tmp_path: Path, found: RecordedFrame) -> None:
     write(tmp_path / "a.gpumon", [found])
     raw = (tmp_path / "a.gpumon").read_bytes()
     header = forms.unpack_header(raw)
@@ -70,7 +70,7 @@ def block_length(raw: bytes, at: int) -> int:
     return forms.unpack_block_head(raw[at : at + forms.BLOCK_SIZE]).stored
 
 
-def test_what_belongs_together_still_does(found: Recorded) -> None:
+def test_what_belongs_together_still_does(found: RecordedFrame) -> None:
     frame = found.frame
     (run,) = frame.runs
     assert frame.samples[0].run == frame.processes[0].run == frame.boundaries[0].run == run.key == "key-1"
@@ -83,7 +83,7 @@ def test_what_belongs_together_still_does(found: Recorded) -> None:
     assert found.context.hostname == "host-1"
 
 
-def test_what_a_bug_is_found_by_stays(found: Recorded) -> None:
+def test_what_a_bug_is_found_by_stays(found: RecordedFrame) -> None:
     before = secret()
     assert found.frame.time == before.frame.time
     assert found.frame.host == before.frame.host
@@ -101,7 +101,7 @@ def test_a_name_stays_the_same_from_frame_to_frame_and_is_another_in_another_rec
     assert len({process.user for process in first.processes}) == len({p.user for p in recorded[0].frame.processes})
     other = Anonymizer()
     reversed_frame = Frame(1, 0, 0, 1.0, 0.0, 0, 0, builders.TickParts(builders.tick(processes=first.processes[::-1])))
-    assert other.recorded(Recorded(reversed_frame, Context())).frame.processes[0].user == "user-1"
+    assert other.recorded(RecordedFrame(reversed_frame, Context())).frame.processes[0].user == "user-1"
 
 
 def test_numbers_are_as_they_were(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gpumon.live import Live
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Capability
-from gpumon.recording.content import Context, Recorded
+from gpumon.recording.content import Context, RecordedFrame
 from gpumon.recording.playback import Playback, Portion
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.replay.recording import RecordingSource
@@ -26,13 +26,13 @@ from tests.recorded import bits, simulated, write
 
 
 @pytest.fixture(scope="module")
-def recorded() -> list[Recorded]:
+def recorded() -> list[RecordedFrame]:
     """Two minutes of a simulation of one GPU."""
     return simulated(120, "sim:one")
 
 
 @pytest.fixture
-def path(tmp_path: Path, recorded: list[Recorded]) -> Path:
+def path(tmp_path: Path, recorded: list[RecordedFrame]) -> Path:
     write(tmp_path / "a.gpumon", recorded)
     return tmp_path / "a.gpumon"
 
@@ -45,7 +45,7 @@ class Player:
         self.playback = Playback(Portion(**portion))
         sampler = make_sampler(f"replay:{path}", Places(), self.clock, 1.0, speed, playback=self.playback)
         self.recorder = Recorder(sampler, self.clock)
-        self.playback.renew = self.recorder.restart
+        self.playback.on_seek = self.recorder.restart
         self.live = Live(self.recorder.open_ring, generation=lambda: self.recorder.generation)
 
     def after(self, seconds: float) -> list[Frame]:
@@ -54,13 +54,15 @@ class Player:
         self.recorder.sample_once()
         return self.live.since(0)
 
-    def numbers(self, seconds: float, recorded: list[Recorded]) -> list[int]:
+    def numbers(self, seconds: float, recorded: list[RecordedFrame]) -> list[int]:
         """Places in the recording of all frames of the ring so many seconds later."""
         places = {one.frame.time: i for i, one in enumerate(recorded)}
         return [places[frame.time] for frame in self.after(seconds)]
 
 
-def test_frames_that_were_recorded_and_replayed_are_the_same_bit_for_bit(path: Path, recorded: list[Recorded]) -> None:
+def test_frames_that_were_recorded_and_replayed_are_the_same_bit_for_bit(
+    path: Path, recorded: list[RecordedFrame]
+) -> None:
     player = Player(path, speed=10)
     found = player.after(20)
     assert [bits(frame, number=False) for frame in found] == [bits(one.frame, number=False) for one in recorded]
@@ -79,7 +81,7 @@ def test_what_a_ring_had_no_room_for_is_still_told(tmp_path: Path) -> None:
     ring.append(tick)
     (frame,) = Live(lambda: ring_fd(ring)).since(0)
     assert frame.dropped > 0
-    write(tmp_path / "a.gpumon", [Recorded(frame, Context())])
+    write(tmp_path / "a.gpumon", [RecordedFrame(frame, Context())])
     (found,) = Player(tmp_path / "a.gpumon").after(0)
     assert bits(found, number=False) == bits(frame, number=False)
     ring.close()
@@ -91,7 +93,7 @@ def ring_fd(ring: RingWriter) -> int:
     return os.dup(ring.fd)
 
 
-def test_frames_become_due_at_the_speed_that_was_asked_for(path: Path, recorded: list[Recorded]) -> None:
+def test_frames_become_due_at_the_speed_that_was_asked_for(path: Path, recorded: list[RecordedFrame]) -> None:
     player = Player(path, speed=10)
     assert player.numbers(0, recorded) == [0]
     assert player.numbers(1.05, recorded) == list(range(11))
@@ -105,7 +107,7 @@ def test_frames_become_due_at_the_speed_that_was_asked_for(path: Path, recorded:
     assert Capability.NOW not in player.live.origin().capabilities
 
 
-def test_a_pause_holds_it_and_what_follows_is_not_skipped(path: Path, recorded: list[Recorded]) -> None:
+def test_a_pause_holds_it_and_what_follows_is_not_skipped(path: Path, recorded: list[RecordedFrame]) -> None:
     player = Player(path)
     assert len(player.after(5.5)) == 6
     player.playback.is_paused = True
@@ -114,7 +116,7 @@ def test_a_pause_holds_it_and_what_follows_is_not_skipped(path: Path, recorded: 
     assert player.numbers(1, recorded)[-2:] == [5, 6]
 
 
-def test_another_place_comes_with_the_minutes_before_it(path: Path, recorded: list[Recorded]) -> None:
+def test_another_place_comes_with_the_minutes_before_it(path: Path, recorded: list[RecordedFrame]) -> None:
     player = Player(path)
     player.after(5.5)
     player.playback.seek(60.5)
@@ -130,14 +132,14 @@ def test_another_place_comes_with_the_minutes_before_it(path: Path, recorded: li
     assert player.recorder.generation == 4
 
 
-def test_another_place_is_shown_while_paused(path: Path, recorded: list[Recorded]) -> None:
+def test_another_place_is_shown_while_paused(path: Path, recorded: list[RecordedFrame]) -> None:
     player = Player(path)
     player.playback.is_paused = True
     player.playback.seek(10.5)
     assert player.numbers(5, recorded) == list(range(11))
 
 
-def test_only_the_portion_that_was_named_is_played(path: Path, recorded: list[Recorded]) -> None:
+def test_only_the_portion_that_was_named_is_played(path: Path, recorded: list[RecordedFrame]) -> None:
     player = Player(path, begin="30s", end="60s")
     assert player.numbers(0, recorded)[0] in (30, 31)
     assert player.numbers(500, recorded)[-1] in (59, 60)
@@ -145,7 +147,7 @@ def test_only_the_portion_that_was_named_is_played(path: Path, recorded: list[Re
     assert player.numbers(0, recorded)[0] in (30, 31)
 
 
-def test_a_moment_may_be_a_time_of_day_or_a_date(recorded: list[Recorded]) -> None:
+def test_a_moment_may_be_a_time_of_day_or_a_date(recorded: list[RecordedFrame]) -> None:
     first = datetime(2026, 11, 22, 23, 50, 30)
     first_ns = round(first.timestamp()) * SECOND
 
@@ -180,7 +182,10 @@ def test_a_clock_that_was_set_makes_nobody_wait(tmp_path: Path) -> None:
     jumps = (0, 0, 3600, 3600, -3600, -3600)  # seconds by which the time of day was set
     ticks = [tick._replace(time_ns=tick.time_ns + by * SECOND) for tick, by in zip(ticks, jumps, strict=True)]
     ticks[5] = ticks[5]._replace(monotonic_ns=SECOND)  # another boot
-    write(tmp_path / "a.gpumon", [Recorded(builders.frame_of(tick, i + 1), Context()) for i, tick in enumerate(ticks)])
+    write(
+        tmp_path / "a.gpumon",
+        [RecordedFrame(builders.frame_of(tick, i + 1), Context()) for i, tick in enumerate(ticks)],
+    )
     player = Player(tmp_path / "a.gpumon")
     assert [len(player.after(1)) for _ in range(5)] == [2, 3, 4, 5, 6]
 
@@ -206,7 +211,7 @@ def test_a_recording_that_was_cut_says_so_and_plays(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_stands_still_shows_its_first_frame_where_it_is_taken_to_its_begin(
-    tmp_path: Path, recorded: list[Recorded]
+    tmp_path: Path, recorded: list[RecordedFrame]
 ) -> None:
     for first in range(1, 9):  # times of day in ns do not all fit into a float
         path = tmp_path / f"{first}.gpumon"
@@ -216,22 +221,22 @@ def test_a_recording_that_stands_still_shows_its_first_frame_where_it_is_taken_t
         player.playback.is_paused = True
         player.playback.seek(-600)
         assert player.numbers(1, recorded) == [first]
-        assert player.playback.arrived == (1, recorded[first].frame.time)
+        assert player.playback.completed_seek == (1, recorded[first].frame.time)
 
 
 def test_a_recording_tells_where_it_goes_and_once_all_up_to_there_has_been_read(
-    path: Path, recorded: list[Recorded], monkeypatch: pytest.MonkeyPatch
+    path: Path, recorded: list[RecordedFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     player = Player(path, speed=10)
     player.after(20)
     monkeypatch.setattr("gpumon.sources.replay.recording.BURST", 50)
     player.playback.seek(-40)
-    assert (player.playback.turns, player.playback.arrived[0]) == (0, 0)
+    assert (player.playback.seeks, player.playback.completed_seek[0]) == (0, 0)
     player.playback.is_paused = True
     player.after(1)
-    assert player.playback.place == pytest.approx(recorded[-1].frame.time - 40)
-    assert (player.playback.turns, player.playback.arrived[0]) == (1, 0)
+    assert player.playback.seek_target == pytest.approx(recorded[-1].frame.time - 40)
+    assert (player.playback.seeks, player.playback.completed_seek[0]) == (1, 0)
     player.after(1)
-    turn, last = player.playback.arrived
+    turn, last = player.playback.completed_seek
     assert turn == 1
-    assert 0 <= player.playback.place - last < 1.1
+    assert 0 <= player.playback.seek_target - last < 1.1

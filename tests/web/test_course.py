@@ -12,7 +12,7 @@ import pytest
 from gpumon.analysis.epochs import EpochSpan
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
-from gpumon.recording.content import KnownParts
+from gpumon.recording.content import DecodedParts
 from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
@@ -216,7 +216,7 @@ def test_what_a_run_logged_is_forgotten_an_hour_after_it_is_over() -> None:
 
 def frame_of(number: int, runs: list[Run]) -> Frame:
     """The least that is looked at of a frame."""
-    parts = KnownParts((), (), (), tuple(runs), ())
+    parts = DecodedParts((), (), (), tuple(runs), ())
     return Frame(number, number * SECOND, TIME + number * SECOND, 1.0, 0.0, 0, 0, parts)
 
 

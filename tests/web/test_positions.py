@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gpumon.recording.content import Recorded
-from gpumon.recording.positions import MOST_PAST, Positions
+from gpumon.recording.content import RecordedFrame
+from gpumon.recording.positions import MAX_PAST_FRAMES, Positions
 from gpumon_web.page import Kept
 from gpumon_web.pages import PAGES
 from gpumon_web.positions import KEPT, Recording
@@ -26,13 +26,13 @@ FRAMES = 900
 
 
 @pytest.fixture(scope="module")
-def recorded() -> list[Recorded]:
+def recorded() -> list[RecordedFrame]:
     """A quarter of an hour of a simulation of one GPU."""
     return simulated(FRAMES, "sim:one")
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory, recorded: list[Recorded]) -> Path:
+def path(tmp_path_factory: pytest.TempPathFactory, recorded: list[RecordedFrame]) -> Path:
     file = tmp_path_factory.mktemp("recording") / "a.gpumon"
     write(file, recorded)
     return file
@@ -51,11 +51,11 @@ def asked(served: Served, at: float, page: str = "fleet", boot: str = "", since:
     return served.json(f"/api/delta?page={page}&boot={boot}&since={since}&at={at!r}{more}")
 
 
-def time_of(recorded: list[Recorded], place: int) -> float:
+def time_of(recorded: list[RecordedFrame], place: int) -> float:
     return recorded[place].frame.time + 0.001
 
 
-def test_values_are_those_of_the_position(served: Served, recorded: list[Recorded]) -> None:
+def test_values_are_those_of_the_position(served: Served, recorded: list[RecordedFrame]) -> None:
     for place in (0, 1, 450, FRAMES - 1):
         found = asked(served, time_of(recorded, place))
         frame = recorded[place].frame
@@ -68,7 +68,7 @@ def test_values_are_those_of_the_position(served: Served, recorded: list[Recorde
         assert found["label"].startswith("REPLAY a.gpumon")
 
 
-def test_charts_have_nothing_from_after_the_position(served: Served, recorded: list[Recorded]) -> None:
+def test_charts_have_nothing_from_after_the_position(served: Served, recorded: list[RecordedFrame]) -> None:
     later, at = time_of(recorded, 800), time_of(recorded, 640)
     asked(served, later)
     found = asked(served, at, "gpu", id="0")
@@ -81,7 +81,7 @@ def test_charts_have_nothing_from_after_the_position(served: Served, recorded: l
         assert figure["known"]["end"] <= at
 
 
-def test_events_have_nothing_from_after_the_position(served: Served, recorded: list[Recorded]) -> None:
+def test_events_have_nothing_from_after_the_position(served: Served, recorded: list[RecordedFrame]) -> None:
     asked(served, time_of(recorded, 800))
     at = time_of(recorded, 640)
     (ribbon,) = served.json(f"/api/gpu?gpu=0&at={at}")["chart"]["runs"]
@@ -93,14 +93,14 @@ def test_events_have_nothing_from_after_the_position(served: Served, recorded: l
     "page", [page.name for page in PAGES.values() if page.kept and page.kept_of in (Kept.RUNS, Kept.RUN)]
 )
 def test_pages_of_runs_know_those_of_the_position_and_say_so(
-    served: Served, recorded: list[Recorded], page: str
+    served: Served, recorded: list[RecordedFrame], page: str
 ) -> None:
     run = recorded[640].frame.runs[0].id
     found = served.json(f"/api/kept?page={page}&id={run}&at={time_of(recorded, 640)}")
     assert "press Rejoin" in json.dumps(found["values"]) or page == "none"
 
 
-def test_who_plays_on_is_told_what_is_new(served: Served, recorded: list[Recorded]) -> None:
+def test_who_plays_on_is_told_what_is_new(served: Served, recorded: list[RecordedFrame]) -> None:
     first = asked(served, time_of(recorded, 700), "gpu", id="0")
     then = asked(served, time_of(recorded, 705), "gpu", first["boot"], first["seq"], id="0")
     assert then["boot"] == first["boot"]
@@ -109,7 +109,7 @@ def test_who_plays_on_is_told_what_is_new(served: Served, recorded: list[Recorde
     assert then["seq"] == first["seq"] + 5
 
 
-def test_viewers_do_not_disturb_each_other(served: Served, recorded: list[Recorded]) -> None:
+def test_viewers_do_not_disturb_each_other(served: Served, recorded: list[RecordedFrame]) -> None:
     def told(place: int) -> Any:
         found = asked(served, time_of(recorded, place), "gpu", id="0")
         return {name: found[name] for name in ("now", "seq", "values", "tables", "play", "label")}
@@ -131,7 +131,7 @@ def test_viewers_do_not_disturb_each_other(served: Served, recorded: list[Record
     assert wrong == []
 
 
-def test_one_who_pauses_stays_while_another_plays_on_from_there(served: Served, recorded: list[Recorded]) -> None:
+def test_one_who_pauses_stays_while_another_plays_on_from_there(served: Served, recorded: list[RecordedFrame]) -> None:
     at = time_of(recorded, 500)
     paused = asked(served, at)
     playing = asked(served, at)
@@ -143,7 +143,7 @@ def test_one_who_pauses_stays_while_another_plays_on_from_there(served: Served, 
     assert still["reset"] is True
 
 
-def test_no_position_changes_what_all_others_see(served: Served, recorded: list[Recorded]) -> None:
+def test_no_position_changes_what_all_others_see(served: Served, recorded: list[RecordedFrame]) -> None:
     before = served.json("/api/delta?page=fleet&boot=&since=0")
     for place in range(0, FRAMES, 100):
         asked(served, time_of(recorded, place))
@@ -151,7 +151,7 @@ def test_no_position_changes_what_all_others_see(served: Served, recorded: list[
     assert "play" not in before
 
 
-def test_few_positions_are_kept_however_many_are_asked_for(path: Path, recorded: list[Recorded]) -> None:
+def test_few_positions_are_kept_however_many_are_asked_for(path: Path, recorded: list[RecordedFrame]) -> None:
     recording = Recording(Positions(str(path)))
     for place in range(0, FRAMES, 20):
         recording.at(time_of(recorded, place))
@@ -159,16 +159,16 @@ def test_few_positions_are_kept_however_many_are_asked_for(path: Path, recorded:
     recording.close()
 
 
-def test_a_position_keeps_one_frame_and_few_values(path: Path, recorded: list[Recorded]) -> None:
+def test_a_position_keeps_one_frame_and_few_values(path: Path, recorded: list[RecordedFrame]) -> None:
     recording = Recording(Positions(str(path)))
     place = recording.at(time_of(recorded, 700))
     assert [frame.number for frame in place.frames.since(0)] == [701], "the feed has taken in the others"
     assert len(place.feed.history.sampled()) > 500
-    assert place.feed.history.keep == MOST_PAST
+    assert place.feed.history.keep == MAX_PAST_FRAMES
     recording.close()
 
 
-def test_the_end_is_said(served: Served, recorded: list[Recorded]) -> None:
+def test_the_end_is_said(served: Served, recorded: list[RecordedFrame]) -> None:
     found = asked(served, time_of(recorded, FRAMES - 1))
     assert (found["ended"], found["live"]) == (True, False)
     assert found["play"]["next"] is None
@@ -177,7 +177,7 @@ def test_the_end_is_said(served: Served, recorded: list[Recorded]) -> None:
     assert (before["ended"], before["live"]) == (False, True)
 
 
-def test_damage_is_where_it_ends_and_is_named(tmp_path: Path, recorded: list[Recorded]) -> None:
+def test_damage_is_where_it_ends_and_is_named(tmp_path: Path, recorded: list[RecordedFrame]) -> None:
     raw = bytearray(write(tmp_path / "a.gpumon", recorded))
     raw[len(raw) // 2] ^= 1
     (tmp_path / "a.gpumon").write_bytes(raw)
@@ -203,7 +203,7 @@ def test_hostile_positions_are_refused_or_answered(served: Served, route: str) -
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_no_position_can_be_written(served: Served, recorded: list[Recorded], method: str) -> None:
+def test_no_position_can_be_written(served: Served, recorded: list[RecordedFrame], method: str) -> None:
     answer = served.client().open(f"/api/delta?page=fleet&at={time_of(recorded, 3)}", method=method)
     assert answer.status_code == 405
 

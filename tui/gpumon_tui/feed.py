@@ -22,12 +22,12 @@ class Player(Protocol):
     """The first moment that it plays, in s since 1970; NaN while it is unknown."""
     end: float
     """The last one."""
-    turns: int
+    seeks: int
     """Counts the times that it went elsewhere: frames from then on do not follow those before."""
 
-    place: float
+    seek_target: float
     """The moment to which it went last (s since 1970)."""
-    arrived: tuple[int, float]
+    completed_seek: tuple[int, float]
     """The last turn of which all frames up to its place have been read, and the time of the last of them; NaN: none."""
 
     def seek(self, seconds: float) -> None:

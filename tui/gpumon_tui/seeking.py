@@ -25,7 +25,7 @@ class Seeking:
 
     def __init__(self, view: View, player: Player | None) -> None:
         self._view, self._player = view, player
-        self._turns = player.turns if player else 0
+        self._turns = player.seeks if player else 0
         self._begun = 0.0
         self.is_under_way = False
         """Whether the recording is elsewhere already, and the screen not yet."""
@@ -41,14 +41,14 @@ class Seeking:
     def has_arrived(self, feed: FrameFeed) -> bool:
         """Whether it has gone elsewhere, and all that lies before is there: once for each place."""
         player = self._player
-        if player is None or player.turns == self._turns:
+        if player is None or player.seeks == self._turns:
             return False
         if not self.is_under_way:
             self.is_under_way, self._begun = True, monotonic()
             self._view.say(self._words(player))
         if not _is_there(player, feed.state()) and monotonic() < self._begun + _PATIENCE:
             return False
-        self.is_under_way, self._turns = False, player.turns
+        self.is_under_way, self._turns = False, player.seeks
         self._view.said = ""
         return True
 
@@ -67,9 +67,9 @@ class Seeking:
         return found._replace(text=text, style=theme.WARN, mark="○", word="seeking", is_leaving=True)
 
     def _words(self, player: Player) -> str:
-        return f"seeking to {units.clock(player.place)}"
+        return f"seeking to {units.clock(player.seek_target)}"
 
 
 def _is_there(player: Player, state: LiveState) -> bool:
-    turn, last = player.arrived
-    return turn == player.turns and (not is_known(last) or state.since >= last - _SAME)
+    turn, last = player.completed_seek
+    return turn == player.seeks and (not is_known(last) or state.since >= last - _SAME)

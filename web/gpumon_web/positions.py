@@ -16,9 +16,9 @@ from gpumon.common.privacy import EVERYBODY, People
 from gpumon.live import ENDED, LiveState
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Driver, Origin
-from gpumon.recording.content import Recorded
-from gpumon.recording.playback import apart_ns, origin_of, time_ns
-from gpumon.recording.positions import MOST_PAST, Excerpt, Positions
+from gpumon.recording.content import RecordedFrame
+from gpumon.recording.playback import distance_ns, playback_origin, time_ns
+from gpumon.recording.positions import MAX_PAST_FRAMES, Excerpt, Positions
 from gpumon_web.feed import Feed
 from gpumon_web.live import PageFeed
 from gpumon_web.named_frames import named_frames
@@ -67,7 +67,7 @@ class RecordedFrames:
 
     def origin(self) -> Origin:
         """The file, and where it is damaged."""
-        return origin_of(self._positions.reader, self._current, ended=self._excerpt.following is None)
+        return playback_origin(self._positions.reader, self._current, ended=self._excerpt.following is None)
 
     def driver(self) -> Driver:
         """The driver of the machine that was recorded."""
@@ -86,11 +86,11 @@ class RecordedFrames:
         following = self._excerpt.following
         if following is None or time_ns(following) <= time_ns(self._current):  # a clock was set back
             return {"next": None, "wait": None}
-        wait = apart_ns(self._current.frame, following.frame) / SECOND
+        wait = distance_ns(self._current.frame, following.frame) / SECOND
         return {"next": ceil(following.frame.time * 1000) / 1000, "wait": round(wait, 6)}
 
     @property
-    def _current(self) -> Recorded:
+    def _current(self) -> RecordedFrame:
         return self._excerpt.frames[-1]
 
 
@@ -152,7 +152,7 @@ class Recording:
         def play() -> dict[str, Any]:
             return {**self.extent(), "own": True, **frames.play()}
 
-        feed = Feed(named_frames(frames, self._people), play, keep=MOST_PAST)
+        feed = Feed(named_frames(frames, self._people), play, keep=MAX_PAST_FRAMES)
 
         def now() -> float:
             return feed.frame.time if feed.frame else 0.0

@@ -11,8 +11,8 @@ from gpumon.common.numbers import NAN
 from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.model.units import clock as time_of_day
 from gpumon.recording.codec import nanoseconds
-from gpumon.recording.content import Recorded
-from gpumon.recording.playback import Playback, apart_ns, origin_of, time_ns
+from gpumon.recording.content import RecordedFrame
+from gpumon.recording.playback import Playback, distance_ns, playback_origin, time_ns
 from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
 
@@ -40,8 +40,8 @@ class RecordingSource:
         self._playback = playback or Playback()
         self._playback.can_seek = self._playback.can_pause = True
         self._playback.path = path
-        self._current: Recorded | None = None
-        self._next: Recorded | None = None
+        self._current: RecordedFrame | None = None
+        self._next: RecordedFrame | None = None
         self._due = 0
         self._position = 0
         """Time of the current frame (ns since 1970); `_due` is the time of the next one."""
@@ -65,7 +65,7 @@ class RecordingSource:
     def origin(self) -> Origin:
         """Return the file, the recorded source, the speed, whether it has ended, and where it is damaged."""
         ended = self._next is None
-        return origin_of(self._reader, self._current, ended=ended, speed=self._speed)
+        return playback_origin(self._reader, self._current, ended=ended, speed=self._speed)
 
     def driver(self) -> Driver:
         """Return the driver of the recorded machine."""
@@ -73,7 +73,7 @@ class RecordingSource:
 
     def read(self) -> Sequence[Reading]:
         """Return every frame that has become due, oldest first, at most `BURST`; none while paused or after the end."""
-        seconds = self._playback.take_seek()
+        seconds = self._playback.pop_seek()
         if seconds:
             self._seek(seconds)
         now = self._clock.monotonic()
@@ -86,8 +86,8 @@ class RecordingSource:
             readings.append(_reading(self._next))
             self._advance()
         playback = self._playback
-        if playback.arrived[0] != playback.turns and (self._next is None or self._due > self._position):
-            playback.arrived = playback.turns, self._current.frame.time if self._current else NAN
+        if playback.completed_seek[0] != playback.seeks and (self._next is None or self._due > self._position):
+            playback.completed_seek = playback.seeks, self._current.frame.time if self._current else NAN
         playback.problem = self._reader.problem
         return readings
 
@@ -96,13 +96,13 @@ class RecordingSource:
         self._next = None
         self._reader.close()
 
-    def _play(self, place_ns: int, from_ns: int) -> None:
+    def _play(self, target_ns: int, from_ns: int) -> None:
         """Continue at `place_ns`; frames since `from_ns` are due at once."""
         self._frames = self._reader.frames(from_ns, self._end)
         self._current = None
         self._next = next(self._frames, None)
         self._due = time_ns(self._next) if self._next else 0
-        self._position = max(place_ns, self._due)
+        self._position = max(target_ns, self._due)
 
     def _check_begin(self) -> None:
         if self._next is None:
@@ -113,19 +113,19 @@ class RecordingSource:
         """Go to the next frame, and compute when it is due."""
         before, self._next = self._next, next(self._frames, None)
         if before is not None and self._next is not None:
-            self._due += apart_ns(before.frame, self._next.frame)
+            self._due += distance_ns(before.frame, self._next.frame)
 
     def _seek(self, seconds: float) -> None:
         first, last = max(self._begin, self._reader.first_ns), min(self._reader.last_ns, self._end)
         at = time_ns(self._current) if self._current else first
-        place = min(max(at + round(seconds * SECOND), first), last)
-        self._playback.place = place / SECOND
-        self._playback.turns += 1  # before the earlier frames are dropped, so that they are not missed
-        self._playback.renew()
-        self._play(place, max(self._begin, place - PAST * SECOND))
+        target = min(max(at + round(seconds * SECOND), first), last)
+        self._playback.seek_target = target / SECOND
+        self._playback.seeks += 1  # before the earlier frames are dropped, so that they are not missed
+        self._playback.on_seek()
+        self._play(target, max(self._begin, target - PAST * SECOND))
 
 
-def _reading(recorded: Recorded) -> Reading:
+def _reading(recorded: RecordedFrame) -> Reading:
     frame = recorded.frame
     pace = Pace(
         interval_ns=round(frame.interval * SECOND),

@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.common.paths import open_regular
 from gpumon.model.origin import RECORDED, Driver, Origin
-from gpumon.recording.playback import LAST, Playback
+from gpumon.recording.playback import MAX_NS, Playback
 from gpumon.sources.base import Pace, Reading
 from gpumon.sources.replay.format import BadLine, LogFormat, Row
 from gpumon.sources.replay.log import LogFile, LogRows
@@ -131,7 +131,7 @@ class ReplaySource:
             self._readings = self._read_ticks(
                 self._complete_ticks(group_ticks(chain(head, rows), layout)), clock.time()
             )
-            self._end = LAST
+            self._end = MAX_NS
             self._next = self._next_reading()
             begin = self._next.time_ns if self._next else 0
             portion = self._playback.portion

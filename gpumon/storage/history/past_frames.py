@@ -17,7 +17,7 @@ from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
-from gpumon.recording.content import KnownParts
+from gpumon.recording.content import DecodedParts
 from gpumon.storage.history.block import BadBlock, unpack_cells
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.devices import device_table
@@ -136,7 +136,7 @@ def _frame(shape: TierShape, number: int, cells: Mapping[str, _Cell], before: Fr
         sample_duration=0.0,
         skipped_ticks=0,
         dropped=0,
-        parts=KnownParts(tuple(samples), tuple(host.get(metric.name, NAN) for metric in HOST_METRICS), (), (), ()),
+        parts=DecodedParts(tuple(samples), tuple(host.get(metric.name, NAN) for metric in HOST_METRICS), (), (), ()),
         is_full=False,
     )
 
