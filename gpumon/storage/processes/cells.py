@@ -30,7 +30,7 @@ LENGTH = 1 + PER_MEASURE * len(MEASURES)
 _EMPTY = [0.0, *[0.0, 0.0, inf, -inf] * len(MEASURES)]
 
 
-class PlacedCell(NamedTuple):
+class IndexedCell(NamedTuple):
     """A cell of a process with its position in a block."""
 
     number: int
@@ -91,7 +91,7 @@ MAX_ROWS = 32_768
 _UNKNOWN = (0.0, 0.0, inf, -inf)
 
 
-def pack_cells(cells: Sequence[PlacedCell]) -> bytes:
+def pack_cells(cells: Sequence[IndexedCell]) -> bytes:
     """Return the block with these cells, each with a different process or position."""
     rows = sorted(cells)[:MAX_ROWS]
     counts = Counter(row.number for row in rows)
@@ -105,7 +105,7 @@ def pack_cells(cells: Sequence[PlacedCell]) -> bytes:
     return zlib.compress(b"".join(parts), _LEVEL, _WINDOW)
 
 
-def unpack_cells(data: bytes, crc: int, wanted: Collection[int] | None = None) -> list[PlacedCell]:
+def unpack_cells(data: bytes, crc: int, wanted: Collection[int] | None = None) -> list[IndexedCell]:
     """Return the cells in a block, of all processes or those with `wanted` numbers. Raises BadProcessBlock."""
     try:
         return list(_rows(decompress(data, crc), wanted))
@@ -113,7 +113,7 @@ def unpack_cells(data: bytes, crc: int, wanted: Collection[int] | None = None) -
         raise BadProcessBlock(f"a block of processes is damaged: {error}") from error
 
 
-def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
+def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[IndexedCell]:
     processes, rows = _HEAD.unpack_from(raw)
     numbers_at = _HEAD.size
     counts_at = numbers_at + 8 * processes
@@ -141,7 +141,7 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
         if mine:
             offsets = raw[offsets_at + begin : offsets_at + end]
             for offset, stored in zip(offsets, zip(*mine, strict=True), strict=True):
-                yield PlacedCell(number, offset, _loaded(stored))
+                yield IndexedCell(number, offset, _loaded(stored))
         begin = end
 
 
@@ -159,7 +159,7 @@ def _part(raw: bytes, columns: Sequence[int], mine: slice, rows: int) -> list[ar
     return [numbers[first : first + count] for first in range(0, len(numbers), count or 1)]
 
 
-def _stored(row: PlacedCell) -> list[float]:
+def _stored(row: IndexedCell) -> list[float]:
     """Return the numbers of a cell for the file, which has a mean instead of a sum."""
     cell = row.cell
     result = cell[:1]

@@ -14,7 +14,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Tick
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.cells import Cell, PlacedCell, merge_cell, pack_cells
+from gpumon.storage.processes.cells import Cell, IndexedCell, merge_cell, pack_cells
 from gpumon.storage.processes.measures import MEASURES, read_values
 from gpumon.storage.processes.reader import last_end
 from gpumon.storage.processes.rows import ProcessRows
@@ -66,7 +66,7 @@ def _spans_between(connection: sqlite3.Connection, begin: int, end: int) -> Iter
             yield from (span for span in unpack_spans(data, crc) if begin <= span.middle_ns < end)
 
 
-def _merge_spans(spans: Iterable[ProcessSpan]) -> list[PlacedCell]:
+def _merge_spans(spans: Iterable[ProcessSpan]) -> list[IndexedCell]:
     merged: dict[tuple[int, int], Cell] = {}
     for (offset, numbers), run in groupby(spans, lambda span: (_cell_index(span), span.numbers)):
         for number, cell in zip(numbers, _merge_columns(list(run), len(numbers)), strict=True):
@@ -75,7 +75,7 @@ def _merge_spans(spans: Iterable[ProcessSpan]) -> list[PlacedCell]:
                 merged[number, offset] = cell
             else:
                 merge_cell(current, cell)
-    return [PlacedCell(number, offset, cell) for (number, offset), cell in merged.items()]
+    return [IndexedCell(number, offset, cell) for (number, offset), cell in merged.items()]
 
 
 def _cell_index(span: ProcessSpan) -> int:
