@@ -1,4 +1,4 @@
-"""Cost of the usage of a cluster's users: the queries that it needs besides their hours, and the result.
+"""Cost of the usage of a cluster's users: the queries that it needs in addition to their hours, and the result.
 
 Held time is priced by GPU model. If the price of electricity depends on the hour of the day, there is a query for the
 energy in the hours of each price; these are hours of this machine's time zone, with its clock changes.

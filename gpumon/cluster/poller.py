@@ -296,7 +296,7 @@ class ClusterPoller:
         at = ours + offset
         cached = dict(previous.cached)
         if capabilities.update(at):  # series that were missing may exist now
-            cached = {name: answer._replace(asked=-inf) for name, answer in cached.items()}
+            cached = {name: answer._replace(queried_at=-inf) for name, answer in cached.items()}
         current = self._current_queries()
         queries = [query for query in current if query.needs_whole is None]
         cached = self._run_due(queries, cached, began, at)
@@ -335,8 +335,8 @@ class ClusterPoller:
             for query in batch:
                 answer, problem = answers[query.name]
                 previous = cached.get(query.name, NOT_YET)
-                asked = previous.asked if problem == NOT_ASKED else began
-                updated[query.name] = update_answer(previous, answer, problem, asked, at)
+                queried_at = previous.queried_at if problem == NOT_ASKED else began
+                updated[query.name] = update_answer(previous, answer, problem, queried_at, at)
                 if answer is not None:
                     self._answered = began
                 if problem or (answer is not None and previous.rows and not answer.rows):

@@ -80,7 +80,7 @@ class CachedAnswer(NamedTuple):
     failing: float = 0.0
     """Time since which the query has failed, s since 1970; 0 if it has not."""
     warning: str = ""
-    asked: float = -inf
+    queried_at: float = -inf
     """When the query last ran, by the monotonic clock; -inf makes it due."""
 
 
@@ -88,12 +88,12 @@ NOT_YET = CachedAnswer()
 
 
 def update_answer(
-    cached: CachedAnswer, answer: EngineAnswer | None, problem: str, asked: float, at: float
+    cached: CachedAnswer, answer: EngineAnswer | None, problem: str, queried_at: float, at: float
 ) -> CachedAnswer:
     """Return the new answer, or the previous one with the problem of a query that failed."""
     if answer is None:
-        return cached._replace(asked=asked, problem=problem, failing=cached.failing or at)
-    return CachedAnswer(answer.rows, at, "", 0.0, answer.warning, asked)
+        return cached._replace(queried_at=queried_at, problem=problem, failing=cached.failing or at)
+    return CachedAnswer(answer.rows, at, "", 0.0, answer.warning, queried_at)
 
 
 def keep_consistent(
@@ -112,7 +112,9 @@ def keep_consistent(
     is_usable = all(answer.rows is not None for answer in earlier)
     if is_usable and at - min(answer.at for answer in earlier) <= max(HOUR, 2 * interval):
         return {
-            name: kept._replace(asked=answer.asked, problem=answer.problem or problem, failing=kept.failing or at)
+            name: kept._replace(
+                queried_at=answer.queried_at, problem=answer.problem or problem, failing=kept.failing or at
+            )
             for kept, (name, answer) in zip(earlier, current.items(), strict=True)
         }
     return {name: answer._replace(rows=None) if answer.problem else answer for name, answer in current.items()}
@@ -159,7 +161,7 @@ def longest_postponed(batches: Sequence[Batch], cached: Mapping[str, CachedAnswe
 
 
 def _last_asked(batch: Batch, cached: Mapping[str, CachedAnswer]) -> float:
-    return min(cached.get(query.name, NOT_YET).asked for query in batch)
+    return min(cached.get(query.name, NOT_YET).queried_at for query in batch)
 
 
 def _short_periods(cached: Mapping[str, CachedAnswer]) -> set[str]:
@@ -232,7 +234,7 @@ class ClusterSnapshot:
         """Whether the last round had any answer, or did not query the current state."""
         state = [self.cached.get(name, NOT_YET) for name in _CURRENT_STATE]
         return self.last_answer >= self.began or not any(
-            answer.problem and answer.asked >= self.began for answer in state
+            answer.problem and answer.queried_at >= self.began for answer in state
         )
 
     @property

@@ -17,7 +17,7 @@ _DIGITS = 10
 _HOME = re.compile(r"/(?:home|Users)/[^/\s]")
 
 
-def names_somebody(text: str, user: str) -> bool:
+def contains_user_name(text: str, user: str) -> bool:
     """Return whether a text contains the name of `user` as a word, or a path below a home directory."""
     if _HOME.search(text):
         return True

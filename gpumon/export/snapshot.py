@@ -16,7 +16,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.common.privacy import SOMEBODY, names_somebody
+from gpumon.common.privacy import SOMEBODY, contains_user_name
 from gpumon.export.family import Family, counter, gauge, label_text
 from gpumon.live import LiveState
 from gpumon.model.device import countable_uuids, job_parts
@@ -52,11 +52,11 @@ class UserNames(StrEnum):
 
     def redact(self, text: str, user: str) -> str:
         """Return a text of a user as a label; hidden if it contains their name and the policy is not `NAME`."""
-        return label_text(SOMEBODY if self is not UserNames.NAME and names_somebody(text, user) else text)
+        return label_text(SOMEBODY if self is not UserNames.NAME and contains_user_name(text, user) else text)
 
     def run_id(self, run_id: str, user: str) -> str:
         """Return a run id as a label; hashed if it contains the name of `user` and the policy is not `NAME`."""
-        if self is UserNames.NAME or not names_somebody(run_id, user):
+        if self is UserNames.NAME or not contains_user_name(run_id, user):
             return label_text(run_id)
         return "run-" + hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
 

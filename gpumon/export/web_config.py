@@ -143,7 +143,7 @@ def _parse_tls(file: str, settings: Mapping[str, Any]) -> TlsConfig | None:
     min_version = _parse_version(file, settings, "min_version", "TLS12")
     max_version = _parse_version(file, settings, "max_version", "TLS13")
     if min_version > max_version:
-        raise GpumonError(f"{file}: min_version is above max_version: nobody could connect")
+        raise GpumonError(f"{file}: min_version is above max_version, so no client could connect")
     return TlsConfig(files[0], files[1], files[2], _VERIFY_MODES[auth_type], tuple(names), min_version, max_version)
 
 

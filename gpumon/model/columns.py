@@ -141,7 +141,7 @@ class Column:
 
     @property
     def falls(self) -> bool:
-        """Whether a table that somebody sorts by it begins with the largest."""
+        """Whether sorting by this column puts the largest values first."""
         return self.is_number if self.largest_first is None else self.largest_first
 
     def write(self, value: float, largest: float = NAN, *, is_narrow: bool = False) -> str:

@@ -44,7 +44,7 @@ _COMPLETE = 0.99
 
 
 def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
-    """Yield a table in order of start; `left_out` is the largest number of processes at a time that were not kept."""
+    """Yield a table, sorted by first appearance; `left_out` is the largest number of missing processes at a time."""
     begin, end = window.span
     yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
     if not window.processes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.common.privacy import HASHED, HIDDEN, SHOWN, SOMEBODY, People, names_somebody
+from gpumon.common.privacy import HASHED, HIDDEN, SHOWN, SOMEBODY, People, contains_user_name
 from gpumon.export.snapshot import UserNames
 
 
@@ -22,7 +22,7 @@ from gpumon.export.snapshot import UserNames
     ],
 )
 def test_a_user_is_named_by_a_whole_word_and_anybody_by_a_home(text: str, user: str, named: bool) -> None:
-    assert names_somebody(text, user) is named
+    assert contains_user_name(text, user) is named
 
 
 @pytest.mark.parametrize("way", [HASHED, HIDDEN])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon.common.privacy import HIDDEN, SHOWN, People, names_somebody
+from gpumon.common.privacy import HIDDEN, SHOWN, People, contains_user_name
 from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
 from gpumon.model.origin import Origin
 from gpumon.model.process import Process
@@ -106,10 +106,10 @@ class _NamedParts:
         return tuple(
             one._replace(
                 user=people.name(one.user), name=people.run_id(one.id), id=people.run_id(one.id),
-                phase=people.text(one.phase) if names_somebody(one.phase, one.user) else one.phase,
+                phase=people.text(one.phase) if contains_user_name(one.phase, one.user) else one.phase,
                 facts=one.facts._replace(job=_job(one.facts.job, people)),
                 metrics={
-                    name: value for name, value in one.metrics.items() if not names_somebody(name, one.user)
+                    name: value for name, value in one.metrics.items() if not contains_user_name(name, one.user)
                 },
             )
             for one in self._frame.runs

@@ -46,8 +46,8 @@ _MARGIN_VERSION = 0x0100_0008
 _TEMPERATURE, _MARGIN = "gpu.temperature", "gpu.temperature_margin"
 _MAX_TEMPERATURE = largest_raw_value(_TEMPERATURE, 1.0)
 _SMALL_MARGIN, _SMALL_CHANGE, _LARGE_CHANGE = 20, 5, 15
-"""°C: a margin below the first is read again after the temperature has changed by the second, a larger one, on which
-nobody acts, by the third. Each read is one more call."""
+"""°C: a margin below the first is read again after the temperature has changed by the second; a larger margin, which
+matters less, after a change by the third. Each read is one more call."""
 
 
 def read_temperature(library: Library) -> Read | None:

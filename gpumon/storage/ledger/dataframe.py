@@ -31,7 +31,7 @@ _STYLE = "text-align: left"
 
 
 class RowTable(Sequence[T], Generic[T]):
-    """Rows of one kind, in their order; `more` gives columns that a row has besides its fields."""
+    """A sequence of rows of one class; `more` returns further columns of a row, in addition to its fields."""
 
     def __init__(self, kind: type[T], rows: Sequence[T], more: Callable[[T], Mapping[str, Any]] | None = None) -> None:
         self._kind = kind
