@@ -166,7 +166,7 @@ def ran(*words: object, cwd: Path | None = None, given: str = "") -> subprocess.
     """Run a program to its end."""
     return subprocess.run(
         [str(word) for word in words], capture_output=True, text=True, check=False, cwd=cwd, input=given,
-        timeout=PATIENCE,
+        timeout=10 * PATIENCE,  # it computes a month of rules, on a machine that does other work too
     )  # fmt: skip
 
 
