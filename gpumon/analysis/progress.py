@@ -51,9 +51,9 @@ def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
 
 
 def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, is_open: bool = False) -> float:
-    """Return the training steps per second in an epoch (s since 1970); NaN if its step counts are unknown.
+    """Return the training steps per second of an epoch from `begin` to `end` (s since 1970); NaN if unknown.
 
-    `is_open`: the epoch is running or was aborted, and has no pace in its first `PACE_FROM` seconds.
+    `is_open`: the epoch is running or was aborted; then its first `PACE_FROM` seconds have no pace.
     """
     moments = epochs.step_moments(key)
     first = bisect_left(moments, begin - _SAME_MOMENT, key=_time)

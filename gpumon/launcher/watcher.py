@@ -220,7 +220,7 @@ class Sampling:
 PATIENCE = 2.0
 """Seconds that the end of a command may wait for this thread."""
 _MAX_INTERVAL = 1.0
-"""Most seconds between two checks for frames."""
+"""Largest number of seconds between two checks for frames."""
 _LATE = 0.2
 """Seconds that a frame may be late."""
 _MAX_WAIT = 1.2

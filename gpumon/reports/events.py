@@ -217,7 +217,7 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the one after.")
+RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the next daemon.")
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 

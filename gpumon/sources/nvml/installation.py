@@ -192,7 +192,7 @@ def _check_nodes(installation: Installation, gpu_count: int) -> Check | None:
     cards = names - {_CONTROL_NODE}
     if not cards or _CONTROL_NODE not in names:
         text = f"/dev/{_CONTROL_NODE} is missing" if cards else "/dev has no device file of a GPU"
-        return Check(name, Condition.FAULT, text, f"on the machine itself, 'sudo nvidia-smi' makes them; {_PASS_IN}")
+        return Check(name, Condition.FAULT, text, f"on the machine itself, 'sudo nvidia-smi' creates them; {_PASS_IN}")
     if len(cards) < installation.bound:
         return Check(name, Condition.NOTE, f"of {len(cards)} of {counted(installation.bound, 'GPU')}")
     text = f"of {counted(len(cards), 'GPU')}, whose modes let this user open them"

@@ -97,7 +97,7 @@ class TraceRecorder:
         return b"".join(line.cells() for line in self._lines)
 
     def restore(self, cells: bytes, points: int, each: int) -> None:
-        """Continue from the result of `cells`, as if each point was made of `each` values.
+        """Continue from the result of `cells`, as if each point combined `each` values.
 
         Raises ValueError if it does not fit the columns.
         """
