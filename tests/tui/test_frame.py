@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, ClassVar
 
 import pytest
@@ -10,10 +12,23 @@ from rich.segment import Segment
 from textual.events import Key as Press
 from textual.pilot import Pilot
 
+from gpumon_tui import pages
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, SELDOM, applying, offered, pressed
-from gpumon_tui.pages.page import COPIED, TerminalPage
-from gpumon_tui.pages.registry import REGISTERED, page_class
+from gpumon_tui.keys import (
+    CHART,
+    EVENTS,
+    KEYS,
+    OVERVIEW,
+    PAGE_CLASSES,
+    PAGES,
+    PROCESSES,
+    RUNS,
+    SELDOM,
+    applying,
+    offered,
+    pressed,
+)
+from gpumon_tui.pages.page import COPIED, TerminalPage, page_class
 from gpumon_tui.renderables import footer
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
@@ -69,7 +84,7 @@ class Fleeting(Other):
 
 
 HERE = f"{__name__}:"
-PAGED = {OVERVIEW: REGISTERED[OVERVIEW], CHART: HERE + Other.__name__, EVENTS: HERE + Fleeting.__name__}
+PAGED = {OVERVIEW: PAGE_CLASSES[OVERVIEW], CHART: HERE + Other.__name__, EVENTS: HERE + Fleeting.__name__}
 
 
 def cell(app: GpumonApp, label: str) -> tuple[int, int]:
@@ -78,9 +93,16 @@ def cell(app: GpumonApp, label: str) -> tuple[int, int]:
     return line.index(label), app.size.height - 1
 
 
-@pytest.mark.parametrize("name", REGISTERED)
+@pytest.mark.parametrize("name", PAGE_CLASSES)
 def test_every_registered_page_is_the_one_of_its_name(name: str) -> None:
     assert page_class(name).name_shown == name
+
+
+def test_every_page_has_its_row() -> None:
+    for module in walk_packages(pages.__path__, "gpumon_tui.pages."):
+        import_module(module.name)
+    written = {page for page in TerminalPage.__subclasses__() if page.__module__.startswith("gpumon_tui.pages.")}
+    assert written == {page_class(name) for name in PAGE_CLASSES}
 
 
 def test_digits_open_pages_and_the_overview_is_first() -> None:
@@ -199,8 +221,9 @@ def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame
 
 
 def test_names_of_pages_are_told_apart_by_their_digits() -> None:
-    keys = [pressed(OVERVIEW, str(digit)) for digit in range(1, len(PAGES) + 1)]
-    assert [key.by for key in keys if key] == [1, 2, 3, 4, 5]
+    digits = range(1, len(PAGES) + 1)
+    keys = [pressed(OVERVIEW, str(digit)) for digit in digits]
+    assert [key.by for key in keys if key] == list(digits)
     assert PAGES.index(RUNS) == 3
 
 
@@ -220,12 +243,20 @@ def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stand
     line, places = footer.footer(PAGES, page, offered(page), 80)
     shown = "".join(segment.text for segment in line)
     assert [name for name in PAGES if name in shown] == [page]
-    assert [name for begin, _, name in places if begin < 40][: len(PAGES)] == ["1", "2", "3", "4", "5"]
+    digits = [str(digit) for digit in range(1, len(PAGES) + 1)]
+    assert [name for begin, _, name in places if begin < 40][: len(PAGES)] == digits
     own = [f"{key.shown} {key.brief}" for key in applying(page) if page in key.pages and key.brief]
     assert sum(text in shown for text in own) >= min(2, len(own))
     assert shown.endswith("? help ")
     named = "".join(segment.text for segment in footer.footer(PAGES, page, (), 100)[0])
     assert all(name in named for name in PAGES)
+
+
+def test_a_sixth_page_leaves_room_for_the_count_of_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    six = (*PAGES, "Sixth")
+    monkeypatch.setattr(footer, "PAGES", six)
+    line, _ = footer.footer(six, OVERVIEW, [("a", "1 finding"), ("q", "quit"), ("?", "help")], 40, briefs={"a": "△1"})
+    assert "a △1" in "".join(segment.text for segment in line)
 
 
 def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
@@ -272,7 +303,7 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
     play(recent(), (120, 30), script)
 
 
-@pytest.mark.parametrize("cells", [40, 80, 120])
+@pytest.mark.parametrize("cells", [40, 80, 160])
 @pytest.mark.parametrize("said", [COPIED, "notifications off: run ends, free GPUs"])
 def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> None:
     played = [Segment("  1:39 ━━━━━━━━ 6:39 ")]
@@ -280,4 +311,4 @@ def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> 
     text = "".join(segment.text for segment in line)
     assert text.endswith(f" {said} ")
     assert len(text) == cells
-    assert ("6:39" in text) == (cells == 120), "which comes back"
+    assert ("6:39" in text) == (cells == 160), "which comes back"

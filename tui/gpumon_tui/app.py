@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -25,11 +25,10 @@ from gpumon_tui.happened import Happened, OpenEvents
 from gpumon_tui.instead import FindDaemon, Instead, Past, Simulation
 from gpumon_tui.intake import Intake
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
-from gpumon_tui.keys import OVERVIEW, PAGES, applying, offered, pressed
+from gpumon_tui.keys import OVERVIEW, PAGE_CLASSES, PAGES, applying, offered, pressed
 from gpumon_tui.look import TerminalLook
-from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.page import TerminalPage, page_class
 from gpumon_tui.pages.process_typing import pasted
-from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
 from gpumon_tui.renderables.footer import KEY_NAMES
 from gpumon_tui.screens.attention import Attention
@@ -59,8 +58,8 @@ class GpumonApp(Stage):
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
-        ledgers: OpenLedgers | None = None, read_events: OpenEvents | None = None, pages: Pages = REGISTERED,
-        look: TerminalLook | None = None, daemon: FindDaemon | None = None,
+        ledgers: OpenLedgers | None = None, read_events: OpenEvents | None = None,
+        pages: Mapping[str, str] = PAGE_CLASSES, look: TerminalLook | None = None, daemon: FindDaemon | None = None,
     ) -> None:  # fmt: skip
         super().__init__(View(interval), look)
         self.instead = Instead(feed, simulation, past, daemon)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 OVERVIEW, CHART, PROCESSES, RUNS, EVENTS = "Overview", "Chart", "Processes", "Runs", "Events"
-PAGES = (OVERVIEW, CHART, PROCESSES, RUNS, EVENTS)
-"""The pages, by the digits that open them."""
+PAGE_CLASSES: Mapping[str, str] = {
+    OVERVIEW: "gpumon_tui.pages.overview:OverviewPage",
+    CHART: "gpumon_tui.pages.chart.page:ChartPage",
+    PROCESSES: "gpumon_tui.pages.processes:ProcessesPage",
+    RUNS: "gpumon_tui.pages.runs:RunsPage",
+    EVENTS: "gpumon_tui.pages.events:EventsPage",
+}
+"""Module and class of each page, in the order of the digits that open them."""
+PAGES = tuple(PAGE_CLASSES)
 
 
 ALWAYS = ("quit", "help")
@@ -46,7 +54,7 @@ KEYS = (
     Key("ctrl+z", "suspend", "^Z", "suspend; 'fg' in the shell resumes"),
     Key("question_mark,h,f1", "help", "?", "this help", "help"),
     Key("colon,ctrl+p", "commands", ":", "find what a key does by some letters of it, and do it", "find"),
-    Key("1", "open_page", "1-5", "the pages: " + ", ".join(name.lower() for name in PAGES), by=1),
+    Key("1", "open_page", f"1-{len(PAGES)}", "the pages: " + ", ".join(name.lower() for name in PAGES), by=1),
     *(Key(str(number), "open_page", "", "", by=number) for number in range(2, len(PAGES) + 1)),
     Key("left", "cursor", "← →", "the cursor, which reads out a moment; shift: ten columns; also Home End", "cursor",
         by=-1, pages=(CHART,)),

@@ -1,1 +1,1 @@
-"""The pages of the view: one module or package each, on the digits 1 to 5."""
+"""The pages of the view: one module or package each, with a row in `keys.PAGE_CLASSES`."""

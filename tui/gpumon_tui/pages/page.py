@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import ClassVar, Self
 
 from textual.app import ComposeResult
@@ -10,7 +12,7 @@ from textual.events import Key as Press
 from textual.geometry import Region, Size
 from textual.message import Message
 
-from gpumon_tui.keys import OVERVIEW
+from gpumon_tui.keys import OVERVIEW, PAGE_CLASSES
 from gpumon_tui.layout import AIRY_FROM
 from gpumon_tui.view import View
 from gpumon_tui.way_back import WayBack
@@ -125,3 +127,10 @@ class TerminalPage(Container):
 
     def forget(self) -> None:
         """Begin anew, as with frames of another source."""
+
+
+def page_class(name: str, classes: Mapping[str, str] = PAGE_CLASSES) -> type[TerminalPage]:
+    """Return the class of a page. Its module is imported when the page is first opened: most starts need only one."""
+    module, _, class_name = classes[name].partition(":")
+    page: type[TerminalPage] = getattr(import_module(module), class_name)
+    return page

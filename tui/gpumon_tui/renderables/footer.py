@@ -13,6 +13,8 @@ from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
 NAMED_FROM, ONE_NAMED_FROM = 100, 60
 """Cells from which all pages stand with their names, and from which the one on screen does: keys need the room."""
+_CELLS_PER_PAGE = 8
+"""On a line with fewer, digits stand closer together, so that the count of findings has room."""
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
     "↵": "enter", "[": "left_square_bracket", "]": "right_square_bracket", "{": "left_curly_bracket",
@@ -79,12 +81,14 @@ def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[Plac
     """Digits and names of the pages; the one on screen stands out."""
     line: Line = [Segment(" ", theme.BAR)]
     places: list[Place] = []
+    is_tight = 0 < cells < _CELLS_PER_PAGE * len(pages)
     for digit, name in enumerate(PAGES, 1):
         if name not in pages or len(pages) < 2:
             continue
         is_shown = name == page
         at = length(line)
-        text = f" {digit} {name} " if cells >= NAMED_FROM or (is_shown and cells >= ONE_NAMED_FROM) else f" {digit} "
+        is_named = cells >= NAMED_FROM or (is_shown and cells >= ONE_NAMED_FROM)
+        text = f" {digit} {name} " if is_named else f"{digit} " if is_tight else f" {digit} "
         if is_shown:
             line.append(Segment(text, theme.PAGE))
         else:
