@@ -18,6 +18,7 @@ import gpumon.sources
 from gpumon.analysis import ranks
 from gpumon.cli import COMMANDS
 from gpumon.cli.options import DEFAULT_SOURCE, add_source
+from gpumon.common.check_result import Check
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.model.frame import RunState
@@ -34,6 +35,7 @@ from gpumon.sources.registry import (
     USAGE,
     capabilities,
     detect_hardware,
+    examine_hardware,
     open_source,
     source_names,
 )
@@ -151,6 +153,12 @@ def test_where_no_hardware_is_found_the_first_kind_says_what_is_missing(monkeypa
         monkeypatch.setattr(kind.module, "detect", lambda: False)
     assert [kind.name for kind in detect_hardware()] == [source_names(AUTO)] == ["nvml"]
     assert Capability.LIVE in capabilities(AUTO)
+
+
+def test_the_driver_files_of_every_hardware_can_be_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in KINDS:
+        monkeypatch.setattr(kind.module, "detect", lambda: True)
+    assert all(isinstance(check, Check) for check in examine_hardware(0))
 
 
 def test_no_code_compares_the_name_of_a_source() -> None:
