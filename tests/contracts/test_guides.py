@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,19 +129,52 @@ def test_every_target_of_make_is_there(page: Path) -> None:
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
 
 
-def test_the_diffs_of_the_page_on_extending_fit_the_code() -> None:
-    """Each line that a diff keeps stands in its file. Those that it takes away may have grown by another addition."""
-    lost, kept = [], 0
-    for block in re.findall(r"^```diff\n(.*?)^```", EXTENDING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-        text = ""
-        for line in block.splitlines():
-            if line.startswith("+++ "):
-                text = (ROOT / line[4:]).read_text(encoding="utf-8")
-            elif line.startswith(" ") and line.strip():
-                kept += 1
-                lost += [line] if f"{line[1:]}\n" not in text else []
-    assert kept > 20
-    assert lost == []
+def blocks(kind: str) -> list[str]:
+    """The blocks of code of one kind on the page on extending."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", EXTENDING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def hunks() -> Iterator[tuple[str, str]]:
+    """Each hunk of the diffs on the page on extending: its file, and the lines that it expects there."""
+    for diff in re.split(r"^\+\+\+ ", "".join(blocks("diff")), flags=re.MULTILINE)[1:]:
+        path, *parts = re.split(r"\n@@\n", diff.replace("\n@@\n", "\n\n@@\n"))
+        for part in parts:
+            yield path.strip(), "".join(f"{line[1:]}\n" for line in part.strip("\n").split("\n") if line[:1] != "+")
+
+
+def test_the_diffs_of_the_page_on_extending_apply() -> None:
+    expected = list(hunks())
+    assert len(expected) > 20
+    files = {path: (ROOT / path).read_text(encoding="utf-8") for path, _ in expected}
+    assert [(path, lines) for path, lines in expected if not lines or files[path].count(lines) != 1] == []
+
+
+def defined(module: str) -> set[str]:
+    """What a module of the product defines itself, and the modules in a package."""
+    folder = {"gpumon_tui": "tui", "gpumon_web": "web"}.get(module.split(".")[0], "")
+    path = (ROOT / folder).joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    names = {inside.stem for inside in path.glob("*")}
+    for node in ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else ():
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names |= {name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)}
+        names.add(getattr(node, "name", ""))
+    return names
+
+
+def test_the_examples_of_the_page_on_extending_import_what_there_is() -> None:
+    """From the module that defines it: mypy does not accept another one."""
+    added = set(re.findall(r"^\+(\w+) = ", "".join(blocks("diff")), re.MULTILINE))
+    imports = [
+        (node.module, name.name)
+        for block in blocks("python")
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpumon")
+        for name in node.names
+    ]
+    assert len(imports) > 20
+    lacking = {(module, name) for module, name in imports if module and name not in defined(module) | added}
+    assert lacking == set()
 
 
 def test_the_additions_touch_as_many_files_as_their_table_says() -> None:
@@ -153,6 +187,6 @@ def test_the_additions_touch_as_many_files_as_their_table_says() -> None:
         (anchor,) = (name.lower().replace(",", "").replace(" ", "-") for name in [section.partition("\n")[0]])
         files = {path for path in MADE.findall(section) if not path.startswith("tests/")}
         if anchor == "a-metric":
-            files.discard("gpumon/sources/nvml/readings.py")  # instead of the row in field_ids.py
+            files.discard("gpumon/sources/nvml/readings.py")  # instead of the row in fields.py
         shown[anchor] = len(files)
     assert {anchor: shown[anchor] for anchor in claimed if not 0 < shown[anchor] <= claimed[anchor]} == {}
