@@ -111,16 +111,16 @@ def make(path: Path, days: float) -> Month:
 def fill(path: str, month: float, first: int, last: int) -> Filled:
     """Keep the ticks from second `first` to `last` of the month that begins at a time (s since 1970)."""
     blocks: list[Block] = []
-    collector, count, sizes = Aggregator(blocks.append), 0, []
+    aggregator, count, sizes = Aggregator(blocks.append), 0, []
     source, collecting, writing = ticks(month, first, last), 0.0, 0.0
     with closing(_opened(path)) as connection:
         while some := list(islice(source, _BATCH)):
             begun = time.process_time()
             for place in range(0, len(some), _AT_ONCE):
-                collector.add_all(some[place : place + _AT_ONCE])
+                aggregator.add_all(some[place : place + _AT_ONCE])
             count += len(some)
             if count == last - first:
-                collector.finish()
+                aggregator.finish()
             collected = time.process_time()
             if blocks:
                 write(connection, map(seal, blocks), _BOOT)
@@ -143,11 +143,11 @@ def _coarsest(month: float, first: int, last: int) -> list[SealedBlock]:
         if block.shape == SHAPES[-1]:
             found.append(seal(block))
 
-    collector = Aggregator(take)
+    aggregator = Aggregator(take)
     source = ticks(month, first, last)
     while some := list(islice(source, _AT_ONCE)):
-        collector.add_all(some)
-    collector.finish()
+        aggregator.add_all(some)
+    aggregator.finish()
     return found
 
 

@@ -325,7 +325,7 @@ class _BlockDecoder:
         return recorded
 
     def _columns(self, name: str, wanted: Table, count: int, logged: int = 0) -> list[Sequence[Any]]:
-        """Return the `wanted` columns of a table, then those of `logged` metrics; absent columns have no values."""
+        """Return the `wanted` columns of a table, then columns of `logged` metrics; absent columns have no values."""
         stored = {}
         for column in self._schema.tables[name]:
             stored[column.name] = self._column(column.kind, count)

@@ -61,7 +61,7 @@ _HINT = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a
 
 
 class Portion(NamedTuple):
-    """Begin and end of the part to play, as texts; empty for those of the recording."""
+    """Begin and end of the part to play, as texts; empty for the ends of the recording."""
 
     begin: str = ""
     end: str = ""

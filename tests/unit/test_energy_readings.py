@@ -55,10 +55,10 @@ def of_accounts(all_ticks: Sequence[Tick]) -> float:
 
 def of_totals(all_ticks: Sequence[Tick]) -> float:
     blocks: list[Block] = []
-    collector = Aggregator(blocks.append)
+    aggregator = Aggregator(blocks.append)
     for one in all_ticks:
-        collector.add(values_from_tick(one))
-    collector.finish()
+        aggregator.add(values_from_tick(one))
+    aggregator.finish()
     joules = 0.0
     for block in blocks:
         if block.subject == device(0).uuid and block.shape is SHAPES[0]:

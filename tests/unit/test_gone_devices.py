@@ -85,21 +85,21 @@ def test_samples_of_a_device_are_bounded_at_any_rate() -> None:
 
 
 def test_history_follows_no_device_that_is_gone_for_ten_minutes() -> None:
-    collector = Aggregator(lambda block: None)
+    aggregator = Aggregator(lambda block: None)
     most = 0
     for one in ticks():
-        collector.add(values_from_tick(one))
-        most = max(most, len(collector._subjects))
+        aggregator.add(values_from_tick(one))
+        most = max(most, len(aggregator._subjects))
     in_three_blocks = 3 * 300 // EACH + 1
     assert most <= in_three_blocks + 2, "the machine, its GPU and those of the last ten to fifteen minutes"
 
 
 def test_history_of_a_device_that_was_gone_for_some_seconds_goes_on_with_its_counters() -> None:
-    collector = Aggregator(lambda block: None)
+    aggregator = Aggregator(lambda block: None)
     for second in range(1, 700):
         there = [sample(0, energy=1000.0 * second), sample(1, energy=1000.0 * second)]
-        collector.add(values_from_tick(tick(second, there[:1] if second % 300 == 0 else there)))
-    assert {device(0).uuid, device(1).uuid} <= collector._subjects.keys()
+        aggregator.add(values_from_tick(tick(second, there[:1] if second % 300 == 0 else there)))
+    assert {device(0).uuid, device(1).uuid} <= aggregator._subjects.keys()
 
 
 def test_events_and_the_judgment_of_devices_forget_those_that_are_gone() -> None:

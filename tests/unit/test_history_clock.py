@@ -208,11 +208,11 @@ class TestYearsOff:
     def test_costs_those_who_follow_each_tick_no_memory(self, wrong: list[float]) -> None:
         ticks = self.ticks(wrong)
         blocks: list[object] = []
-        collector, accounts, events, holders = Aggregator(blocks.append), AccountBook(), EventBook(), HolderWatch()
+        aggregator, accounts, events, holders = Aggregator(blocks.append), AccountBook(), EventBook(), HolderWatch()
         processes = ProcessRecorder()
         with self.small():
-            collector.add_all([*map(values_from_tick, ticks)])
-            collector.finish()
+            aggregator.add_all([*map(values_from_tick, ticks)])
+            aggregator.finish()
             for one in ticks:
                 judged = holders.judged(one)
                 accounts.add(one, judged)

@@ -63,16 +63,16 @@ def some_ticks(chance: Random, count: int, *, phase: float, troubled: bool) -> l
 def collected(ticks: Ticks, at_once: int) -> tuple[list[Block], list[int]]:
     """The blocks, and up to when ticks were in such after each hundred."""
     blocks: list[Block] = []
-    collector, done = Aggregator(blocks.append), []
+    aggregator, done = Aggregator(blocks.append), []
     for first in range(0, len(ticks), 100):
         for place in range(first, first + 100, at_once):
             part = ticks[place : min(place + at_once, first + 100)]
             if at_once > 1:
-                collector.add_all(part)
+                aggregator.add_all(part)
             else:
-                collector.add(part[0])
-        done.append(collector.done_ns)
-    collector.finish()
+                aggregator.add(part[0])
+        done.append(aggregator.done_ns)
+    aggregator.finish()
     return blocks, done
 
 

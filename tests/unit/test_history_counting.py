@@ -20,12 +20,12 @@ from tests.builders import TIME, device, sample, tick
 
 def cells(first: Sequence[float], second: Sequence[float]) -> list[Growth]:
     """The growth in four seconds of two counters that are read every 0.25 s."""
-    counting, found = GrowthMeter(2), []
+    meter, found = GrowthMeter(2), []
     for number, values in enumerate(zip(first, second, strict=True)):
         time = 100.1 + number / 4
-        counting.add(time, values, 1, 1.0)
+        meter.add(time, values, 1, 1.0)
         if number and number % 4 == 0:
-            found.append(counting.pop_cell(int(time) - 1))
+            found.append(meter.pop_cell(int(time) - 1))
     return found
 
 
@@ -75,10 +75,10 @@ def at(second: float, read: float, energy: float, state: Availability = Availabi
 def kept(ticks: Sequence[Tick], at_once: int = 1) -> dict[int, dict[int, tuple[float, float]]]:
     """By length of the cells and by their begin (s since the border), joules and for how many seconds they are."""
     blocks: list[Block] = []
-    collector = Aggregator(blocks.append)
+    aggregator = Aggregator(blocks.append)
     for first in range(0, len(ticks), at_once):
-        collector.add_all([values_from_tick(one) for one in ticks[first : first + at_once]])
-    collector.finish()
+        aggregator.add_all([values_from_tick(one) for one in ticks[first : first + at_once]])
+    aggregator.finish()
     found: dict[int, dict[int, tuple[float, float]]] = defaultdict(dict)
     for block in blocks:
         if block.subject == device(0).uuid:

@@ -55,11 +55,11 @@ def at(second: float, interval: float = 1.0, steady: float | None = None, **valu
 
 def collected(ticks: Iterable[Tick], *, finish: bool = True) -> list[Block]:
     blocks: list[Block] = []
-    collector = Aggregator(blocks.append)
+    aggregator = Aggregator(blocks.append)
     for one in ticks:
-        collector.add(values_from_tick(one))
+        aggregator.add(values_from_tick(one))
     if finish:
-        collector.finish()
+        aggregator.finish()
     return blocks
 
 
@@ -187,13 +187,13 @@ def test_seconds_with_a_tick_each_are_taken_together_also_after_one_that_has_two
     one_by_one, blocks = list[float](), list[Block]()
     add = Aggregator.add
     monkeypatch.setattr(Aggregator, "add", lambda self, seen: (one_by_one.append(seen.monotonic_ns), add(self, seen)))
-    collector = Aggregator(blocks.append)
+    aggregator = Aggregator(blocks.append)
     # A daemon takes its first tick when it starts, and the second one as soon as it runs.
-    collector.add_all([values_from_tick(at(second, energy=100.0 * second)) for second in (0.1, 0.2, 1.2, 2.2, 3.2)])
+    aggregator.add_all([values_from_tick(at(second, energy=100.0 * second)) for second in (0.1, 0.2, 1.2, 2.2, 3.2)])
     one_by_one.clear()
-    collector.add_all([values_from_tick(at(second + 0.2, energy=100.0 * second)) for second in range(4, 20)])
+    aggregator.add_all([values_from_tick(at(second + 0.2, energy=100.0 * second)) for second in range(4, 20)])
     assert one_by_one == []
-    collector.finish()
+    aggregator.finish()
     assert grown(blocks, T1) == pytest.approx(1890.0)
 
 

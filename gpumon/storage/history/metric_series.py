@@ -57,7 +57,7 @@ class Line:
         return line
 
     def fill(self, number: int, cells: MetricCells) -> None:
-        """Fill in the cells of a block, the first of which has this number."""
+        """Fill in the cells of a block, starting with this number."""
         skipped, index = max(0, self.first - number), max(0, number - self.first)
         count = min(len(cells.mean) - skipped, len(self) - index)
         if count <= 0:

@@ -36,7 +36,7 @@ def open_history(
 ) -> TieredHistory:  # fmt: skip
     """Return an empty history; `add` adds frames, and `set_path` sets the history file for older times.
 
-    It keeps the last `keep` frames, with the given `metrics` (default: those that charts need). `now` returns the time
+    It keeps the last `keep` frames, with the given `metrics` (default: `DEFAULT_METRICS`). `now` returns the time
     (s since 1970; default: the clock of the machine). `timeout` is how many seconds to wait for a locked file.
     """
     file = HistoryFile(now=now, timeout=timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.common.text import clean
 from gpumon.storage.history.read import OpenFile, reading
@@ -27,7 +27,8 @@ _LATEST = 2**32
 """Seconds since 1970 that only a damaged file exceeds."""
 
 
-class TierSize(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TierSize:
     """The content of a tier."""
 
     shape: TierShape
@@ -39,7 +40,8 @@ class TierSize(NamedTuple):
     """Size of its blocks."""
 
 
-class TableSize(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TableSize:
     """Content of a table other than the tiers."""
 
     name: str
@@ -52,7 +54,8 @@ class TableSize(NamedTuple):
     """Size of its blocks, if blocks are counted instead of rows."""
 
 
-class Overview(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Overview:
     """The content of a history file."""
 
     path: str

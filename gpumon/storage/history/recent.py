@@ -74,7 +74,7 @@ class RecentHistory:
     """Columns of numbers with a common column of times; counters are stored as rates.
 
     If time jumps by more than `PAUSE` intervals, a row without values is inserted in the middle, so that charts draw a
-    gap. `metrics` are the stored metrics; default: those that charts need.
+    gap. `metrics` are the stored metrics; default: `DEFAULT_METRICS`.
     """
 
     def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:

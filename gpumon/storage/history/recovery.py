@@ -70,7 +70,7 @@ class _CellRange(NamedTuple):
 
 
 def recover(connection: sqlite3.Connection, boot: str) -> None:
-    """Rebuild the cells of each coarser tier that are missing or less complete than those of the finer tier."""
+    """Rebuild the cells of each coarser tier that are missing or less complete than the cells of the finer tier."""
     for fine, coarse in pairwise(SHAPES):
         wanted = _missing_cells(_stored_ranges(connection, fine), _stored_ranges(connection, coarse), fine, coarse)
         if not wanted:

@@ -119,7 +119,7 @@ def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpa
 
 
 class ProcessRecorder:
-    """Writes processes into the history file of a daemon; a part of `HistoryRecorder`.
+    """Writes processes into the history file of a daemon; a plugin of `HistoryRecorder`.
 
     The sampling thread only collects snapshots of the process lists; everything else happens while writing.
     """

@@ -40,7 +40,7 @@ class EnergyMeter(Generic[Part]):
         self._book = book
         self._readings = EnergyReadings()
         self.at_ns = 0
-        """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most that of its tick; 0 before the first."""
+        """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most the time of its tick; 0 before the first."""
         self._stretches: list[_Stretch[Part]] = []
         """Stretches since `at_ns`, in order, that are not booked yet."""
 

@@ -111,7 +111,7 @@ class _DeviceHour:
         self.accounts: dict[str, list[float]] = {}
         """The sums of each user, in the order of `USER_COLUMNS`."""
         self.is_whole = is_whole
-        """Whether this is a whole GPU; the energy counter and power of a MIG instance are those of its GPU."""
+        """Whether this is a whole GPU; the energy counter and power of a MIG instance belong to its GPU."""
         self.facts: tuple[object, ...] = ()
         """State of the device that is constant in the stretch (`_facts`)."""
         self.seconds = self.metered = self.joules = 0.0
@@ -165,7 +165,7 @@ class AccountBook:
             names.update({uuid: gpu.sample.device for uuid, gpu in now.items() if uuid not in names})
         interval = tick.interval_ns / SECOND
         if self._previous and not is_gap(passed_ns / SECOND, by_clock / SECOND, interval):
-            # The hour is that of the wall clock now; a small correction of the clock counts in this stretch.
+            # The wall clock of now gives the hour; a small correction of the clock counts in this stretch.
             end_ns = self._monotonic_ns
             for hour, seconds in self._divide_time(tick.time_ns - passed_ns, tick.time_ns):
                 if hour != self._hour:
