@@ -141,7 +141,7 @@ def test_a_dialect_is_told_as_plain_text_whoever_asks(node: Node, dialect: str) 
 @pytest.mark.parametrize("dialect", TABLES)
 def test_a_silent_node_has_no_values_of_before(node: Node, dialect: str) -> None:
     node.add([tick(1, [gpu()])])
-    assert len(scraped(node, dialect).samples) > 10
+    assert [name for name in scraped(node, dialect).samples if not name.startswith("gpumon_")]
     node.ring.heartbeat(STOPPED)
     page = scraped(node, dialect)
     assert page.value("gpumon_up") == 0
