@@ -24,7 +24,7 @@ from gpumon.model.columns import USAGE
 from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.sqlite.write import open_to_write
-from gpumon_web.listed_runs import listed
+from gpumon_web.stored.run_list import listed
 
 RUNS, EPOCHS = 2000, 100
 """Runs, and epochs of each."""

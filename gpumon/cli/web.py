@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from dash import Dash
 
     from gpumon.common.privacy import People
-    from gpumon_web.gate import Gate
-    from gpumon_web.person_colors import PersonColors
-    from gpumon_web.positions import Recording
-    from gpumon_web.work import Work
+    from gpumon_web.auth.gate import Gate
+    from gpumon_web.components.person_colors import PersonColors
+    from gpumon_web.jobs import Work
+    from gpumon_web.live.positions import Recording
 
 
 _SALT_FILE = "web-names"
@@ -100,22 +100,21 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.common.privacy import SHOWN
 
     try:
-        from gpumon_web.serve import Stop, links, serve
+        from gpumon_web.server.server import Stop, links, serve
     except ImportError as error:
         raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
     from gpumon.common.net import Address, SocketFile, listen
-    from gpumon_web.gate import Gate
-    from gpumon_web.named_tokens import NamedTokens
-    from gpumon_web.named_work import named_work
-    from gpumon_web.person_colors import FILE as COLORS
-    from gpumon_web.person_colors import PersonColors
-    from gpumon_web.prefix import parse_prefix, put_below
-    from gpumon_web.refused import FILE as REFUSED
-    from gpumon_web.refused import RefusedTries
-    from gpumon_web.sessions import FILE as SESSIONS
-    from gpumon_web.sessions import Sessions
-    from gpumon_web.token_file import TOKENS, USES
-    from gpumon_web.work import threads
+    from gpumon_web.auth.api_tokens import TOKENS, USES, NamedTokens
+    from gpumon_web.auth.failed_logins import FILE as REFUSED
+    from gpumon_web.auth.failed_logins import RefusedTries
+    from gpumon_web.auth.gate import Gate
+    from gpumon_web.auth.sessions import FILE as SESSIONS
+    from gpumon_web.auth.sessions import Sessions
+    from gpumon_web.components.person_colors import FILE as COLORS
+    from gpumon_web.components.person_colors import PersonColors
+    from gpumon_web.http.prefix import parse_prefix, put_below
+    from gpumon_web.jobs import threads
+    from gpumon_web.names import named_work
 
     if arguments.prometheus and arguments.names not in ("", SHOWN):
         raise UsageError("--names is for one machine: for a cluster, see 'gpumon export --users'")
@@ -165,15 +164,14 @@ def _machine_app(
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield the function that makes the app for this machine."""
     from gpumon.storage.sqlite.read import set_lock_timeout
-    from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
+    from gpumon_web.components.person_colors import meet_past
     from gpumon_web.feed import Feed, followed
-    from gpumon_web.named_frames import named_frames
-    from gpumon_web.named_work import named_work
-    from gpumon_web.person_colors import meet_past
-    from gpumon_web.routes import Sources
-    from gpumon_web.runs import Runs
-    from gpumon_web.work import processes
+    from gpumon_web.jobs import processes
+    from gpumon_web.live.accounts import Accounts
+    from gpumon_web.live.runs import Runs
+    from gpumon_web.names import named_frames, named_work
+    from gpumon_web.routes.pages import Sources
     from gpumon_web.worker import LOCKED_FOR
 
     set_lock_timeout(LOCKED_FOR)
@@ -209,8 +207,8 @@ def _machine_app(
 
 def _sessions(places: Places, end: str | None) -> int:
     """List the sessions, or end the session with the id `end`."""
-    from gpumon_web.sessions import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
-    from gpumon_web.token_file import TOKENS, names_by_tag, read_tokens
+    from gpumon_web.auth.api_tokens import TOKENS, names_by_tag, read_tokens
+    from gpumon_web.auth.sessions import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
 
     file, now = f"{places.state}/{FILE}", time.time()
     sessions = open_ones(read(file), now) if places.state else []
@@ -273,7 +271,7 @@ def _allowed_hosts(arguments: argparse.Namespace) -> list[str]:
 
 def _token(places: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
     from gpumon.common.net import token_from
-    from gpumon_web.serve import TOKEN_FILE
+    from gpumon_web.server.server import TOKEN_FILE
 
     if arguments.no_token:
         if arguments.token_file:
@@ -293,7 +291,7 @@ def _recording(
 ) -> Iterator[Recording | None]:  # fmt: skip
     """Yield the recording that this process plays, in which each viewer can seek; None for other sources."""
     from gpumon.recording.positions import Positions
-    from gpumon_web.positions import Recording
+    from gpumon_web.live.positions import Recording
 
     if live.playback is None or not live.playback.can_seek:
         yield None

@@ -47,7 +47,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(places: Places, arguments: argparse.Namespace) -> int:
     """Add, list or revoke tokens in the state directory, which exists. Raises GpumonError."""
-    from gpumon_web.token_file import TOKENS, USES, add_token, read_tokens, read_uses, revoke_token
+    from gpumon_web.auth.api_tokens import TOKENS, USES, add_token, read_tokens, read_uses, revoke_token
 
     path, now = f"{places.state}/{TOKENS}", time.time()
     if arguments.token_action == "add":

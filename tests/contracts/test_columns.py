@@ -76,18 +76,19 @@ from gpumon_tui.renderables import (
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.run_reading.opened import opened
-from gpumon_web import costs as web_costs
-from gpumon_web import epoch_cells, parts, run_rows
-from gpumon_web.api import schemas
+from gpumon_web.api import openapi
 from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
+from gpumon_web.components import costs as web_costs
+from gpumon_web.components import layout, run_rows
+from gpumon_web.components.page import Gpu, Now
+from gpumon_web.components.user_rows import account_cells
 from gpumon_web.fleet import gpu_row as web_row
-from gpumon_web.page import Gpu, Now
 from gpumon_web.pages import fleet as fleet_page
 from gpumon_web.pages import gpu as gpu_page
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages import users as users_page
-from gpumon_web.user_rows import account_cells
+from gpumon_web.stored import epoch_rows
 from tests.builders import frame_of, process, sample, tick
 from tests.runs import BEGAN, GIB, Book, measured
 
@@ -184,7 +185,7 @@ _BROWSER: Mapping[str, Callable[[float], str]] = {
 
 
 def browser(record: Record) -> Shown:
-    rows = epoch_cells.rows(record, epoch_summaries(record))
+    rows = epoch_rows.rows(record, epoch_summaries(record))
     cells = run_rows.epoch(rows[0], {"user": "", "state": "finished"}, run_rows.largest(rows))
     by_title = {column.title: column for column in run_rows.EPOCHS}
     found = {}
@@ -384,7 +385,7 @@ def test_a_column_of_gpus_is_the_same_in_every_view(view: View, read: Callable[[
 
 
 def test_a_column_of_a_metric_has_its_unit_and_meaning() -> None:
-    described = schemas.schemas()["gpu"]["properties"]
+    described = openapi.schemas()["gpu"]["properties"]
     page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
     for column in GPUS:
         if column.unit is not None and column.metric:
@@ -494,7 +495,7 @@ def test_a_number_of_a_user_is_the_same_in_every_view() -> None:
 
 
 def test_json_has_the_titles_of_processes() -> None:
-    fields = schemas.schemas()["process"]["properties"]
+    fields = openapi.schemas()["process"]["properties"]
     kept = {"first", "last", "held", "memory_peak"}  # only `gpumon history processes --json` has these
     for column in shown(PROCESSES, View.JSON):
         if column.key not in kept:
@@ -520,7 +521,7 @@ def test_a_table_is_sorted_in_the_direction_of_its_column() -> None:
     ]  # fmt: skip
     for table, shown_columns in browser:
         falls = {column.title: column.falls for column in table}
-        head = parts.table("rows", "Rows", shown_columns, shown_columns[0].key).children.children[1].children
+        head = layout.table("rows", "Rows", shown_columns, shown_columns[0].key).children.children[1].children
         for column, heading in zip(shown_columns, head.children, strict=True):
             if column.sort and column.title in falls:
                 assert bool(heading.to_plotly_json()["props"]["data-falls"]) == falls[column.title], column.title

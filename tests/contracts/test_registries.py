@@ -45,7 +45,7 @@ from gpumon.storage.ledger import writer
 from gpumon_tui import terminal_news
 from gpumon_tui.renderables import overview_rows
 from gpumon_tui.widgets import runs_sheet
-from gpumon_web import levels
+from gpumon_web.components import levels
 from tests.fakes import FakeClock, Inline
 
 ROOT = Path(__file__).parents[2]

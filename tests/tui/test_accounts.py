@@ -31,7 +31,7 @@ from gpumon_tui.renderables.text_width import width
 from gpumon_tui.screens.account_rows import READING
 from gpumon_tui.screens.accounts import AccountsScreen
 from gpumon_web.pages.users import kept
-from gpumon_web.user_hours import users_document
+from gpumon_web.stored.user_hours import users_document
 from tests.fakes import FakeClock
 from tests.tui.fakes import FakeFeed
 from tests.tui.golden_scenes import settle

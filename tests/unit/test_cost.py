@@ -25,7 +25,7 @@ from gpumon_tui.renderables import run_opened
 from gpumon_tui.run_reading.opened import opened
 from gpumon_tui.run_reading.rows import OpenRun
 from gpumon_web.pages import PAGES
-from gpumon_web.run_page import run_document
+from gpumon_web.stored.run_page import run_document
 from tests.programs import until
 from tests.runs import BEGAN, Book, training
 

@@ -25,7 +25,7 @@ from gpumon.reports.cluster_text import lines
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice, by_group
 from gpumon.storage.usage.summary import summary
-from gpumon_web import kept
+from gpumon_web.live import stored_values
 from tests.activity import keep
 from tests.builders import process, sample, tick
 from tests.web.clustered import PRICES, Cluster, TableEngine, cluster, row
@@ -154,7 +154,7 @@ def history(tmp_path: Path) -> Path:
 
 def page_of_users(history: Path, groups: UserGroups | None, user: str = "", by: str = "group") -> dict[str, Any]:
     """Values of the page of users for the day of that hour, at ten o'clock."""
-    packed = kept.of_accounts(
+    packed = stored_values.of_accounts(
         [str(history)], "day", "1970-01-01", "UTC", user, by, 10 * HOUR, "users", {"ada": ("0", ("GPU-a",))}, "",
         read_prices({"currency": "EUR", "gpu-hour": 2.0}), groups,
     )  # fmt: skip

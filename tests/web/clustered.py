@@ -27,9 +27,9 @@ from gpumon.cluster.queries import (
 from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.app import make_cluster_app
+from gpumon_web.auth.gate import Gate
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.views import ClusterViews
-from gpumon_web.gate import Gate
 
 NOW = 1_800_000_000.0
 HOST = "127.0.0.1:8050"

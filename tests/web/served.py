@@ -17,23 +17,22 @@ from gpumon.common.privacy import EVERYBODY, SHOWN, People
 from gpumon.live import Live, LiveState
 from gpumon.model.frame import Tick
 from gpumon.ring.writer import RingWriter
-from gpumon_web.accounts import Accounts
 from gpumon_web.app import make_app
+from gpumon_web.auth.api_tokens import NamedTokens
+from gpumon_web.auth.failed_logins import RefusedTries
+from gpumon_web.auth.gate import Gate
+from gpumon_web.auth.rate_limit import Buckets
+from gpumon_web.auth.sessions import Sessions
+from gpumon_web.components.page import Now
 from gpumon_web.feed import Feed
-from gpumon_web.gate import Gate
-from gpumon_web.limits import Buckets
-from gpumon_web.live import PageFeed
-from gpumon_web.named_frames import named_frames
-from gpumon_web.named_tokens import NamedTokens
-from gpumon_web.named_work import named_work
-from gpumon_web.page import Now
-from gpumon_web.positions import Recording
-from gpumon_web.refused import RefusedTries
-from gpumon_web.routes import Sources
-from gpumon_web.runs import Runs
-from gpumon_web.serve import server_of
-from gpumon_web.sessions import Sessions
-from gpumon_web.work import Inline, Work
+from gpumon_web.jobs import Inline, Work
+from gpumon_web.live.accounts import Accounts
+from gpumon_web.live.positions import Recording
+from gpumon_web.live.runs import Runs
+from gpumon_web.live.values import PageFeed
+from gpumon_web.names import named_frames, named_work
+from gpumon_web.routes.pages import Sources
+from gpumon_web.server.server import server_of
 from tests.programs import PATIENCE
 
 TOKEN = "a-token-for-tests-0123456789"

@@ -20,8 +20,8 @@ from gpumon.live import Live
 from gpumon.reports.status_json import document as status_document
 from gpumon_web.api.openapi import statuses
 from gpumon_web.api.parameters import read
-from gpumon_web.api.table import ROUTES
-from gpumon_web.work import threads
+from gpumon_web.api.serving import ROUTES
+from gpumon_web.jobs import threads
 from tests.builders import device, sample, tick
 from tests.fuzzing import examples
 from tests.programs import daemon, environment, status, until

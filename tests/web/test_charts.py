@@ -18,9 +18,8 @@ from gpumon.model.panels import GPU_PANELS
 from gpumon.model.xids import xid_of
 from gpumon.reports.figures.axes import LONGEST, literal, scale_of
 from gpumon.storage.events.query import EventFilter, read_events
-from gpumon_web.charts import MARKS, event, marks_on
-from gpumon_web.gpu_chart import RUNS, USUAL, GpuChartWindow, gpu_chart
-from gpumon_web.gpu_held import flat
+from gpumon_web.charts.document import MARKS, event, marks_on
+from gpumon_web.charts.gpu_chart import RUNS, USUAL, GpuChartWindow, flat, gpu_chart
 from gpumon_web.health import attention, checks
 from gpumon_web.pages.gpu import absent
 from tests.activity import keep
@@ -183,7 +182,7 @@ class TestManyMarks:
         keep(Path(path), busy)
         everything = read_events(path, BEGIN, BEGIN + 4 * 3600, EventFilter(device=device().uuid))
         assert len(everything) > 5
-        monkeypatch.setattr("gpumon_web.gpu_chart.EVENTS", 4)
+        monkeypatch.setattr("gpumon_web.charts.gpu_chart.EVENTS", 4)
         served = Served(busy)
         served.feed.refresh()
         window = GpuChartWindow(BEGIN, BEGIN + 4 * 3600, 2000, EVERY)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gpumon.model.frame import Sample, Tick
 from gpumon.model.metrics import IDLE, PROCESSES, Availability
 from gpumon.ring.layout import believable
-from gpumon_web.gpu_chart import GpuChartWindow, gpu_chart
-from gpumon_web.holders import memory_parts
+from gpumon_web.charts.gpu_chart import GpuChartWindow, gpu_chart
+from gpumon_web.components.holders import memory_parts
 from tests.builders import TIME, device, process, sample, tick
 from tests.fuzzing import examples
 from tests.web.charted import lines

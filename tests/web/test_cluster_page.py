@@ -19,7 +19,7 @@ from gpumon.model import units
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
-from gpumon_web.page import KINDS, Now, Page, Rows
+from gpumon_web.components.page import KINDS, Now, Page, Rows
 from tests.web.clustered import ENGINE, NOW, PRICES, Cluster, TableEngine, cluster, row
 from tests.web.test_page_modules import NAMING, parts
 

@@ -24,13 +24,12 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.storage.ledger.records import RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
-from gpumon_web import compared
-from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
-from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
-from gpumon_web.compare_rows import MOST, least, numbers, saved_name, whole_notes
-from gpumon_web.compared import compared_document, ids_of
+from gpumon_web.charts.compare_chart import EPOCHS, STEPS, TIME, UNMEASURED, axis_of, compare_chart, course_of
+from gpumon_web.charts.run_chart import LOGGED
+from gpumon_web.components.compare_rows import MOST, least, numbers, saved_name, whole_notes
 from gpumon_web.pages.compare import kept
-from gpumon_web.run_chart import LOGGED
+from gpumon_web.stored import comparison
+from gpumon_web.stored.comparison import compared_document, ids_of
 from tests.builders import sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training
@@ -355,7 +354,7 @@ def test_the_same_stands_on_axes_of_time_and_of_steps(tmp_path: Path, by: str, e
 def test_a_loss_that_is_no_number_is_not_the_lowest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, diverged: str, most: int
 ) -> None:
-    monkeypatch.setattr(compared, "LONG", most)
+    monkeypatch.setattr(comparison, "LONG", most)
     with Book(tmp_path) as book:
         for place in (0, 1):
             training(book, IDS[place], 12, seed=place)

@@ -16,8 +16,8 @@ from gpumon.recording.content import DecodedParts
 from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
-from gpumon_web.course import KEPT, Logged, with_newest
-from gpumon_web.run_chart import LOGGED
+from gpumon_web.charts.run_chart import LOGGED
+from gpumon_web.stored.run_course import KEPT, Logged, with_newest
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.charted import lines

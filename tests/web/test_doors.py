@@ -17,13 +17,11 @@ import pytest
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from
-from gpumon_web import channel, crowd
-from gpumon_web.complaints import Complaints, listen_to
-from gpumon_web.limits import Buckets
-from gpumon_web.peers import peer_of
-from gpumon_web.plain_page import KEEPS_PLACE
-from gpumon_web.refusals import SIGN_IN, SIGN_OUT
-from gpumon_web.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
+from gpumon_web.auth.http_errors import KEEPS_PLACE, SIGN_IN, SIGN_OUT
+from gpumon_web.auth.rate_limit import Buckets, peer_of
+from gpumon_web.auth.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
+from gpumon_web.http.error_log import Complaints, listen_to
+from gpumon_web.server import connections, server
 from tests.builders import tick
 from tests.programs import PATIENCE, environment, gpumon, until
 from tests.web.served import TOKEN, Served, on_waitress
@@ -153,7 +151,7 @@ def is_closed(one: socket.socket) -> bool:
 def test_a_request_that_drips_is_closed_when_its_time_is_up(
     served: Served, first: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0)
     with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         if first:
             one.sendall(first)
@@ -180,7 +178,7 @@ def test_a_connection_that_is_used_stays_open_longer_than_a_request_may_take(
             assert connection.getresponse().read() is not None
             used = connection.sock
             assert used is not None
-            monkeypatch.setattr(channel, "REQUEST_SECONDS", 0.0)  # not before it has asked
+            monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.0)  # not before it has asked
             time.sleep(1.2)  # the server looks once a second
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200
@@ -191,7 +189,7 @@ def test_a_connection_that_is_used_stays_open_longer_than_a_request_may_take(
 def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "CONNECTIONS", 40)
+    monkeypatch.setattr(server, "CONNECTIONS", 40)
     with on_waitress(served) as port:
         viewer = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         viewer.request("GET", "/api/delta", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -210,7 +208,7 @@ def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
 def test_who_has_most_of_the_connections_gives_way_though_he_has_the_token(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "CONNECTIONS", 40)
+    monkeypatch.setattr(server, "CONNECTIONS", 40)
     question = f"GET /api/delta HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     with on_waitress(served) as port, ExitStack() as stack:
 
@@ -232,7 +230,7 @@ def test_who_has_most_of_the_connections_gives_way_though_he_has_the_token(
 
 def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
-    whole = crowd.TcpWSGIServer.accept
+    whole = server.TcpWSGIServer.accept
 
     def accept(server: Any) -> Any:
         for refusal in refusals if len(server.active_channels) >= 5 else ():
@@ -240,7 +238,7 @@ def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served, monkey
         return whole(server)
 
     with on_waitress(served) as port, ExitStack() as stack:
-        monkeypatch.setattr(crowd.TcpWSGIServer, "accept", accept)
+        monkeypatch.setattr(server.TcpWSGIServer, "accept", accept)
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)) for _ in range(8)]
         until(lambda: sum(map(is_closed, idle)) == 3)
         assert ask(port) == 200

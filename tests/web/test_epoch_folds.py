@@ -8,9 +8,9 @@ import pytest
 
 from gpumon.reports import run_json
 from gpumon.storage.ledger.reader import Ledgers
-from gpumon_web.epoch_folds import LONG, MOST, NEWEST
 from gpumon_web.pages.run import kept, rest
-from gpumon_web.run_page import all_rows, find_run, run_document
+from gpumon_web.stored.epoch_rows import LONG, MOST, NEWEST
+from gpumon_web.stored.run_page import all_rows, find_run, run_document
 from tests.runs import BEGAN, Book
 
 RUN = "long-1a2b"

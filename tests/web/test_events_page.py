@@ -12,8 +12,8 @@ from playwright.sync_api import Browser
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState, Tick
 from gpumon.model.metrics import Availability
-from gpumon_web import event_list
 from gpumon_web.pages import events as events_page
+from gpumon_web.stored import events
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.conftest import on_a_port, visit
@@ -283,5 +283,5 @@ def test_words_are_looked_for_in_all_events_of_the_window_not_in_the_rows_alone(
 
 
 def test_events_that_were_not_read_are_not_said_to_be_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_list, "MOST", 1)
+    monkeypatch.setattr(events, "MOST", 1)
     assert "newest 1" in shown(served, "q=dave")["values"]["nothing"]

@@ -19,7 +19,7 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import RECORDED, Origin
 from gpumon.storage.history.tiers import SHAPES
-from gpumon_web import fleet_summary
+from gpumon_web.components import fleet_summary
 from gpumon_web.feed import AT_ONCE, FIRST_WINDOW, POINTS, SPARK, followed, shown
 from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from gpumon.common.errors import UsageError
-from gpumon_web.gate import LASTS
-from gpumon_web.prefix import parse_prefix, put_below
+from gpumon_web.auth.gate import LASTS
+from gpumon_web.http.prefix import parse_prefix, put_below
 from tests.builders import tick
 from tests.web.served import HOST, TOKEN, Served
 

@@ -19,7 +19,7 @@ from gpumon.model.process import Process
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.sqlite.write import open_to_write
-from gpumon_web.gpu_held import Held, flat, held_by
+from gpumon_web.charts.gpu_chart import Held, flat, held_by
 from tests.builders import device, process, sample, tick
 
 HOUR = 3600

@@ -10,11 +10,11 @@ from playwright.sync_api import Browser
 
 from gpumon.model import units
 from gpumon.model.metrics import Availability, Unit
-from gpumon_web.fleet_summary import idle_below
-from gpumon_web.gpu_lines import who as row_of
-from gpumon_web.gpu_lines import words_of
+from gpumon_web.components.fleet_summary import idle_below
+from gpumon_web.components.gpu_rows import who as row_of
+from gpumon_web.components.gpu_rows import words_of
+from gpumon_web.components.holders import memory_parts
 from gpumon_web.health import checks
-from gpumon_web.holders import memory_parts
 from gpumon_web.pages import PAGES
 from gpumon_web.pages.gpu import divided, memory, no_processes
 from gpumon_web.pages.gpu import who as head_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon_web.limits import VISITORS, Buckets
+from gpumon_web.auth.rate_limit import VISITORS, Buckets
 from tests.builders import tick
 from tests.web.served import TOKEN, Served
 

@@ -16,7 +16,7 @@ from gpumon.model.origin import Origin
 from gpumon.ring.reader import Heartbeat
 from gpumon.ring.writer import RingWriter
 from gpumon_web.api.live_status import LiveStatus
-from gpumon_web.api.schemas import schemas
+from gpumon_web.api.openapi import schemas
 from gpumon_web.feed import Feed
 from tests.builders import process, sample, tick
 from tests.web.api import GIB

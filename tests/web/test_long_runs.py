@@ -13,11 +13,11 @@ from gpumon.model.frame import RunState
 from gpumon.storage.ledger import reader
 from gpumon.storage.ledger.decode import ResultColumns
 from gpumon.storage.ledger.reader import Ledger
-from gpumon_web import compared, run_page
-from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.pages.run import kept, rest
-from gpumon_web.run_page import all_rows, run_document, told_of
-from gpumon_web.run_zoom import _read
+from gpumon_web.stored import comparison, run_page
+from gpumon_web.stored.run_list import list_of_runs
+from gpumon_web.stored.run_page import all_rows, run_document, told_of
+from gpumon_web.stored.run_zoom import _read
 from tests.instructions import instructions
 from tests.runs import BEGAN, Book, training
 
@@ -62,7 +62,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 PAGES: dict[str, Callable[[str], object]] = {
     "run": document,
     "rows": lambda path: told_rows(path),
-    "compared": lambda path: compared.compared_document([path], "net-1,net-2", "", NOW),
+    "compared": lambda path: comparison.compared_document([path], "net-1,net-2", "", NOW),
 }
 
 

@@ -17,7 +17,7 @@ from gpumon.common.privacy import HASHED, HIDDEN, SOMEBODY, WAYS, People
 from gpumon.export.scrape import Exporter
 from gpumon.model.frame import RunState
 from gpumon.model.origin import Origin
-from gpumon_web.named_frames import named_frames
+from gpumon_web.names import named_frames
 from gpumon_web.pages import PAGES
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gpumon_web.app import ASSETS
-from gpumon_web.one_script import OneScript
+from gpumon_web.assets_bundle import OneScript
 from tests.web.served import Served
 
 TAG = '<script src="/lab/assets/{}?m=1.5"></script>\n'

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
+from gpumon_web.components.page import Rows
 from gpumon_web.feed import FIRST_WINDOW, PACE
-from gpumon_web.live import PageFeed, PageVersions, TableVersions
-from gpumon_web.page import Rows
+from gpumon_web.live.values import PageFeed, PageVersions, TableVersions
 from gpumon_web.pages import PAGES
 from tests.builders import TIME, device, sample, tick
 from tests.web.served import Served

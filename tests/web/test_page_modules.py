@@ -18,15 +18,16 @@ from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
-from gpumon_web import levels, run_page
-from gpumon_web.compared import compared_document
-from gpumon_web.event_list import events_document
-from gpumon_web.live import PageFeed
-from gpumon_web.page import KINDS, Args, Kept, Now, Page, Rows
+from gpumon_web.components import levels
+from gpumon_web.components.page import KINDS, Args, Kept, Now, Page, Rows
+from gpumon_web.live.values import PageFeed
 from gpumon_web.pages import PAGES
-from gpumon_web.routes import layout_json
-from gpumon_web.run_choice import RunChoice
-from gpumon_web.user_hours import users_document
+from gpumon_web.routes.pages import layout_json
+from gpumon_web.stored import run_page
+from gpumon_web.stored.comparison import compared_document
+from gpumon_web.stored.events import events_document
+from gpumon_web.stored.run_list import RunChoice
+from gpumon_web.stored.user_hours import users_document
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.runs import BEGAN, Book, training
@@ -231,7 +232,7 @@ def test_no_script_knows_a_page_that_has_a_module() -> None:
 
 
 def test_reading_the_modules_of_pages_loads_no_dash() -> None:
-    code = "import sys, gpumon_web.kept; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
+    code = "import sys, gpumon_web.live.stored_values; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon_web.pages import PAGES
-from gpumon_web.routes import PREFIX
+from gpumon_web.routes.pages import PREFIX
 from tests.builders import device
 from tests.fuzzing import examples
 from tests.web.api import NOW, RUN, make

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon_web.person_colors import COLORS, MOST, PersonColors, meet_past
+from gpumon_web.components.person_colors import COLORS, MOST, PersonColors, meet_past
 from tests.builders import process, tick
 from tests.runs import Book
 from tests.web.served import Served

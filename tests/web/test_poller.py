@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpumon_web.poller import Poller
-from gpumon_web.serve import Stop
+from gpumon_web.server.connections import Poller
+from gpumon_web.server.server import Stop
 from tests.builders import sample, tick
 from tests.programs import PATIENCE, until
 from tests.web.served import HOST, TOKEN, Served, running

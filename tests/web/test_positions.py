@@ -14,9 +14,9 @@ import pytest
 
 from gpumon.recording.content import RecordedFrame
 from gpumon.recording.positions import MAX_PAST_FRAMES, Positions
-from gpumon_web.page import Kept
+from gpumon_web.components.page import Kept
+from gpumon_web.live.positions import KEPT, Recording
 from gpumon_web.pages import PAGES
-from gpumon_web.positions import KEPT, Recording
 from tests.builders import tick
 from tests.recorded import simulated, write
 from tests.web.served import Served

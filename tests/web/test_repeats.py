@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpumon_web import repeats
-from gpumon_web.environ import TICK
-from gpumon_web.limits import Buckets
+from gpumon_web.auth.rate_limit import Buckets
+from gpumon_web.http.prefix import TICK
+from gpumon_web.routes import ticks
 from tests.builders import sample, tick
 from tests.programs import PATIENCE
 from tests.web.served import TOKEN, Served, on_waitress
@@ -24,7 +24,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a busy machine takes between two questions, one follows soon upon the other."""
-    monkeypatch.setattr(repeats, "GOOD_FOR", 1e9)
+    monkeypatch.setattr(ticks, "GOOD_FOR", 1e9)
 
 
 class Counted(Served):

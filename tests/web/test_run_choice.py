@@ -11,10 +11,9 @@ from playwright.sync_api import Browser, expect
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import HIDDEN, People, use_policy
 from gpumon.model.frame import RunState
-from gpumon_web import listed_runs
-from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.pages.runs import NO_MATCH
-from gpumon_web.run_choice import RunChoice
+from gpumon_web.stored import run_list
+from gpumon_web.stored.run_list import RunChoice, list_of_runs
 from tests.builders import run, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book
@@ -67,7 +66,7 @@ def test_a_choice_has_the_runs_that_it_says_and_all_that_there_is_to_choose(
 
 
 def test_a_choice_is_among_all_runs_and_not_among_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed_runs, "LISTED", 2)
+    monkeypatch.setattr(run_list, "LISTED", 2)
     path = book(tmp_path)
     assert names(list_of_runs([path], {}, NOW, None)[0]) == ["net5", "net4"]
     assert names(list_of_runs([path], {}, NOW, None, RunChoice(framework="torch"))[0]) == ["net2", "net1"]
@@ -79,7 +78,7 @@ class TestSearch:
     def test_is_among_all_runs_by_name_id_user_and_tag(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
     ) -> None:
-        monkeypatch.setattr(listed_runs, "LISTED", 1)
+        monkeypatch.setattr(run_list, "LISTED", 1)
         path = book(tmp_path)
         document, _ = list_of_runs([path], {}, NOW, None, RunChoice(q=words))
         found = 3 if words.strip() == "alice" else 1
@@ -101,7 +100,7 @@ class TestSearch:
     def test_in_the_page_finds_runs_that_the_list_leaves_out(
         self, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listed_runs, "LISTED", 2)
+        monkeypatch.setattr(run_list, "LISTED", 2)
         with on_a_port(Served([tick(1)], [book(tmp_path)])) as link, visit(browser, link) as visitor:
             page = visitor.open("#/runs")
             shown, field = page.locator("#page-runs tbody tr"), page.locator("#page-runs .search").first

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.model.frame import RunState
 from gpumon.storage.history.tiers import SHAPES
-from gpumon_web.run_page import run_document
+from gpumon_web.stored.run_page import run_document
 from tests.months import fill
 from tests.runs import Book
 from tests.web.charted import lines

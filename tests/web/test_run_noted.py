@@ -10,9 +10,9 @@ from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Subject
 from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model.frame import RunState
+from gpumon_web.components.run_head import PREDICATES, TAGS
 from gpumon_web.pages.run import kept
-from gpumon_web.run_noted import PREDICATES, TAGS
-from gpumon_web.run_page import run_document
+from gpumon_web.stored.run_page import run_document
 from tests.builders import tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training

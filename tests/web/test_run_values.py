@@ -17,15 +17,15 @@ from gpumon.reports import run_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
-from gpumon_web.listed_runs import list_of_runs
-from gpumon_web.page import Now
+from gpumon_web.components.page import Now
+from gpumon_web.components.run_head import far, length_range
+from gpumon_web.components.run_rows import LOGGED, epoch, live_peak, logged_names, rank
+from gpumon_web.components.tokens import line, text
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live
 from gpumon_web.pages.runs import epochs
-from gpumon_web.run_head import far, length_range
-from gpumon_web.run_page import ROWS, find_run, run_document
-from gpumon_web.run_rows import LOGGED, epoch, live_peak, logged_names, rank
-from gpumon_web.tokens import line, text
+from gpumon_web.stored.run_list import list_of_runs
+from gpumon_web.stored.run_page import ROWS, find_run, run_document
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.web.served import Served

@@ -18,9 +18,10 @@ from gpumon.storage.ledger import aggregate, decode
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.summary import EpochSummary
-from gpumon_web import compared, epoch_cells, run_chart, run_page
+from gpumon_web.charts import run_chart
 from gpumon_web.pages import run as run_pages
-from gpumon_web.run_choice import RunChoice, chosen_runs
+from gpumon_web.stored import comparison, epoch_rows, run_page
+from gpumon_web.stored.run_list import RunChoice, chosen_runs
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
@@ -96,7 +97,7 @@ def test_an_epoch_of_a_run_is_judged_once_and_a_line_has_no_more_points_than_a_s
         judged.append(epoch.ordinal)
         return verdict(epoch, running)
 
-    for module in (past_findings, epoch_cells):
+    for module in (past_findings, epoch_rows):
         monkeypatch.setattr(module, "verdict", counted)
     monkeypatch.setattr(run_chart, "MOST", 100)
     epochs = 300
@@ -132,8 +133,8 @@ class TestLongRunsCompared:
 
     @pytest.fixture
     def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-        monkeypatch.setattr(compared, "LONG", 50)
-        monkeypatch.setattr(compared, "SAMPLE", 20)
+        monkeypatch.setattr(comparison, "LONG", 50)
+        monkeypatch.setattr(comparison, "SAMPLE", 20)
         with Book(tmp_path) as book:
             training(book, "a-1a2b", self.EPOCHS, gpus=2)
             training(book, "b-1a2b", self.EPOCHS, gpus=2, seed=2)
@@ -154,17 +155,17 @@ class TestLongRunsCompared:
         joined = aggregate.epoch_summaries
         with monkeypatch.context() as patched:
             patched.setattr(aggregate, "epoch_summaries", epochs)
-            found = compared.compared_document([path], ids, "", BEGAN + 1e6)
+            found = comparison.compared_document([path], ids, "", BEGAN + 1e6)
         return found, read
 
     def test_rows_that_are_read_do_not_grow_with_epochs(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         found, read = self.records(path, "a-1a2b,b-1a2b", monkeypatch)
-        assert max(read) < 8 * (compared.SAMPLE + 4) < 4 * self.EPOCHS
+        assert max(read) < 8 * (comparison.SAMPLE + 4) < 4 * self.EPOCHS
         assert all(f"of {self.EPOCHS} epochs, evenly spaced" in one["counts"] for one in found["runs"])
 
     def test_sums_lowest_values_and_places_are_of_all_epochs(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         found, _ = self.records(path, "a-1a2b,b-1a2b", monkeypatch)
-        monkeypatch.setattr(compared, "LONG", 1000)
+        monkeypatch.setattr(comparison, "LONG", 1000)
         whole, _ = self.records(path, "a-1a2b,b-1a2b", monkeypatch)
         assert found["best"]["loss"] == whole["best"]["loss"] == "0.001"
         assert found["axes"] == whole["axes"]

@@ -14,7 +14,7 @@ import pytest
 import gpumon_web
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon_web.page import KINDS
+from gpumon_web.components.page import KINDS
 from tests.conftest import cannot
 
 ASSETS = sorted((Path(gpumon_web.__file__).parent / "assets").glob("*.js"))

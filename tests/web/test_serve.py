@@ -19,7 +19,7 @@ import pytest
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen, token_from
-from gpumon_web.serve import server_of
+from gpumon_web.server.server import server_of
 from tests.builders import tick
 from tests.programs import PATIENCE, command, environment, gpumon, until
 from tests.web.served import Served

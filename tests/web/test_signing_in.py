@@ -9,8 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from gpumon_web.named_tokens import NamedTokens
-from gpumon_web.token_file import TOKENS, add_token, revoke_token
+from gpumon_web.auth.api_tokens import TOKENS, NamedTokens, add_token, revoke_token
 from tests.builders import tick
 from tests.web.conftest import on_a_port, visit
 from tests.web.served import TOKEN, Served

@@ -19,8 +19,8 @@ from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import LOCKED, LockTimeout, open_to_read
-from gpumon_web.not_kept import why_none_listed
-from gpumon_web.work import WorkerProcess
+from gpumon_web.jobs import WorkerProcess
+from gpumon_web.live.stored_values import why_none_listed
 from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
 from tests.months import fill

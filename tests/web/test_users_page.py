@@ -26,10 +26,10 @@ from gpumon.reports import usage
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import read_accounts
 from gpumon.storage.usage.summary import parse_window, summary
-from gpumon_web.accounts import Accounts
-from gpumon_web.costs import cost_cells
+from gpumon_web.components.costs import cost_cells
+from gpumon_web.components.user_rows import account_cells
+from gpumon_web.live.accounts import Accounts
 from gpumon_web.pages import PAGES
-from gpumon_web.user_rows import account_cells
 from tests.activity import keep
 from tests.builders import TIME, device, process, sample, tick
 from tests.web.conftest import on_a_port, visit

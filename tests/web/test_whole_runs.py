@@ -18,11 +18,11 @@ from gpumon.storage.ledger.metadata import about_rows
 from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, write_batch
 from gpumon.storage.sqlite.write import open_to_write
-from gpumon_web.gpu_lines import who
-from gpumon_web.page import KeptValues, Now
+from gpumon_web.components.gpu_rows import who
+from gpumon_web.components.page import KeptValues, Now
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live, rest
-from gpumon_web.run_page import all_rows, run_document
+from gpumon_web.stored.run_page import all_rows, run_document
 from tests.builders import TIME, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.unit.test_ledger_recorder import GPU, Memory, keep

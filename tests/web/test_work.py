@@ -16,12 +16,24 @@ from typing import Any
 import pytest
 
 from gpumon.model.frame import RunState
-from gpumon_web import listed_runs, run_page
-from gpumon_web.answers import NOTHING, UNCHANGED, AnswerCache, Packed
-from gpumon_web.epoch_folds import NEWEST
-from gpumon_web.limits import THREADS
-from gpumon_web.run_page import ROWS
-from gpumon_web.work import Arguments, Inline, Queued, Task, TaskError, WorkerProcess, WorkError, processes
+from gpumon_web.auth.rate_limit import THREADS
+from gpumon_web.jobs import (
+    NOTHING,
+    UNCHANGED,
+    AnswerCache,
+    Arguments,
+    Inline,
+    Packed,
+    Queued,
+    Task,
+    TaskError,
+    WorkerProcess,
+    WorkError,
+    processes,
+)
+from gpumon_web.stored import run_list, run_page
+from gpumon_web.stored.epoch_rows import NEWEST
+from gpumon_web.stored.run_page import ROWS
 from tests.builders import tick
 from tests.programs import PATIENCE, until
 from tests.runs import Book, training
@@ -285,13 +297,13 @@ def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Pa
         table = run_page.table(paths, "net-1a2b", None)
         assert isinstance(table, Packed)
         assert run_page.table(paths, "net-1a2b", table.version) == UNCHANGED
-        listed = listed_runs.listed(paths, {}, 0.0, None)
+        listed = run_list.listed(paths, {}, 0.0, None)
         assert isinstance(listed, Packed)
-        assert listed_runs.listed(paths, {}, 0.0, listed.version) == UNCHANGED
+        assert run_list.listed(paths, {}, 0.0, listed.version) == UNCHANGED
         book.db.execute("UPDATE run SET updated = updated + 1000000000")
         assert isinstance(run_page.one(paths, "net-1a2b", "", None, None, 9.0, first.version), Packed)
         assert isinstance(run_page.table(paths, "net-1a2b", table.version), Packed)
-        assert isinstance(listed_runs.listed(paths, {}, 0.0, listed.version), Packed)
+        assert isinstance(run_list.listed(paths, {}, 0.0, listed.version), Packed)
         book.db.execute(f"UPDATE run SET state = {RunState.RUNNING:d}, ended = NULL")
         again = run_page.one(paths, "net-1a2b", "", None, None, 9.0, None)
         assert isinstance(again, Packed)

@@ -18,28 +18,34 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Rule
 
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.route import ApiData
 from gpumon_web.api.serving import add_api
-from gpumon_web.complaints import Complaints, listen_to
-from gpumon_web.compress import Compressor
-from gpumon_web.credentials import peer_of
-from gpumon_web.environ import CHANNEL, JOB
-from gpumon_web.first_bytes import first_bytes
-from gpumon_web.gate import OPEN, Gate
-from gpumon_web.headers import add_headers, hash_of, policy
-from gpumon_web.limits import GUESSES, Buckets
-from gpumon_web.live import PageFeed, PageViews
-from gpumon_web.metrics_route import METRICS, add_metrics
-from gpumon_web.one_script import OneScript
-from gpumon_web.page import Page
+from gpumon_web.assets_bundle import OneScript, first_bytes
+from gpumon_web.auth.gate import OPEN, Gate, peer_of
+from gpumon_web.auth.http_errors import (
+    KEEPS_PLACE,
+    NO_TOKEN,
+    SIGN_OUT,
+    TOO_MANY,
+    WRONG_TOKEN,
+    BadNumber,
+    Refused,
+    failure,
+    no_such_page,
+    refusal,
+)
+from gpumon_web.auth.rate_limit import GUESSES, Buckets
+from gpumon_web.components.layout import aria, data
+from gpumon_web.components.page import Page
+from gpumon_web.http.error_log import Complaints, listen_to
+from gpumon_web.http.headers import Compressor, add_headers, hash_of, policy
+from gpumon_web.http.prefix import CHANNEL, JOB, PLACEHOLDER, base_of, put_prefix
+from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
-from gpumon_web.parts import aria, data
-from gpumon_web.plain_page import KEEPS_PLACE, BadNumber, failure, no_such_page
-from gpumon_web.prefix import PLACEHOLDER, base_of, put_prefix
-from gpumon_web.refusals import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Refused, refusal
-from gpumon_web.repeats import Repeats
-from gpumon_web.routes import Sources, add_page_routes, add_routes
-from gpumon_web.sending import Sender
+from gpumon_web.routes.metrics import METRICS, add_metrics
+from gpumon_web.routes.pages import Sources, add_page_routes, add_routes
+from gpumon_web.routes.responses import Sender
+from gpumon_web.routes.ticks import Repeats
 
 ASSETS = Path(__file__).parent / "assets"
 _META = [

@@ -30,8 +30,8 @@ from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
 from gpumon.storage.history.tiered_history import TieredHistory
-from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
+from gpumon_web.stored.run_course import Logged
 
 FIRST_WINDOW = float(DEFAULT_WINDOW.seconds)
 """Seconds that a page gets when it opens."""

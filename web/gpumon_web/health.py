@@ -19,8 +19,8 @@ from gpumon.model.metrics import BY_NAME, Availability, Unit
 from gpumon.model.xids import xid_of
 from gpumon.storage.events.device_watch import QUIET
 from gpumon.storage.history.recent import RecentHistory
-from gpumon_web import levels
-from gpumon_web.charts import Cells
+from gpumon_web.charts.document import Cells
+from gpumon_web.components import levels
 
 UNKNOWN = "unknown"
 """The level of a check of which nothing is known."""

@@ -14,11 +14,10 @@ from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import read_accounts
 from gpumon.storage.usage.summary import GROUPINGS, summary
-from gpumon_web.answers import Packed
-from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of
+from gpumon_web.api.route import ApiData
 from gpumon_web.api.series import WINDOW, window_of
-from gpumon_web.packing import packed
+from gpumon_web.jobs import Packed, packed
 
 LONGEST = 366 * 86400
 USUAL = 7 * 86400.0

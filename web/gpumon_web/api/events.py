@@ -13,12 +13,11 @@ from gpumon.model.events import EVENT_KINDS
 from gpumon.reports.events import as_json
 from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.events.query import EventFilter, read_events
-from gpumon_web.answers import Packed
-from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, one_of, text
+from gpumon_web.api.route import ApiData
 from gpumon_web.api.runs import PAGING
 from gpumon_web.api.series import WINDOW, window_of
-from gpumon_web.packing import packed
+from gpumon_web.jobs import Packed, packed
 
 LONGEST = 366 * 86400
 """Seconds of a window: as long as events are kept."""

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from gpumon.reports.status_json import users_json
-from gpumon_web.answers import Packed
-from gpumon_web.api.data import ApiData, done
 from gpumon_web.api.parameters import Asked, QueryParameter, one_of
-from gpumon_web.packing import packed
+from gpumon_web.api.route import ApiData, done
+from gpumon_web.jobs import Packed, packed
 
 SCHEMA = 1
 SEVERITIES = ("info", "warning", "critical")

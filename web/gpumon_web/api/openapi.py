@@ -4,12 +4,155 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any
 
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.model.columns import PROCESSES, View, shown
+from gpumon.model.events import EVENT_KINDS
+from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
+from gpumon.reports import events, history, status_json, usage
+from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, list_schema, object_schema, ref
+from gpumon.storage.usage.account import DeviceUse
+from gpumon.storage.usage.summary import GROUPINGS
+from gpumon_web.api import now
 from gpumon_web.api.parameters import QueryParameter
 from gpumon_web.api.route import ApiRoute
-from gpumon_web.api.schemas import schemas
+
+_AGE = {"time": {"type": "number", "description": "of the sample, seconds since 1970"},
+        "live": {"type": "boolean", "description": "false where the values are the last known ones"},
+        "age": ref("amount", "seconds since the values were read")}  # fmt: skip
+_LINE: Schema = {"type": "array", "items": {"type": ["number", "null"]}}
+_HELD = "seconds in which processes or runs of theirs were on a GPU, over all GPUs"
+_JUDGED = "seconds of `held` for which `busy` and `idle_held` are known"
+_SEVERITY: Schema = {"enum": list(now.SEVERITIES)}
+
+OWN: Mapping[str, Schema] = {
+    "next_offset": {
+        "type": ["integer", "null"], "minimum": 1, "description": "`offset` of the next page; null on the last one",
+    },
+    "problem_document": {
+        "type": "object", "description": "RFC 9457", "additionalProperties": False,
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"const": "about:blank"}, "title": {"type": "string"},
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": {"type": "string", "description": "what is wrong and what to do, in one line"},
+        },
+    },
+    "findings": object_schema({"schema": {"const": now.SCHEMA}, **_AGE, "findings": list_schema("finding")}),
+    "user_gpu": object_schema({
+        "uuid": RUN_ID, "label": {"type": "string"}, "gpu_state": {"enum": [state.value for state in GpuState]},
+        "processes": COUNT, "memory_used": ref("amount", "bytes of this user's processes"), "runs": TEXTS,
+    }),
+    "user": object_schema({
+        "user": ref("text", "null: holders whose name is not known"), "gpus": list_schema("user_gpu"),
+        "memory_used": ref("amount", "bytes; null where a part is not known"), "runs": TEXTS,
+    }),
+    "users": object_schema({
+        "schema": {"const": status_json.SCHEMA}, **_AGE, "users": list_schema("user"),
+        "unknown_gpus": {**TEXTS, "description": "UUIDs of GPUs of which it is not known who holds them"},
+    }),
+    "event": object_schema({
+        "time": {"type": "number"}, "time_ns": {"type": "integer"},
+        "kind": {
+            "type": "string", "examples": [kind.name for kind in EVENT_KINDS],
+            "description": " ".join(f"`{kind.name}`: {kind.help}" for kind in EVENT_KINDS),
+        },
+        "severity": _SEVERITY, "uuid": ref("text"), "user": ref("text"), "run": ref("text"), "cause": ref("text"),
+        "lasted": ref("amount", "seconds"), "last_seen": TIME, "details": {"type": "object"},
+    }),
+    "events": object_schema({
+        "schema": {"const": events.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
+        "events": list_schema("event"), "next_offset": ref("next_offset"), "problem": ref("text"),
+    }),
+    "account": object_schema({
+        "user": {"type": "string"}, "held": ref("amount", _HELD), "judged": ref("amount", _JUDGED),
+        "busy": ref("amount", "seconds"), "idle_held": ref("amount", "seconds"),
+        "metered": ref("amount", "seconds of `held` for which `energy` is known"), "energy": ref("amount", "joules"),
+    }),
+    "account_group": object_schema({
+        "begin": {"type": "number"}, "end": {"type": "number"},
+        "device": {"oneOf": [{"type": "null"}, object_schema({
+            "uuid": RUN_ID, "number": {"type": "integer"}, "name": {"type": "string"},
+        })]},
+        "accounts": list_schema("account"),
+        "unknown": object_schema({
+            "held": ref("amount", "seconds"), "busy": ref("amount", "seconds"), "energy": ref("amount"),
+        }),
+        "free": object_schema({"seconds": ref("amount"), "energy": ref("amount", "joules")}),
+        "unseen": ref("amount", "seconds, over all GPUs, of which nothing is known: no daemon, or no answer"),
+        "total": object_schema({name: ref("amount") for name in DeviceUse._fields if not name.startswith("free")}),
+    }),
+    "accounts": object_schema({
+        "schema": {"const": usage.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
+        "by": {"enum": list(GROUPINGS)}, "groups": list_schema("account_group"), "problem": ref("text"),
+    }),
+    "gap": object_schema({
+        "begin": {"type": "number"}, "end": {"type": "number"},
+        "reason": {
+            "enum": list(history.REASONS),
+            "description": "; ".join(f"`{name}`: {why}" for name, why in history.REASONS.items()),
+        },
+    }),
+    "line": object_schema({
+        "metric": {"enum": list(BY_NAME)},
+        "unit": {"type": "string", "description": "base unit; of a counter, per second"},
+        "gpu": ref("text", "UUID; null of the machine"), "label": ref("text"), "is_rate": {"type": "boolean"},
+        "min": _LINE, "mean": _LINE, "max": _LINE,
+        "missing": {
+            "enum": [*(why.name.lower() for why in Availability), None],
+            "description": "why the newest sample has no value, by the names of docs/metrics.md",
+        },
+        "gaps": list_schema("gap"),
+    }),
+    "coarse_cells": object_schema({
+        "begin": {"type": "number"}, "end": {"type": "number"},
+        "step": {"type": "number", "minimum": 0, "description": "seconds of each mean that is kept"},
+    }),
+    "series": object_schema({
+        "schema": {"const": history.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
+        "step": {"type": "number", "minimum": 0, "description": "seconds of each stretch; 0: each is a sample"},
+        "coarse": {
+            **list_schema("coarse_cells"),
+            "description": "where means of more than `step` are kept: stretches within one repeat its values",
+        },
+        "times": {
+            "type": "array", "items": {"type": "number"},
+            "description": "seconds since 1970: of each sample, or the middle of each stretch",
+        },
+        "series": list_schema("line"), "problem": ref("text"),
+    }),
+}  # fmt: skip
+
+
+@cache
+def schemas() -> Mapping[str, Schema]:
+    """Return every schema by name, with references between them as `#/$defs/NAME`."""
+    status = json.loads((files("gpumon.reports") / "status.schema.json").read_text(encoding="utf-8"))
+    parts: dict[str, Schema] = status.pop("$defs")
+    status.pop("$schema")
+    parts["gpu"]["properties"] |= _described(GPU_METRICS, parts["gpu"]["properties"])
+    for column in shown(PROCESSES, View.JSON):
+        if column.key in parts["process"]["properties"]:
+            parts["process"]["properties"][column.key] |= {"title": column.title, "description": column.help}
+    status["properties"]["host"]["properties"] |= _described(HOST_METRICS, status["properties"]["host"]["properties"])
+    return {"status": status, **parts, **RUN_SCHEMAS, **OWN}
+
+
+def _described(metrics: tuple[Metric, ...], known: Mapping[str, Any]) -> dict[str, Schema]:
+    """The keys of metrics, with their meaning and unit."""
+    usual = {Unit.RATIO: "ratio"}
+    return {
+        metric.key: {
+            **known.get(metric.key, ref(usual.get(metric.unit, "amount"))),
+            "title": metric.title, "description": metric.help, "x-unit": metric.unit.value,
+        }
+        for metric in metrics
+    }  # fmt: skip
+
 
 VERSION = "1.0"
 _ALWAYS = (401, 403, 405, 421, 429, 431, 503)

@@ -1,4 +1,4 @@
-"""A route of the interface for programs: a row of the table from which serving, checks and documentation follow."""
+"""All that routes of the interface for programs read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,33 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from gpumon_web.answers import Packed
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.live_status import LiveStatus
 from gpumon_web.api.parameters import Asked, QueryParameter
+from gpumon_web.feed import Feed
+from gpumon_web.jobs import AnswerCache, Packed, Work
+from gpumon_web.live.runs import Runs
+
+MOST = 4 * 2**20
+"""Bytes of lines that are kept: each is good for one tick."""
+
+
+class ApiData:
+    """The data of a server. Safe to use from several threads."""
+
+    def __init__(self, feed: Feed, runs: Runs, work: Work) -> None:
+        self.feed = feed
+        self.runs = runs
+        self.work = work
+        """Does what takes longer than a tick may wait, in this process."""
+        self.answers = AnswerCache(most=MOST)
+        self.status = LiveStatus(feed)
+
+
+def done(answer: Packed) -> Future[Packed]:
+    """Return an answer that is there."""
+    found: Future[Packed] = Future()
+    found.set_result(answer)
+    return found
 
 
 class ApiRoute(NamedTuple):

@@ -17,11 +17,10 @@ from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow
-from gpumon_web.answers import NOTHING, Packed
-from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
-from gpumon_web.packing import packed
-from gpumon_web.run_page import of_ledger
+from gpumon_web.api.route import ApiData
+from gpumon_web.jobs import NOTHING, Packed, packed
+from gpumon_web.stored.run_page import of_ledger
 
 USUAL, MOST = 50, 500
 """Rows of a page."""

@@ -19,11 +19,10 @@ from gpumon.reports.history import SubjectHistory
 from gpumon.storage.history.devices import devices_of
 from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import HOST
-from gpumon_web.answers import Packed
-from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, number, one_of, text, whole
+from gpumon_web.api.route import ApiData
 from gpumon_web.feed import Feed
-from gpumon_web.packing import packed
+from gpumon_web.jobs import Packed, packed
 
 LONGEST = 31 * 86400
 """Seconds of a window: as long as history is kept."""

@@ -9,7 +9,7 @@ from gpumon.cluster.client import Answers
 from gpumon.cluster.problems import unseen_nodes
 from gpumon.cluster.snapshot import NOT_YET, CachedAnswer, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
-from gpumon_web.page import Cells, Now
+from gpumon_web.components.page import Cells, Now
 
 _STATES = "What GPUs do is unknown"
 NOTHING = ClusterSnapshot(0.0, {}, took=0.0)

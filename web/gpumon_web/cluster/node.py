@@ -18,8 +18,8 @@ from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import who
 from gpumon_web.cluster.words import percent
-from gpumon_web.page import Args, Cells, Column, Now, Page, Rows, described
-from gpumon_web.tokens import fact, line, tag, text
+from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, described
+from gpumon_web.components.tokens import fact, line, tag, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -42,7 +42,7 @@ def layout() -> Component:
     """A head with the way to the node itself, and its GPUs."""
     from dash import html
 
-    from gpumon_web.parts import bound, card, table
+    from gpumon_web.components.layout import bound, card, table
 
     return html.Div(
         [

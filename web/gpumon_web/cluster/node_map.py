@@ -12,7 +12,7 @@ from gpumon.cluster.queries import SMALL
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon_web.cluster.words import percent
-from gpumon_web.page import Cells
+from gpumon_web.components.page import Cells
 
 _RACK = 20
 """Nodes in a column where their names tell no rack."""

@@ -18,9 +18,9 @@ from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
 from gpumon_web.cluster.node_map import node_map
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.summary import doubts, foot, summary
-from gpumon_web.costs import has_costs
-from gpumon_web.grouping import GROUP, USER, holders
-from gpumon_web.page import Args, Cells, Now, Page
+from gpumon_web.components.costs import has_costs
+from gpumon_web.components.page import Args, Cells, Now, Page
+from gpumon_web.components.user_rows import GROUP, USER, holders
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -56,7 +56,7 @@ def layout() -> Component:
     """One card of what people ask first, the map, and the tables."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, headline, headlines, search, shown_if, table
+    from gpumon_web.components.layout import aria, bound, card, download, headline, headlines, search, shown_if, table
 
     def age(panel: str) -> Component:
         return bound(f"{panel}_age", "text", html.P, className="age")

@@ -19,8 +19,8 @@ from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.words import gpus, node_link, percent
-from gpumon_web.costs import COSTS, cost_cells, has_costs
-from gpumon_web.page import Args, Cells, Column, Now, Page, Rows, described
+from gpumon_web.components.costs import COSTS, cost_cells, has_costs
+from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, described
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -46,7 +46,7 @@ def layout() -> Component:
     """The hours, the runs, the nodes, and what is held without use."""
     from dash import html
 
-    from gpumon_web.parts import bound, card, table
+    from gpumon_web.components.layout import bound, card, table
 
     return html.Div(
         [

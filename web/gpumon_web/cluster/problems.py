@@ -10,7 +10,7 @@ from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.reports.text_table import distinct
 from gpumon_web.cluster.words import node_address, user_address
-from gpumon_web.page import Cells
+from gpumon_web.components.page import Cells
 
 _TOGETHER = 3
 """Nodes from which on the same is told once."""

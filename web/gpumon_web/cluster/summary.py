@@ -14,8 +14,8 @@ from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.words import gpus, node_link, percent
-from gpumon_web.page import Cells
-from gpumon_web.tokens import tag, text
+from gpumon_web.components.page import Cells
+from gpumon_web.components.tokens import tag, text
 
 _CHIPS = 2
 _LONG = 3600.0

@@ -16,9 +16,9 @@ from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
-from gpumon_web.costs import COSTS, cost_cells
-from gpumon_web.page import Cells, Column, Rows, described
-from gpumon_web.tokens import bar, line, person, share, tag, text
+from gpumon_web.components.costs import COSTS, cost_cells
+from gpumon_web.components.page import Cells, Column, Rows, described
+from gpumon_web.components.tokens import bar, line, person, share, tag, text
 
 FREE = (
     Column("together", "Together", falls=True, is_head=True, sorts_by="size"),

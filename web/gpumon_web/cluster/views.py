@@ -18,9 +18,9 @@ from gpumon.model import units
 from gpumon_web.cluster.known import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.person import NAMING
+from gpumon_web.components.page import Args, Cells, Now, Page
 from gpumon_web.feed import JsonBody
-from gpumon_web.live import PageViews
-from gpumon_web.page import Args, Cells, Now, Page
+from gpumon_web.live.values import PageViews
 
 _SOON = 1.0
 """Seconds between questions of a browser while it waits for the first answer."""

@@ -8,8 +8,8 @@ from urllib.parse import quote
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon_web.page import Cells
-from gpumon_web.tokens import link, text
+from gpumon_web.components.page import Cells
+from gpumon_web.components.tokens import link, text
 
 _NAMED = 4
 """Nodes that a cell names."""

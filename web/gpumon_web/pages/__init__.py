@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon_web.page import Page
+from gpumon_web.components.page import Page
 from gpumon_web.pages import compare, events, fleet, gpu, none, run, runs, users
 
 PAGES: dict[str, Page] = {

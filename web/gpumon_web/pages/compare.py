@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon_web.compare_axis import EPOCHS, STEPS, TIME
-from gpumon_web.compare_rows import address, chosen
-from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
-from gpumon_web.tokens import line, link, text
+from gpumon_web.charts.compare_chart import EPOCHS, STEPS, TIME
+from gpumon_web.components.compare_rows import address, chosen
+from gpumon_web.components.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.components.tokens import line, link, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -29,7 +29,7 @@ def layout() -> Component:
     """The runs, who is best at what, the courses, the numbers and what differs."""
     from dash import html
 
-    from gpumon_web.parts import (
+    from gpumon_web.components.layout import (
         aria,
         bound,
         card,

@@ -12,10 +12,10 @@ from gpumon.model import units
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import device_name
-from gpumon_web.event_bundles import bundles
-from gpumon_web.event_list import ALL, HOURS, KINDS, is_in
-from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
-from gpumon_web.tokens import gpu_address, line, link, pick, run_address, text
+from gpumon_web.components.event_rows import bundles
+from gpumon_web.components.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.components.tokens import gpu_address, line, link, pick, run_address, text
+from gpumon_web.stored.events import ALL, HOURS, KINDS, is_in
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -51,7 +51,7 @@ def layout() -> Component:
     """The window, a strip for each GPU with its events on it, and a row for each event."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, hidden_if, search, shown_if, strip_key, table
+    from gpumon_web.components.layout import aria, bound, card, download, hidden_if, search, shown_if, strip_key, table
 
     windows = bound("windows", "choices", html.Div, className="seg", role="group", **aria(label="Window"))
     strips = table("lanes", "Events of each GPU", STRIPS, "gpu", css="strips lanes", empty=" ")

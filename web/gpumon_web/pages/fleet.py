@@ -9,16 +9,35 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.model import units
 from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import DEFAULT_WINDOW
-from gpumon_web import levels
+from gpumon_web.components import levels
+from gpumon_web.components.fleet_summary import (
+    chips,
+    free_count,
+    host,
+    idle_below,
+    idle_count,
+    idle_unknown,
+    mine,
+    others,
+    sums,
+)
+from gpumon_web.components.gpu_rows import (
+    LARGE,
+    group_sums,
+    groups,
+    label_of,
+    power_text,
+    state_of,
+    users_of,
+    who,
+    words_of,
+)
+from gpumon_web.components.holders import memory_parts
+from gpumon_web.components.page import Args, Cells, Gpu, Kept, Now, Page, Rows, described
+from gpumon_web.components.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag
+from gpumon_web.components.user_rows import last_day
 from gpumon_web.feed import SPARK
-from gpumon_web.fleet_summary import chips, free_count, host, idle_below, idle_count, idle_unknown, mine, others, sums
-from gpumon_web.gpu_groups import LARGE, group_sums, groups, label_of, state_of
-from gpumon_web.gpu_lines import power_text, users_of, who, words_of
 from gpumon_web.health import nothing_wrong
-from gpumon_web.holders import memory_parts
-from gpumon_web.last_day import last_day
-from gpumon_web.page import Args, Cells, Gpu, Kept, Now, Page, Rows, described
-from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -49,7 +68,18 @@ def layout() -> Component:
     """One card of what people ask first, the choices, a map of many GPUs, the rows, and the sentences."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, headline, headlines, search, shown_if, strip_key, table
+    from gpumon_web.components.layout import (
+        aria,
+        bound,
+        card,
+        download,
+        headline,
+        headlines,
+        search,
+        shown_if,
+        strip_key,
+        table,
+    )
 
     grouping = bound("grouped", "filters", html.Div, className="seg grouping", role="group", **aria(label="Groups"))
     tools = [

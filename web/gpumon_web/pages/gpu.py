@@ -16,16 +16,27 @@ from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.metrics import Unit, title_within
 from gpumon.model.panels import GPU_PANELS
 from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS
-from gpumon_web import levels
-from gpumon_web.fleet_summary import host
-from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
-from gpumon_web.gpu_lines import SILENT
+from gpumon_web.charts.gpu_chart import USUAL as USUAL_PANELS
+from gpumon_web.components import levels
+from gpumon_web.components.fleet_summary import host
+from gpumon_web.components.gpu_rows import SILENT
+from gpumon_web.components.holders import by_user, holder_of, idle_for, memory_parts, of_no_run, unexplained
+from gpumon_web.components.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows, described
+from gpumon_web.components.tokens import (
+    bar,
+    gpu_address,
+    line,
+    link,
+    person,
+    progress,
+    run_address,
+    run_name,
+    run_state,
+    text,
+)
+from gpumon_web.components.tokens import place as epoch_place
+from gpumon_web.components.user_rows import last_day
 from gpumon_web.health import attention
-from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts, of_no_run, unexplained
-from gpumon_web.last_day import last_day
-from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows, described
-from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
-from gpumon_web.tokens import place as epoch_place
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -64,7 +75,18 @@ def layout() -> Component:
     """Its holders beside its health, the chart, and the processes."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, choice, data, download, figure, hidden_if, shown_if, table
+    from gpumon_web.components.layout import (
+        aria,
+        bound,
+        card,
+        choice,
+        data,
+        download,
+        figure,
+        hidden_if,
+        shown_if,
+        table,
+    )
 
     head = [
         bound("title", "text", html.H1), bound("state", "standing"), bound("model", "text", className="mut"),

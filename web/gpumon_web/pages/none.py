@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import VENDORS
-from gpumon_web import levels
-from gpumon_web.page import Args, Cells, KeptValues, Now, Page
+from gpumon_web.components import levels
+from gpumon_web.components.page import Args, Cells, KeptValues, Now, Page
+from gpumon_web.components.tokens import measured_on, run_address, run_name
 from gpumon_web.pages.gpu import of_total
-from gpumon_web.tokens import measured_on, run_address, run_name
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -27,7 +27,7 @@ def layout() -> Component:
     """The reason and what to do, four headlines of the machine, and the newest runs."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, headline, headlines
+    from gpumon_web.components.layout import aria, bound, card, headline, headlines
 
     found: list[Any] = [
         bound("remedy", "text"), "; GPUs appear here as soon as ", html.Code(_LISTED_BY), " lists them.",

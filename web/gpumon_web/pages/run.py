@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpumon.model import units
-from gpumon_web.compare_rows import PICK, address
-from gpumon_web.costs import COSTS, cost_cells, has_costs
-from gpumon_web.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
-from gpumon_web.run_about import about, notes
-from gpumon_web.run_course import choices, course
-from gpumon_web.run_head import facts, far, going, pace, usage
-from gpumon_web.run_noted import noted
-from gpumon_web.run_rows import (
+from gpumon_web.components.compare_rows import PICK, address
+from gpumon_web.components.costs import COSTS, cost_cells, has_costs
+from gpumon_web.components.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
+from gpumon_web.components.run_head import about, choices, course, facts, far, going, noted, notes, pace, usage
+from gpumon_web.components.run_rows import (
     EPOCHS,
     NEEDED,
     RANKS,
@@ -29,7 +26,7 @@ from gpumon_web.run_rows import (
     rank,
     stretch,
 )
-from gpumon_web.tokens import line, link, measured_on, run_name, run_state, run_tab, text
+from gpumon_web.components.tokens import line, link, measured_on, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -47,7 +44,18 @@ def layout() -> Component:
     """The head, five headlines, the course, what is noted, the epochs, and the ranks."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, headline, headlines, hidden_if, kept_figure, search, shown_if, table
+    from gpumon_web.components.layout import (
+        aria,
+        bound,
+        card,
+        headline,
+        headlines,
+        hidden_if,
+        kept_figure,
+        search,
+        shown_if,
+        table,
+    )
 
     head = [
         bound("title", "text", html.H1), bound("state", "tag"), bound("facts", "rich", className="facts"),

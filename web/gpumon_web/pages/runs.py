@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY
-from gpumon_web import levels
-from gpumon_web.compare_rows import FEWEST, MOST, PICK
-from gpumon_web.page import Cells, Column, KeptValues, Page, Rows, described
-from gpumon_web.run_choice import RunChoice, options, searched_text
-from gpumon_web.tokens import (
+from gpumon_web.components import levels
+from gpumon_web.components.compare_rows import FEWEST, MOST, PICK
+from gpumon_web.components.page import Cells, Column, KeptValues, Page, Rows, described
+from gpumon_web.components.tokens import (
     energy,
     line,
     link,
@@ -24,6 +23,7 @@ from gpumon_web.tokens import (
     run_state,
     text,
 )
+from gpumon_web.stored.run_list import RunChoice, options, searched_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -51,7 +51,7 @@ def layout() -> Component:
     """A search field and the table."""
     from dash import html
 
-    from gpumon_web.parts import bound, card, download, hidden_if, search, table
+    from gpumon_web.components.layout import bound, card, download, hidden_if, search, table
 
     found = table(
         "runs", "Runs", COLUMNS, "started", css="runs", loading="Loading the runs …",

@@ -22,12 +22,11 @@ from gpumon.reports.usage import (
 )
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
-from gpumon_web.costs import COSTS, cost_cells, has_costs
-from gpumon_web.grouping import USER, holders
-from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows, described
-from gpumon_web.tokens import line, link, person, text
-from gpumon_web.user_hours import Holding
-from gpumon_web.user_rows import account_cells, bar_cells, course, now_cells, strip_row, ticks
+from gpumon_web.components.costs import COSTS, cost_cells, has_costs
+from gpumon_web.components.page import Cells, Column, Kept, KeptValues, Page, Rows, described
+from gpumon_web.components.tokens import line, link, person, text
+from gpumon_web.components.user_rows import USER, account_cells, bar_cells, course, holders, now_cells, strip_row, ticks
+from gpumon_web.stored.user_hours import Holding
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -59,7 +58,18 @@ def layout() -> Component:
     """The window, four headlines, a row for each user, and a strip for each GPU."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, headline, headlines, hidden_if, shown_if, strip_key, table
+    from gpumon_web.components.layout import (
+        aria,
+        bound,
+        card,
+        download,
+        headline,
+        headlines,
+        hidden_if,
+        shown_if,
+        strip_key,
+        table,
+    )
 
     tools = [
         shown_if(

@@ -1,0 +1,184 @@
+"""Pages without a script: what is shown when the real one cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from html import escape
+from typing import NamedTuple
+from urllib.parse import quote
+
+from flask import Request, Response
+
+from gpumon.common.text import clean
+from gpumon_web.http.prefix import base_of
+
+API = "/api/"
+"""Below it programs ask, and get errors that they can read."""
+V1 = "/api/v1/"
+"""Below it such errors are problem documents (RFC 9457)."""
+_MOST_PATH = 80
+_PAGE = """\
+<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>gpumon: {title}</title>
+<style>
+:root {{
+  color-scheme: light dark; --bg: #f4f5f8; --card: #fff; --ink: #12161d; --mut: #576070; --line: #e2e5eb;
+  --acc: #2459d8; --on: #fff
+}}
+@media (prefers-color-scheme: dark) {{
+:root {{
+  --bg: #0c0f15; --card: #141922; --ink: #e8ecf3; --mut: #95a2b5; --line: #252d3a; --acc: #7ba7ff; --on: #0c0f15
+}}
+}}
+* {{ box-sizing: border-box }}
+body {{
+  font: 14px/1.5 system-ui, sans-serif; max-width: 424px; margin: 13vh auto 0; padding: 0 12px; background: var(--bg);
+  color: var(--ink)
+}}
+.brand {{ text-align: center; font-size: 19px; font-weight: 650; margin: 0 0 18px }}
+.brand::before {{
+  content: ""; display: inline-block; width: 20px; height: 20px; border-radius: 6px; margin-right: 9px;
+  vertical-align: -4px; background: linear-gradient(135deg, #5b93ff, #2fb89a)
+}}
+main {{
+  background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 22px 28px;
+  overflow-wrap: anywhere
+}}
+h1 {{ font-size: 19px; margin: 0 }}
+p {{ margin: 6px 0 14px }}
+a {{ color: var(--acc) }}
+label, .note {{ color: var(--mut); font-size: 13px }}
+.note {{ margin: 14px 0 0 }}
+code {{ color: var(--ink); font: 12.5px ui-monospace, monospace }}
+input, button {{
+  display: block; width: 100%; font: inherit; padding: 10px 12px; border-radius: 8px; border: 1px solid var(--mut);
+  margin-top: 5px
+}}
+input {{ background: var(--bg); color: var(--ink) }}
+button {{
+  background: var(--acc); color: var(--on); border: 0; font-weight: 600; margin-top: 14px; cursor: pointer
+}}
+:focus-visible {{ outline: 2px solid var(--acc); outline-offset: 2px }}
+</style>
+<header class="brand">gpumon</header>
+<main>
+<h1>{title}</h1>
+<p>{text}</p>{more}
+</main>
+</html>
+"""
+KEEPS_PLACE = "document.forms[0].action += location.hash"
+"""The place that a link names stands behind its #, which no server gets: the form takes it along, also once more."""
+_FORM = """
+<form method="post" action="{action}" autocomplete="off">
+<label for="token">Token</label>
+<input id="token" name="token" type="password" required autocomplete="off" autofocus>
+<button type="submit">Open</button>
+</form>
+<p class="note">Read only. The session ends after 12 hours without a request, or when you sign out. On the server,
+<code>gpumon web token add NAME</code> prints a token.</p>
+<script>{script}</script>"""
+
+
+_ONWARD = """
+<p><a href="{href}">{words}</a></p>"""
+
+
+class BadNumber(ValueError):
+    """An argument that should be a number and is none, or one that nobody means; its text is the argument's name."""
+
+
+class Onward(NamedTuple):
+    """A link to where people may go instead."""
+
+    href: str
+    words: str
+
+
+def no_such_page(request: Request, prefix: str, pages: Collection[str]) -> Response:
+    """The answer to a path that is none of ours; it leads to the page of that name, which stands behind `#`."""
+    path = clean(request.path, _MOST_PATH)
+    name = path.strip("/").partition("/")[0]
+    found = f"#/{quote(path.strip('/'))}" if name in pages else ""
+    words = f"Open /{found}" if found else "Open gpumon"
+    text = f"There is no page at {path}."
+    return failure(request, 404, "No such page", text, onward=Onward(prefix + found, words))
+
+
+def plain(
+    status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *, sign_in: str = "",
+    onward: Onward | None = None,
+) -> Response:  # fmt: skip
+    """A small page that says what is wrong and what to do; with a form for the token that goes to `sign_in`."""
+    more = _FORM.format(action=escape(sign_in), script=KEEPS_PLACE) if sign_in else ""
+    if onward:
+        more += _ONWARD.format(href=escape(onward.href), words=escape(onward.words))
+    page = _PAGE.format(title=escape(title), text=escape(text), more=more)
+    return Response(page, status=status, mimetype="text/html", headers={"Cache-Control": "no-store", **(headers or {})})
+
+
+def failure(
+    request: Request, status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *,
+    sign_in: str = "", onward: Onward | None = None,
+) -> Response:  # fmt: skip
+    """The same for whoever asks: a page, or JSON for what programs ask for."""
+    if not request.path.startswith(API):
+        return plain(status, title, text, headers, sign_in=sign_in, onward=onward)
+    given = {"Cache-Control": "no-store", **(headers or {})}
+    if request.path.startswith(V1):
+        problem = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": text})
+        return Response(problem, status=status, mimetype="application/problem+json", headers=given)
+    said = json.dumps({"error": f"gpumon: {title}", "text": text})
+    return Response(said, status=status, mimetype="application/json", headers=given)
+
+
+SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
+"""The two paths that take a POST."""
+
+
+class Refused(NamedTuple):
+    """Why a request is not answered."""
+
+    status: int
+    title: str
+    text: str
+
+
+UNKNOWN_HOST = Refused(
+    421,
+    "Unknown host name",
+    "To allow the name in the address bar, start gpumon web with --allowed-host NAME.",
+)
+ONLY_READS = Refused(405, "Read-only", "Nothing can be changed here.")
+FOREIGN = Refused(403, "Request from another site", "Open the page itself.")
+NO_TOKEN = Refused(
+    401, "Token required", "Open the link that gpumon web printed when it started, or ask the person who started it."
+)
+TO_PROGRAMS = (
+    "Send 'Authorization: Bearer TOKEN'. On the server, 'gpumon web token add NAME' prints a token, and "
+    "'gpumon web token list' names those that are not revoked."
+)
+"""The remedy where a program asks."""
+WRONG_TOKEN = Refused(401, "Wrong token", NO_TOKEN.text)
+TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
+
+
+def refusal(request: Request, refused: Refused, *, is_stranger: bool = False) -> Response:
+    """The answer that says why; `is_stranger`: who asks needs a token, and has shown none."""
+    headers = {}
+    sign_in = ""
+    if refused.status == 405:
+        headers["Allow"] = "GET, HEAD"
+    elif refused.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="gpumon"'
+        sign_in = base_of(request) + SIGN_IN.lstrip("/")
+        if request.path.startswith(V1):
+            refused = refused._replace(text=TO_PROGRAMS)
+    elif refused.status == 429:
+        headers["Retry-After"] = "2"
+        # Strangers of one machine share an address: whoever asks too often must not take the form from the others.
+        if is_stranger:
+            sign_in = base_of(request) + SIGN_IN.lstrip("/")
+    return failure(request, refused.status, refused.title, refused.text, headers, sign_in=sign_in)

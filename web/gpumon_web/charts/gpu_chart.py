@@ -1,0 +1,262 @@
+"""One GPU over time: the panels that are asked for, its runs with their epochs, events, and who held it when."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import isfinite
+from typing import NamedTuple
+
+from gpumon.analysis.epochs import Epochs
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
+from gpumon.model.frame import RunState, Sample
+from gpumon.model.panels import GPU_PANELS, Panel
+from gpumon.model.process import Process
+from gpumon.reports.events import details
+from gpumon.storage.events.query import EventFilter, LoggedEvent, count_events, read_events
+from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.query import MAX_POINTS, History, Query, Series
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.processes.query import HeldSpan, held_spans
+from gpumon.storage.usage.query import read_accounts
+from gpumon_web.charts.document import (
+    Cells,
+    chart,
+    event,
+    left_out,
+    limit,
+    line_of,
+    marks_on,
+    metric_panel,
+    moment,
+    ribbon,
+)
+
+Held = tuple[float, float, str]
+"""From and to (s since 1970), and the user."""
+_WHOLE = 0.99
+"""Share of an hour for which somebody held a GPU, from which on all of it was held: ticks are skipped now and then."""
+
+
+def held_by(
+    begin: float, end: float, path: str, uuid: str, epochs: Epochs, keys: Sequence[str], processes: Sequence[Process]
+) -> list[Held]:
+    """Return who held a GPU from `begin` to `end`, without overlaps: what is more exact stands over the hours.
+
+    `path` is the file that keeps hours and processes, or empty; `processes` are those of now.
+    """
+    kept = _kept_spans(path, uuid, begin, end)
+    found = [*held_hours(path, uuid, begin, end), *((one.begin, one.end, one.user) for one in kept if one.user)]
+    for key in keys:
+        run = epochs.run(key)
+        if run and isfinite(run.started) and run.user:
+            over = end if run.state is RunState.RUNNING else run.updated
+            found.append((run.started, over, run.user))
+    came = {one.pid: one.begin for one in kept}
+    # The largest holder of now last: it stands over the others.
+    for process in sorted(processes, key=lambda one: one.memory_used if isfinite(one.memory_used) else 0.0):
+        if process.user and isfinite(process.started):
+            # It may have been there for long before it came to this GPU.
+            found.append((max(process.started, came.get(process.pid, process.started)), end, process.user))
+    return flat([one for one in found if one[0] < end and one[1] > begin], begin, end, (end - begin) / MAX_POINTS)
+
+
+def _kept_spans(path: str, uuid: str, begin: float, end: float) -> list[HeldSpan]:
+    try:
+        return held_spans(path, uuid, begin, end) if path else []
+    except GpumonError:
+        return []  # lines without a person's color are right all the same
+
+
+def held_hours(path: str, uuid: str, begin: float, end: float) -> list[Held]:
+    """The kept hours all of which one user held; empty where there is no file, or none that can be read."""
+    if not path:
+        return []
+    try:
+        kept = read_accounts(path, begin - HOUR, end, device=uuid)
+    except GpumonError:
+        return []
+    return [
+        (hour.begin, hour.begin + HOUR, user)
+        for hour in kept.hours
+        if (user := next((one.user for one in hour.accounts if one.user and one.held >= _WHOLE * HOUR), ""))
+    ]
+
+
+def flat(spans: Iterable[Held], begin: float, end: float, gap: float = 0.0) -> list[Held]:
+    """`spans` without overlaps, within a window: where two overlap, the later one of the list stands.
+
+    Those of one user with no more than `gap` seconds between them are one: no screen shows what lies between.
+    """
+    inside = [one for one in spans if one[0] < end and one[1] > begin]
+    given = [(max(since, begin), min(until, end), user) for since, until, user in inside]
+    edges = sorted({edge for since, until, _ in given for edge in (since, until)})
+    users = [""] * len(edges)
+    free = [*range(len(edges))]  # of each part, itself or one behind it that has no user yet
+
+    def next_free(at: int) -> int:
+        while free[at] != at:
+            free[at] = at = free[free[at]]
+        return at
+
+    for since, until, user in reversed(given):
+        last, at = bisect_left(edges, until), next_free(bisect_left(edges, since))
+        while at < last:
+            users[at], free[at] = user, at + 1
+            at = next_free(at + 1)
+    found: list[Held] = []
+    for (since, until), user in zip(pairwise(edges), users, strict=False):
+        if not user:
+            continue
+        if found and found[-1][2] == user and since - found[-1][1] <= gap:
+            found[-1] = (found[-1][0], until, user)
+        else:
+            found.append((since, until, user))
+    return found
+
+
+USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
+"""Panels until the viewer chooses others: what people look for."""
+EVENTS = 2000
+"""Events of a window that are told with their words, the newest: older ones are counted."""
+RUNS = 6
+"""Runs with a ribbon, the newest: more would be higher than the lines."""
+BANDS = 3000
+"""Epochs of a window that are told one by one."""
+
+_LEVELS = {"warning": "warn", "critical": "bad"}
+
+
+class GpuChartWindow(NamedTuple):
+    """The part of a GPU's history that is asked for."""
+
+    begin: float
+    """Seconds since 1970, as `end`."""
+    end: float
+    points: int = MAX_POINTS
+    panels: Sequence[str] = USUAL
+
+
+def gpu_chart(
+    history: History, epochs: Epochs, sample: Sample, processes: Sequence[Process], interval: float, log: str,
+    window: GpuChartWindow,
+) -> Cells:  # fmt: skip
+    """The chart of a device; `log` is the file that keeps events and holders, or empty."""
+    uuid = sample.device.uuid
+    given = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
+    chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
+    end = min(window.end, history.end) if is_known(history.end) else window.end  # nothing is known of what is to come
+    begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
+    # Asked for as it is: a sample at the very end may lie behind that in whole milliseconds.
+    names = [panel.metric.name for panel in chosen]
+    lines = history.query(Query(uuid, names, window.begin, end, window.points))
+    filled = _filled(history, uuid, lines, end)
+    begin, end = moment(begin), moment(end)
+    keys = epochs.runs_on(uuid)
+    runs, cut = ribbons(epochs, keys, begin, end)
+    return chart(
+        [
+            _panel(panel, sample, line_of(lines[name], filled=filled.get(name)))
+            for panel, name in zip(chosen, names, strict=True)
+        ],
+        begin,
+        end,
+        interval=interval,
+        step=max((one.step for one in lines.values()), default=0.0),
+        coarse=next(([list(map(moment, stretch)) for stretch in one.coarse] for one in lines.values()), []),
+        all=[{"key": panel.metric.name, "title": panel.title} for panel in given],
+        runs=runs,
+        events=marks_on(_events(epochs, keys, uuid, log, begin, end), begin, end),
+        held=[list(one) for one in held_by(begin, end, log, uuid, epochs, keys, processes)],
+        **cut,
+    )
+
+
+def _filled(history: History, uuid: str, lines: Mapping[str, Series], end: float) -> dict[str, float]:
+    """Seconds that are known of the newest stretch of each line: what comes next is weighed against them."""
+    series = next(iter(lines.values()), None)
+    if series is None or not series.step or not series.times:
+        return {}
+    grid = Grid(round(series.times[-1] / series.step - 0.5), series.step, 1)
+    found = history.query(Query(uuid, list(lines), grid.begin, end, grid=grid, seen=True))
+    return {name: round(one.seen[0], 3) if one.seen else 0.0 for name, one in found.items()}
+
+
+def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
+    name = panel.metric.name
+    top = sample.value(panel.metric.limit) if panel.metric.limit and name != "gpu.power" else math.nan
+    limits: list[Cells] = []
+    if name == "gpu.power":
+        watts = sample.value("gpu.power_limit")
+        limits = limit(watts, f"power limit {watts:,.0f} W")
+    elif name == "gpu.temperature":
+        celsius = sample.value("gpu.temperature_slowdown")
+        limits = limit(celsius, f"slowdown at {celsius:.0f} °C")
+    known = {"top": top} if is_known(top) and top > 0 else {}
+    return metric_panel(name, [line], limits=limits, **known)
+
+
+def ribbons(
+    epochs: Epochs, keys: Sequence[str], begin: float, end: float
+) -> tuple[list[Cells], dict[str, str]]:  # fmt: skip
+    """The runs with epochs or phases in a window, the newest `RUNS` by their begin, and what is left out of them."""
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        run = epochs.run(key)
+        groups.setdefault(run.id if run else key, []).append(key)
+    found, cut = [], list[tuple[int, int, str]]()
+    for name, group in groups.items():
+        first, drawn = epochs.run(group[0]), epochs.chart_marks(group)
+        over = max((_over(epochs, key) for key in group), default=math.inf)
+        ends = [mark.time for mark in drawn.marks[1:]] + [end]
+        bands = [
+            (max(mark.time, begin), min(after, over, end), mark.epoch)
+            for mark, after in zip(drawn.marks, ends, strict=False)
+            if mark.time < end and min(after, over, end) > begin
+        ]
+        spans = [
+            (max(span.begin, begin), min(span.end, over, end), span.phase)
+            for span in drawn.spans_within(begin, end)
+            if span.begin < end and min(span.end, over, end) > begin
+        ]
+        if bands or spans:
+            title = (first.name.strip() or first.id) if first else name
+            found.append(ribbon(name, title, first.user if first else "", bands[-BANDS:], spans[-BANDS:]))
+            cut.append((BANDS, len(bands), f"epochs of {title}"))
+    found.sort(key=lambda one: min(part[0] for part in (*one["bands"], *one["phases"])))
+    return found[-RUNS:], left_out([(RUNS, len(found), "runs"), *cut])
+
+
+def _over(epochs: Epochs, key: str) -> float:
+    run = epochs.run(key)
+    return run.updated if run and run.state is not RunState.RUNNING else math.inf
+
+
+def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: float, end: float) -> list[Cells]:
+    """Events of the device by the log, and errors of memory that it does not have yet."""
+    logged, older = list[LoggedEvent](), 0
+    if log:
+        try:
+            wanted = EventFilter(device=uuid)
+            logged = read_events(log, begin, end, wanted, EVENTS)
+            if len(logged) == EVENTS:
+                older = count_events(log, begin, logged[0].time_ns / SECOND, wanted)
+        except GpumonError:
+            logged = []  # the chart is right without them, and the page of events says why
+    found = [{**event(begin, "", f"{older:,} earlier events"), "count": older}] if older else []
+    found += [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
+    told = {round(one.time_ns / SECOND) for one in logged if one.kind.name == "out_of_memory"}
+    for fault in epochs.chart_marks(keys).faults:
+        time = fault.time_ns / SECOND
+        if begin <= time <= end and round(time) not in told:
+            found.append(event(time, "bad", "out of memory"))
+    return found
+
+
+def _words(logged: LoggedEvent) -> str:
+    more = details(logged)
+    return f"{logged.kind.label}: {more}" if more else logged.kind.label

@@ -1,0 +1,1 @@
+"""Parts of pages, as Dash components and as values that the scripts show."""

@@ -1,0 +1,61 @@
+"""Events called alike within a minute as one row that opens, so that a bad minute of eight GPUs hides no night."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpumon.common.clock import SECOND
+from gpumon.diagnosis.finding import ranges
+from gpumon.model import units
+from gpumon.reports.events import LastedEvent
+from gpumon_web.components.page import Cells, Rows
+from gpumon_web.components.tokens import line, text
+
+TOGETHER = 60.0
+"""Seconds from the first of them to the last."""
+LEAST = 3
+"""Events that are one row; fewer stand by themselves."""
+NAMED = 4
+"""Different words that such a row has."""
+
+
+def bundles(found: Sequence[LastedEvent], rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Rows:
+    """Return a row for each bundle of events, the newest first as they are.
+
+    `rows` are theirs, and `numbers` the GPUs that each is about, by the key of its row.
+    """
+    open_ones: dict[str, list[tuple[LastedEvent, Cells]]] = {}
+    all_of_them = []
+    for one, row in zip(found, rows, strict=True):
+        members = open_ones.get(row["kind"])  # of one kind, runs that failed and that finished are called otherwise
+        if members is None or (members[0][0].event.time_ns - one.event.time_ns) / SECOND > TOGETHER:
+            members = open_ones[row["kind"]] = []
+            all_of_them.append(members)
+        members.append((one, row))
+    return Rows(_bundle([row for _, row in members], numbers) for members in all_of_them if len(members) >= LEAST)
+
+
+def _bundle(rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Cells:
+    first = rows[0]
+    key = f"bundle {rows[-1]['key']}"
+    indexes = {int(number) for row in rows for number in numbers[row["key"]]}
+    gpu = f"GPU {ranges(indexes)}" if indexes else ""
+    users = {row["user"] for row in rows}
+    words = [*dict.fromkeys(row["words"] for row in rows if row["words"])]
+    told = "; ".join([*words[:NAMED], *([f"and {len(words) - NAMED} more"] if len(words) > NAMED else [])])
+    shape = first["event"][0]["line"][0]
+    opener = {"opens": key, "text": f"{first['kind']}, {units.counted(len(rows), 'event')}"}
+    return {
+        "key": key,
+        "members": [row["key"] for row in rows],
+        "time": first["time"],
+        "event": [line(shape, opener, css=first["event"][0]["css"])],
+        "kind": first["kind"],
+        "subject": [line(text(gpu))] if gpu else [],
+        "gpu": gpu or None,
+        "user": users.pop() if len(users) == 1 else None,
+        "words": told,
+        "took": "",
+        "seconds": max((row["seconds"] for row in rows if row["seconds"] is not None), default=None),
+        "search": " ".join(row["search"] for row in rows),
+    }

@@ -1,0 +1,228 @@
+"""The summary of the fleet: what is free, idle and mine, sums over GPUs, and the machine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.common.numbers import shown
+from gpumon.diagnosis.finding import ranges
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.storage.history.buckets import DEFAULT_WINDOW
+from gpumon_web.components.gpu_rows import power_text, users_of
+from gpumon_web.components.holders import idle_for
+from gpumon_web.components.page import Cells, Gpu, Now
+from gpumon_web.components.tokens import fact, gpu_address, line, link, run_name, text
+
+CHIPS = 12
+_IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
+"""States of GPUs of which it is known whether somebody holds them and uses them not."""
+_MOST = 0.95
+"""Share of ten minutes from which on what is known is of them."""
+FEW = 4
+"""GPUs up to which each has a link of its own."""
+
+
+def others(now: Now, gpus: Sequence[Gpu]) -> str:
+    """A word on those that are free; where none is, on those of which that is not known, or when one may be."""
+
+    def of(*states: GpuState) -> str:
+        values = [state.value for state in states]
+        return _labels([gpu for gpu in gpus if gpu.about["state"] in values])
+
+    unknown = of(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
+    kinds = (("asleep", of(GpuState.ASLEEP)), ("unknown", unknown))
+    said = [f"{kind}: GPU {indexes}" for kind, indexes in kinds if indexes]
+    free = [gpu for gpu in gpus if gpu.about["state"] == GpuState.FREE.value]
+    if free:
+        return "; ".join([_free_words(free, now.time), *said])
+    if said or not gpus:
+        return "; ".join(said)
+    left = [run["left"] for gpu in gpus for run in now.runs_of(gpu) if run["left"] is not None]
+    if left:
+        return f"the next in about {units.long_duration(min(left))}"
+    states = {gpu.about["state"] for gpu in gpus}
+    if states == {GpuState.BUSY.value}:
+        return "all are in use" if len(gpus) > 1 else "in use"
+    # Of one that is allocated nobody knows whether it is used.
+    return "all are allocated" if states <= {GpuState.BUSY.value, GpuState.ALLOCATED.value} else ""
+
+
+def _free_words(free: Sequence[Gpu], time: float) -> str:
+    """`80.0 GiB, free for 6 h 10 min`; of several, `each 80.0 GiB`."""
+    sizes = {gpu.about["memory_total"] for gpu in free}
+    size = sizes.pop() if len(sizes) == 1 else None
+    each = "each " if len(free) > 1 else ""
+    since = f"free{idle_for(free[0].about, time)}" if len(free) == 1 and idle_for(free[0].about, time) else ""
+    return ", ".join(filter(None, (f"{each}{units.number(size, Unit.BYTES)}" if size else "", since)))
+
+
+def chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
+    """Links to GPUs, and how many more there are; of many in a row their range, which fits into one line."""
+    free = [gpu.about["label"] for gpu in gpus]
+    if len(free) > FEW and (told := _labels(gpus)).count(",") < FEW:
+        return [text(one, css) for one in told.split(", ")]
+    found = [
+        link(label if len(free) > 3 else f"GPU {label}", gpu_address(label), css, f"GPU {label}")
+        for label in free[:CHIPS]
+    ]
+    return [*found, *([text(f"+{len(free) - CHIPS}", "mut")] if len(free) > CHIPS else [])]
+
+
+def sums(gpus: Sequence[Gpu]) -> Cells:
+    """Headlines over the GPUs that report; where some do not, the line below says how many do."""
+
+    def reporting(name: str) -> list[tuple[Gpu, float]]:
+        return [(gpu, value) for gpu in gpus if (value := gpu.counted.get(name)) is not None]
+
+    def some(found: Sequence[Any]) -> str:
+        return f"from {len(found)} of {len(gpus)} GPUs" if 0 < len(found) < len(gpus) else ""
+
+    busy = reporting("gpu.utilization")
+    past = [gpu.mean for gpu in gpus if gpu.mean is not None]
+    used_of = reporting("gpu.memory_used")
+    sized = [(gpu, used) for gpu, used in used_of if gpu.about["memory_total"] is not None]
+    counted = sized or used_of
+    used, total = sum(value for _, value in counted), sum(gpu.about["memory_total"] for gpu, _ in sized)
+    drawing = reporting("gpu.power")
+    power = sum(value for _, value in drawing)
+    limits = [gpu.about["power_limit"] for gpu, _ in drawing]
+    limit = sum(limits) if None not in limits else None
+    hottest = max(reporting("gpu.temperature"), key=lambda one: one[1], default=None)
+    return {
+        "utilization": shown(sum(value for _, value in busy) / len(busy)) if busy else None,
+        "past": some(busy) or (_lately(past) if past else ""),
+        "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
+        "memory_share": some(counted) or (_percent(used / total) if total else ""),
+        "power": power_text(power if drawing else None, limit, is_sum=True),
+        "energy": some(drawing)
+        or ({"text": f"{power * 0.024:.1f} kWh per day at this rate", "old": ""} if drawing else ""),
+        "hottest": hottest[1] if hottest else None,
+        "where": f"GPU {hottest[0].about['label']}" if hottest else "",
+    }
+
+
+def _lately(means: Sequence[tuple[float, float]]) -> str:
+    """The mean of what some GPUs did lately, with the time that is known of it: of them all where it is of one.
+
+    >>> _lately([(0.5, 600.0), (0.25, 598.0)]), _lately([(0.5, 58.0)])
+    ('38 % over ten minutes', '50 % over 58 s')
+    """
+    known = max(seconds for _, seconds in means)
+    window = "ten minutes" if known >= _MOST * DEFAULT_WINDOW.seconds else units.long_duration(known)
+    return f"{_percent(sum(mean for mean, _ in means) / len(means))} over {window}"
+
+
+def free_count(gpus: Sequence[Gpu]) -> str:
+    """Number of those that are free; unknown while none is known to be, and of one it is not known."""
+    states = [GpuState(gpu.about["state"]) for gpu in gpus]
+    free = states.count(GpuState.FREE)
+    return str(free) if gpus and (free or FREE_OR_NOT.issuperset(states)) else units.MISSING
+
+
+def idle_count(gpus: Sequence[Gpu]) -> str:
+    """Number of those that are held and idle; unknown while none is known to be, and one may be."""
+    states = [gpu.about["state"] for gpu in gpus]
+    idle = states.count(GpuState.HELD.value)
+    return str(idle) if gpus and (idle or not idle_unknown(gpus)) else units.MISSING
+
+
+def idle_unknown(gpus: Sequence[Gpu]) -> str:
+    """Of which GPUs it is not known whether they are held and idle: `not known yet: GPU 2–7; unknown: GPU 8`."""
+    unknown = [gpu for gpu in gpus if GpuState(gpu.about["state"]) not in _IDLE_OR_NOT]
+    early = [gpu for gpu in unknown if _is_early(gpu)]
+    never = [gpu for gpu in unknown if not _is_early(gpu)]
+    told = (("not known yet", early), ("unknown", never))
+    return "; ".join(f"{words}: GPU {_labels(of)}" for words, of in told if of)
+
+
+def _is_early(gpu: Gpu) -> bool:
+    """Whether more watching will tell if it is idle: not where nothing tells what it does."""
+    return gpu.about["state"] == GpuState.ALLOCATED.value and gpu.values.get("gpu.utilization") is not None
+
+
+def idle_below(idle: Sequence[Gpu], now: Now) -> str:
+    """`dave, 41.3 GiB for 3 h 12 min`; else `dave on GPU 2, 40.0 GiB; unknown on GPU 3–7`."""
+    named = [gpu for gpu in idle if users_of(gpu, now)]
+    unnamed = [gpu for gpu in idle if not users_of(gpu, now)]
+    if named and unnamed:  # what nobody is known to hold is not theirs
+        return f"{_who_idles(named, now, says_where=True)}; {_who_idles(unnamed, now, says_where=True)}"
+    return f"{_who_idles(idle, now)}{idle_for(idle[0].about, now.time) if len(idle) == 1 else ''}" if idle else ""
+
+
+def _who_idles(gpus: Sequence[Gpu], now: Now, *, says_where: bool = False) -> str:
+    """`dave, 41.3 GiB`: the holders of GPUs, all of which are known or none, and the memory in use there."""
+    users = dict.fromkeys(user for gpu in gpus for user in (*_holders_of(gpu), *users_of(gpu, now)))
+    where = f" on GPU {_labels(gpus)}" if says_where else ""
+    memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
+    held = [value for value in memory if value is not None]
+    size = f", {_gib(sum(held))} GiB" if held and len(held) == len(memory) else ""
+    return f"{', '.join(users) or 'unknown'}{where}{size}"
+
+
+def _holders_of(gpu: Gpu) -> list[str]:
+    return [one["user"] or "unknown" for one in gpu.about["holders"]]
+
+
+def _labels(gpus: Sequence[Gpu]) -> str:
+    """`2, 4–7`; of parts of GPUs each by itself."""
+    if all(gpu.about["label"] == str(gpu.about["index"]) for gpu in gpus):
+        return ranges(gpu.about["index"] for gpu in gpus)
+    return ", ".join(gpu.about["label"] for gpu in gpus)
+
+
+def mine(now: Now) -> Cells:
+    """GPUs of each user, and the run of theirs that lasts longest."""
+    found: Cells = {}
+    for gpu in now.gpus:
+        for user in users_of(gpu, now):
+            found.setdefault(user, {"count": 0, "below": "", "last": ""})["count"] += 1
+    for user, cell in found.items():
+        runs = sorted((run for run in now.runs.values() if run["user"] == user and run["state"] == "running"),
+                      key=lambda run: -(run["left"] or 0.0))  # fmt: skip
+        if runs:
+            left = f", {units.long_duration(runs[0]['left'])} left" if runs[0]["left"] is not None else ""
+            more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+            cell["below"] = f"{run_name(runs[0])}{left}{more}"
+            cell["last"] = f"{run_name(runs[0])}{more}"  # said once nothing new comes
+    return {"users": found, "own": "#/users?user="}
+
+
+def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
+    """One line of the machine: processors, memory, disks and network, and its GPUs' memory and heat."""
+
+    def rate(name: str) -> str:
+        value = values.get(name)
+        return "" if value is None else f"{units.number(value, Unit.BYTES)}/s"
+
+    used, size = values.get("memory_used"), values.get("memory_total")
+    cpu, load = values.get("cpu_utilization"), values.get("load")
+    told = [
+        fact("CPU", "" if cpu is None else _percent(cpu)),
+        fact("load", "" if load is None else units.load(load)),
+        fact("Memory", "" if used is None or not size else f"{_gib(used)} / {_gib(size)} GiB"),
+        fact("Disk read", rate("disk_read")),
+        fact("written", rate("disk_written")),
+        fact("Network in", rate("network_received")),
+        fact("out", rate("network_sent")),
+    ]
+    hot = totals["hottest"]
+    gpus = [
+        fact("GPU memory", " ".join(filter(None, (totals["memory"], f"({totals['memory_share']})"))))
+        if totals["memory_share"]
+        else None,
+        fact("hottest", f"{hot:.0f} °C, {totals['where']}") if hot is not None else None,
+    ]
+    known = [one for one in told if one]
+    lines = [line(text("Host", "lead"), *(known or [text("not known here", "mut")]))]
+    return [*lines, *([line(*gpus)] if any(gpus) else [])]
+
+
+def _percent(value: float) -> str:
+    return units.number(value, Unit.RATIO)
+
+
+def _gib(value: float) -> str:
+    return f"{value / 2**30:,.{0 if value >= 100 * 2**30 else 1}f}"

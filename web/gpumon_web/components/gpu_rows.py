@@ -1,0 +1,198 @@
+"""GPUs that belong together as one row: those of a run that has several, and on a large machine those of one holder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.diagnosis.finding import ranges
+from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
+from gpumon_web.components import levels
+from gpumon_web.components.holders import holder_of, idle_for, memory_parts, of_no_run
+from gpumon_web.components.page import Cells, Gpu, Now
+from gpumon_web.components.tokens import (
+    gpu_address,
+    line,
+    link,
+    person,
+    place,
+    progress,
+    run_address,
+    run_name,
+    tag,
+    text,
+)
+
+LARGE = 8
+"""GPUs beyond which rows are of holders, and a map shows each GPU."""
+_ORDER = {"busy": 0, "allocated": 1, "held": 2, "free": 9}
+
+
+def group_of(gpu: Gpu, now: Now) -> str:
+    """The key of the group of a GPU; empty of one that has a row of its own."""
+    about, runs = gpu.about, now.runs_of(gpu)
+    if about["parent"] or about["state"] == GpuState.DIVIDED.value:
+        return ""
+    if len(runs) == 1 and len(runs[0]["gpus"]) > 1 and len({one["user"] for one in about["holders"]}) <= 1:
+        return f"run {runs[0]['id']}"
+    if len(now.gpus) <= LARGE:
+        return ""
+    if about["state"] == GpuState.FREE.value:
+        return "free"
+    users = {one["user"] or "" for one in (*runs, *about["holders"])}
+    if len(users) != 1 or users == {""} or runs:
+        return ""
+    names = {name for one in about["holders"] for name in one["names"]}
+    return f"user {about['state']} {users.pop()} {'/'.join(sorted(names))}"
+
+
+def groups(now: Now) -> dict[str, list[Gpu]]:
+    """The members of each group of two GPUs or more."""
+    found: dict[str, list[Gpu]] = {}
+    for gpu in now.gpus:
+        if key := group_of(gpu, now):
+            found.setdefault(key, []).append(gpu)
+    return {key: members for key, members in found.items() if len(members) > 1}
+
+
+def state_of(members: Sequence[Gpu]) -> GpuState:
+    """The state of a group: that of all, else the first that needs a look."""
+    states = {gpu.about["state"] for gpu in members}
+    return GpuState(max(states, key=lambda state: _ORDER.get(state, 5)) if len(states) > 1 else states.pop())
+
+
+def group_sums(members: Sequence[Gpu]) -> Cells:
+    """Mean utilization, memory and power together, and the hottest; None where a member does not tell."""
+
+    def of(name: str) -> list[float | None]:
+        return [gpu.counted.get(name) for gpu in members]
+
+    def total(values: Sequence[Any]) -> float | None:
+        return None if None in values or not values else sum(values)
+
+    use, watts, used = total(of("gpu.utilization")), total(of("gpu.power")), total(of("gpu.memory_used"))
+    size = total([gpu.about["memory_total"] for gpu in members])
+    warm = [value for value in of("gpu.temperature") if value is not None]
+    return {
+        "now": None if use is None else use / len(members),
+        GPU_BY_KEY["memory_used"].file_name: used,
+        "memory": {
+            "used": _bytes(used), "total": _bytes(size),
+            "parts": _parts(members, used, size) if size else None,
+        },
+        GPU_BY_KEY["power"].file_name: watts,
+        "power": units.MISSING if watts is None else GPU_BY_KEY["power"].write(watts),
+        "temperature": max(warm, default=None),
+    }  # fmt: skip
+
+
+def label_of(members: Sequence[Gpu]) -> str:
+    """`0–3, 6`."""
+    return ranges([gpu.about["index"] for gpu in members])
+
+
+def _parts(members: Sequence[Gpu], used: float | None, size: float) -> list[Cells]:
+    holders = [holder for gpu in members for holder in gpu.about["holders"]]
+    return memory_parts({"memory_total": size, "holders": holders}, used)
+
+
+def _bytes(value: float | None) -> str:
+    return units.MISSING if value is None else GPU_BY_KEY["memory_used"].write(value)
+
+
+RUNS = 4
+"""Runs in a row; the page of the GPU has all."""
+HOLDERS = 2
+"""Holders in a row beside those of runs."""
+SILENT = frozenset(("stale", "lost", "unreadable", "asleep"))
+"""States without values of now; a reason says why."""
+_TAGGED = frozenset((GpuState.HELD.value, GpuState.FREE.value, GpuState.ALLOCATED.value))
+"""States that a row has in words."""
+
+
+def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
+    """The lines of a row: why it does not answer, its runs, other holders, and since when it does nothing."""
+    state, lines = about["state"], []
+    if state in SILENT:
+        said = tag(silence(about), levels.OF_GPU[GpuState(state)])
+        # Once nobody looks, its age is of the last look: it would stand still.
+        lines.append(line({**said, "old": GpuState.STALE.title, "ended": said["tag"]} if state == "stale" else said))
+    for run in runs[:RUNS]:
+        phase = run["phase"] if run["phase"] != "train" else ""
+        name = link(run_name(run), run_address(run["id"]), "name")
+        lines.append(line(person(run["user"]), name, tag(phase) if phase else None, css="who"))
+        if far := place(run):
+            lines.append(progress(run, far))
+    if len(runs) > RUNS:
+        lines.append(_more(about, f"and {units.counted(len(runs) - RUNS, 'more run')}"))
+    holders = of_no_run(about["holders"], {run["id"] for run in runs})
+    lines += [_holder(holder) for holder in holders[:HOLDERS]]
+    if rest := sum(holder["count"] for holder in holders[HOLDERS:]):
+        lines.append(_more(about, f"and {rest} more {'process' if rest == 1 else 'processes'}"))
+    if state == GpuState.DIVIDED.value:
+        lines.append(line(text(GpuState.DIVIDED.title, "mut")))
+    elif about["processes_unknown"]:
+        lines.append(line(text(f"processes unknown: {about['processes_unknown']}"), css="mut"))
+    elif (about["unlisted"] or not (about["empty"] or state in SILENT)) and not runs and not about["holders"]:
+        # While nothing answers, nothing is listed either.
+        why = about["reason"] or "the GPU does not answer"
+        words = f"processes unknown: {why}" if state in SILENT else "unknown: the driver lists no process"
+        lines.append(line(text(words), css="mut"))
+    if state in _TAGGED:
+        for_long = "" if state == GpuState.ALLOCATED.value else idle_for(about, time)
+        lines.append(line(tag(f"{GpuState(state).title}{for_long}", levels.OF_GPU[GpuState(state)], is_now=True)))
+    elif not lines:
+        lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
+    if wrong := about["fault"]:
+        said = tag(units.counted(wrong["count"], "fault"), wrong["level"], is_now=True)
+        lines.append(line(said, text(wrong["text"], "mut", is_now=True), css="who fault"))
+    return lines
+
+
+def silence(about: Cells) -> str:
+    """Why a GPU has no values of now, and for how long."""
+    reason = about["reason"] or GpuState(about["state"]).title
+    if about["state"] == GpuState.ASLEEP.value:
+        return f"{GpuState.ASLEEP.title}: {reason}"
+    age = about["age"]
+    return (
+        f"stale {units.long_duration(age)}: {reason}" if about["state"] == "stale" and age and age >= 1 else str(reason)
+    )
+
+
+def power_text(power: float | None, limit: float | None, *, is_sum: bool = False) -> str:
+    """`300 / 700 W`; of a sum beyond a kilowatt `4.21 / 5.6 kW`."""
+    if power is None and not (limit and not is_sum):
+        return units.MISSING
+    watts = units.MISSING if power is None else GPU_BY_KEY["power"].write(power).removesuffix(" W")
+    if is_sum and power is not None and limit is not None and limit > 1000:
+        return f"{power / 1000:.2f} / {limit / 1000:.1f} kW"
+    return f"{watts} / {GPU_BY_KEY['power'].write(limit)}" if limit else f"{watts} W"
+
+
+def _holder(holder: Cells) -> Cells:
+    """A holder of memory without a run, or how many others there are."""
+    if holder["user"] is None:
+        return line(text(f"and {holder['count']} more processes"), css="mut")
+    return line(*holder_of(holder), css="who")
+
+
+def _more(about: Cells, words: str) -> Cells:
+    return line(link(words, gpu_address(about["label"]), "mut"))
+
+
+def users_of(gpu: Gpu, now: Now) -> list[str]:
+    """Users of a GPU whose names are known, by the alphabet."""
+    users = {run["user"] for run in now.runs_of(gpu)} | {one["user"] for one in gpu.about["holders"]}
+    return sorted(user for user in users if user)
+
+
+def words_of(gpu: Gpu, now: Now) -> str:
+    """Words that a search looks in."""
+    runs = [word for run in now.runs_of(gpu) for word in (run["name"], run["framework"])]
+    names = [name for one in gpu.about["holders"] for name in one["names"]]
+    about = gpu.about
+    states = (GpuState(about["state"]).title, about["word"])
+    return " ".join((f"gpu {about['label']}", about["name"], *states, *users_of(gpu, now), *runs, *names)).lower()

@@ -1,0 +1,70 @@
+"""Holders of a GPU's memory as pages show them: by user, as shares, by program; and since when the GPU is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon_web.components.page import Cells
+from gpumon_web.components.tokens import person, share, text
+
+
+def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
+    """Memory by user, the most first, of those whose memory is known: (user, name for people, bytes)."""
+    found: dict[tuple[str, str], float] = {}
+    for holder in holders:
+        if holder["memory"] is not None:
+            name = holder["user"] or ("others" if holder["user"] is None else "unknown")
+            key = holder["user"] or "", name
+            found[key] = found.get(key, 0.0) + holder["memory"]
+    return sorted(((user, name, held) for (user, name), held in found.items()), key=lambda one: -one[2])
+
+
+def unexplained(about: Cells) -> str:
+    """Name of memory in use that no holder explains, where the holders of a GPU are known."""
+    is_told = about["holders"] and all(holder["memory"] is not None for holder in about["holders"])
+    return "no listed process" if is_told else "unknown"
+
+
+def memory_parts(about: Cells, used: float | None) -> list[Cells]:
+    """Shares of the memory of a GPU by user, and what no known process holds; `about` has its total."""
+    total, users = about["memory_total"], by_user(about["holders"])
+    parts = [
+        share(held / total, user=user, color="" if user else "rest", title=f"{name}: {units.number(held, Unit.BYTES)}")
+        for user, name, held in users
+    ]
+    held = sum(one[2] for one in users)
+    if used is not None and used > held:
+        parts.append(share((used - held) / total, color="rest", title=unexplained(about)))
+    return parts
+
+
+def of_no_run(holders: Iterable[Cells], runs: Collection[str]) -> list[Cells]:
+    """Holders without those of `runs` (ids); of many that are one, the processes without a run alone count."""
+    found = [{**one, "count": one.get("alone", one["count"])} for one in holders if one["run"] not in runs]
+    return [one for one in found if one["count"]]
+
+
+def holder_names(holder: Cells) -> str:
+    """The programs of a holder: `python, train and 6 more`."""
+    rest = holder["count"] - len(holder["names"])
+    return ", ".join(holder["names"]) + (f" and {rest} more" if holder["names"] and rest > 0 else "")
+
+
+def holder_of(holder: Cells) -> list[Cells]:
+    """A holder without a run: user and programs, or the pid of a process that cannot be seen."""
+    names = holder_names(holder)
+    if holder["user"] is None:
+        return [text(f"and {holder['count']} more processes", "mut")]
+    if holder["user"]:
+        return [person(holder["user"]), text(names, "name mut")]
+    pid = f"pid {holder['pid']}" if holder["count"] == 1 else f"{holder['count']} processes"
+    return [text("unknown", "mut"), text(f"{names} ({pid})" if names else f"({pid})", "name mut")]
+
+
+def idle_for(about: Cells, time: float) -> str:
+    """` for 42 min`, ` for at least 3 h 4 min`; empty where that is unknown, or nothing yet."""
+    if about["since"] is None or time - about["since"] < 1:
+        return ""
+    return f" for {'at least ' if about['at_least'] else ''}{units.long_duration(time - about['since'])}"

@@ -1,0 +1,278 @@
+"""The particulars of a run on its page: tags, program, parameters and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from gpumon.common.numbers import NAN
+from gpumon.diagnosis.finding import ranges
+from gpumon.model import units
+from gpumon.model.columns import BY_KEY
+from gpumon.model.metrics import Unit
+from gpumon.reports.run_tables import program_texts, written
+from gpumon_web.charts.run_gpus import EACH, MEAN
+from gpumon_web.components import levels
+from gpumon_web.components.page import Cells
+from gpumon_web.components.tokens import bar, energy, fact, line, person, share, tag, text
+
+
+def about(particulars: Cells) -> list[Cells]:
+    """The lines of its card: tags, program, parameters; empty where nothing was told."""
+    tags = [tag(name) for name in particulars["tags"]]
+    program = [text(words, "fact") for words in program_texts(particulars["program"])]
+    # A text may be empty, and is a value all the same.
+    config = [
+        {"fact": name, "text": written(value) or '""', "time": None} for name, value in particulars["config"].items()
+    ]
+    omitted = particulars["omitted"]
+    left_out = f"{units.count(omitted)} parameters and notes were not kept: they exceed the limit" if omitted else ""
+    return [
+        line(*pieces, css="facts")
+        for pieces in (tags, program, config, [text(left_out, "fact")] if left_out else [])
+        if pieces
+    ]
+
+
+def notes(particulars: Cells) -> list[Cells]:
+    """Its notes, oldest first, each with who wrote it later, and when."""
+    return [
+        {
+            "text": f"{note['text']} ({note['author']})" if note["author"] else note["text"],
+            **({} if note["time"] is None else {"time": note["time"]}),
+        }
+        for note in particulars["notes"]
+    ]
+
+
+def course(document: Cells) -> Cells | None:
+    """The chart; None where nothing can be drawn.
+
+    It says where a part of it comes from with finer points (`finer`), where the document names the run and the GPUs.
+    """
+    chart: Cells | None = document.get("chart")
+    if chart is None:
+        return None
+    if not document.get("id") or not document.get("device"):
+        return chart
+    return {**chart, "finer": "api/run/zoom?" + urlencode({"id": document["id"], "gpu": document["device"]})}
+
+
+def choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:
+    """The buttons for the GPUs of a run: all together, each, and one for each of them; none where there is one."""
+    if len(devices) < 2:
+        return []
+    return [
+        _button(MEAN, f"Mean of {len(devices)} GPUs", "The mean of all GPUs of this run", shown),
+        _button(EACH, "Each", "A line for each GPU", shown),
+        *(_button(one["uuid"], f"GPU {one['index']}", one["name"], shown) for one in devices),
+    ]
+
+
+def _button(value: str, words: str, title: str, shown: str | None) -> Cells:
+    return {"arg": "gpu", "value": value, "text": words, "title": title, "is_pressed": value == shown}
+
+
+def going(run: Cells, time: float) -> Cells:
+    """The progress of a run at `time`; its epoch and phase only where the ring tells them."""
+    started = NAN if run["started"] is None else float(run["started"])
+    steps = run.get("step_text")
+    return {
+        "epoch_is": "Step" if steps else "Epoch",
+        "epoch": run.get("epoch") or steps or None,
+        "epoch_below": run.get("phase") or None,
+        "bar": _bar(run),
+        "left_is": "Time left",
+        "left": units.MISSING if run.get("left") is None else run["left"],
+        "left_below": f"{units.long_duration(time - started)} so far",
+    }
+
+
+def far(document: Cells, run: Cells) -> Cells:
+    """Epoch, or step, and time left of a run that goes on; of one that is over, how many it did, and how long."""
+    summary, found, planned = document.get("summary") or {}, document["epochs"], run.get("epochs_planned")
+    if not found and not planned and not run.get("epoch"):
+        return by_steps(document, run)
+    # The number of the last epoch is another than how many there were, where they count from 0.
+    own = summary.get("done", 0) + summary.get("unseen", 0) or (None if _began_unseen(document) else 0)
+    before = run.get("epochs_before", 0)
+    count = None if own is None else own + before
+    done = (units.MISSING if count is None else units.count(count)) + (f" of {units.count(planned)}" if planned else "")
+    if run["state"] == "running":
+        last = units.count(found[-1]["epoch"]) if found else units.MISSING
+        kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
+        # The ring tells these as long as they are so; what it told once would outlast the run.
+        return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
+    ended = summary.get("last")
+    below = [
+        "" if own is None or not before else f"{units.count(own)} in this run",
+        "" if ended is None else f"last: epoch {units.count(ended)}",
+    ]
+    return {
+        "epoch_is": "Epochs done",
+        "epoch": done,
+        "epoch_below": "; ".join(filter(None, below)),
+        # As far as the epochs that are counted: the ring also has the part of one that did not finish.
+        "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
+        **_took(document, run),
+    }
+
+
+def _began_unseen(document: Cells) -> bool:
+    """Whether nobody knows how many epochs it did: it took steps before it was seen, and none has begun since."""
+    return not document["epochs"] and any(rank["steps"] for rank in document["ranks"])
+
+
+def by_steps(document: Cells, run: Cells) -> Cells:
+    """The same of a run without epochs: its steps, where it counts any."""
+    done = (document.get("total") or {}).get("steps")
+    planned = max((rank["steps_planned"] or 0 for rank in document["ranks"]), default=0)
+    steps = "" if done is None else f"{units.count(done)}{f' of {units.count(round(planned))}' if planned else ''}"
+    if run["state"] == "running":
+        kept = {**going(run, document["now"]), "epoch_is": "Step", "epoch": steps or units.MISSING, "epoch_below": ""}
+        return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
+    return {
+        "epoch_is": "Steps done", "epoch": steps or units.MISSING, "epoch_below": "", "bar": [], **_took(document, run),
+    }  # fmt: skip
+
+
+def pace(summary: Cells, whole: Cells | None) -> Cells:
+    """The mean length of the epochs of a run; of `whole`, the total of a run without epochs, its steps per second."""
+    if whole is None:
+        mean = units.MISSING if summary.get("mean") is None else units.fine_duration(summary["mean"])
+        return {"mean_is": "Epoch time", "mean": mean, "mean_range": length_range(summary)}
+    rate, cost = whole["steps_per_second"], whole["energy_per_step"]
+    return {
+        "mean_is": BY_KEY["steps_per_second"].title,
+        "mean": units.MISSING if rate is None else BY_KEY["steps_per_second"].write(rate),
+        "mean_range": "" if cost is None else f"{BY_KEY['energy_per_step'].write(cost)} per step",
+    }
+
+
+def _took(document: Cells, run: Cells) -> Cells:
+    ended = run.get("ended")
+    return {
+        "left_is": "Took",
+        "left": {"took": document["run"].get("seconds")},
+        "left_below": {"text": "ended", "time": ended} if ended is not None else "end not recorded",
+    }
+
+
+def facts(run: Cells) -> list[Cells]:
+    """The owner of a run, what it runs with, where, and when it began."""
+    since = "since" if run["state"] == "running" else "began"
+    found = [
+        fact("id", run["id"]), fact("with", run.get("framework")), fact("on", run.get("hostname")),
+        fact(since, "", run.get("started")), fact("resumes", run.get("resumes")),
+    ]  # fmt: skip
+    return [person(run["user"] or ""), *(one for one in found if one is not None)]
+
+
+def usage(total: Cells) -> Cells:
+    """The usage of a whole run."""
+    idle, power = total.get("idle_share"), total.get("power_mean")
+    return {
+        "utilization": total.get("utilization_mean"),
+        "idle": "" if idle is None else f"idle {units.number(idle, Unit.RATIO)} of the time",
+        "energy": energy(total),
+        "power": "" if power is None else f"{power:,.0f} W on average",
+    }
+
+
+def length_range(summary: Cells) -> str:
+    """The lengths of its epochs: `from 420 ms to 1:42`, or that there is but one, or one length; empty without any."""
+    if summary.get("least") is None or summary.get("most") is None:
+        return ""
+    least, most = units.fine_duration(summary["least"]), units.fine_duration(summary["most"])
+    if least != most:
+        return f"from {least} to {most}"
+    return "of one epoch" if summary["done"] == 1 else f"each {least}"
+
+
+def _bar(run: Cells) -> list[Cells]:
+    done = run.get("progress")
+    return [] if done is None else [bar(share(done, user=run["user"] or ""))]
+
+
+NOTED = 20
+"""Failed allocations told of, the newest."""
+NUMBERED = 80
+"""Letters of the numbers of epochs in a sentence."""
+TAGS: Mapping[str, str] = {
+    "failed": "failed", "died": "died", "input_bound": "waits for data", "throttled": "throttled",
+    "mostly_idle": "mostly idle",
+}  # fmt: skip
+"""A word for each kind of finding about a whole run."""
+STATES = ("throttled", "mostly_idle")
+"""Kinds whose words say how a run is, and not what it does."""
+PREDICATES: Mapping[str, tuple[str, str]] = {
+    "not_finished": ("did not finish", "did not finish"), "input_bound": ("waited for data", "waited for data"),
+    "throttled": ("was throttled", "were throttled"), "mostly_idle": ("was mostly idle", "were mostly idle"),
+    "diverged": ("diverged", "diverged"),
+}  # fmt: skip
+"""Predicates of one epoch and of several with a verdict."""
+_LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
+_OOM = "out_of_memory"
+
+
+def noted(document: Cells, *, running: bool) -> list[Cells]:
+    """Sentences about failed allocations, the whole run and its epochs; each remedy stands at the first of them."""
+    found, ranks = document.get("findings") or (), document["ranks"]
+    remedy = next((one["action"] for one in found if one["kind"] == _OOM), "")
+    marks = [mark for mark in document["marks"] if mark["mark"] == _OOM]
+    failed = [_failed(mark, ranks, remedy) for mark in marks[-NOTED:]][::-1]
+    if earlier := len(marks) - len(failed):
+        text = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
+        failed.append({"level": "bad", "about": "out of memory", "text": text, "action": remedy})
+    # What is said of single allocations and epochs is not said of the run once more.
+    wrong = [_of_run(one, running=running) for one in found if one["kind"] not in (_OOM, "diverged")]
+    # Nobody has judged an epoch that goes on.
+    done = (document.get("summary") or {}).get("done") if running else None
+    is_least = not document.get("is_judged", True)
+    odd = [_of_epochs(one, document["epochs_total"], done, is_least=is_least) for one in document.get("odd") or ()]
+    said, told = set(), []
+    for one in (*failed, *wrong, *odd):
+        told.append({**one, "action": "" if one["action"] in said else one["action"]})
+        said.add(one["action"])
+    return told
+
+
+def _failed(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
+    """A sentence about a failed allocation."""
+    who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
+    asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
+    epoch = f"epoch {units.count(mark['epoch'])}, " if mark["epoch"] >= 0 else ""
+    where = f"{who}{epoch}step {units.count(mark['step'])}"
+    return {
+        "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
+        "time": mark["time"], "action": remedy,
+    }  # fmt: skip
+
+
+def _of_run(finding: Cells, *, running: bool) -> Cells:
+    """A sentence about a whole run: `The run was throttled 20 % of the time.`."""
+    kind = finding["kind"]
+    verb = ("is " if running else "was ") if kind in STATES else ""
+    return {"level": _LEVELS[finding["severity"]], "about": TAGS.get(kind, "run"),
+            "text": f"The run {verb}{finding['summary']}.", "action": finding["action"] or ""}  # fmt: skip
+
+
+def _of_epochs(odd: Cells, total: int, done: int | None, *, is_least: bool) -> Cells:
+    """A sentence about epochs of one verdict: `Epochs 3, 7–9 were throttled: 4 of 90 epochs.`; one is not counted.
+
+    `done`: how many ended of a run that goes on; `is_least`: there may be more of them.
+    """
+    numbers, count = ranges(odd["epochs"]), len(odd["epochs"])
+    cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
+    one, several = PREDICATES[odd["kind"]]
+    least = "at least " if is_least else ""
+    of = f"{least}{units.count(count)} of {units.count(total)} epochs"
+    if done is not None and odd["kind"] != "not_finished":
+        of = f"{least}{units.count(count)} of {units.count(done)} that ended"
+    said = f"Epochs {cut} {several}: {of}." if count > 1 else f"Epoch {cut} {one}."
+    return {"level": odd["level"], "about": odd["text"], "text": said, "action": odd["action"]}
+
+
+def _number(value: Any) -> float:
+    return NAN if value is None else float(value)

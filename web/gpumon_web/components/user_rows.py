@@ -1,0 +1,162 @@
+"""The choice between users and their groups, on pages with hours of users, where the settings name any group."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import inf
+
+from gpumon.common.config import UserGroups
+from gpumon.model import units
+from gpumon.reports.usage import account_energy, device_name, hours_text, idle_note, idle_text, used_text
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account
+from gpumon_web.components.page import Cells, KeptValues
+from gpumon_web.components.tokens import bar, line, share, tag, text
+
+USER, GROUP = "user", "group"
+_WORDS = {USER: "Users", GROUP: "Groups"}
+
+
+def holders(groups: UserGroups | None, by: str) -> Cells:
+    """The buttons, and the heading of the column that they change; no button without groups."""
+    chosen = by if groups and by in _WORDS else USER
+    return {
+        "holders": [
+            {"text": words, "title": "", "is_pressed": one == chosen, "arg": "by", "value": one}
+            for one, words in _WORDS.items()
+        ] if groups else [],
+        "user_title": chosen.title(),
+    }  # fmt: skip
+
+
+TICKS = 8
+"""Labels of days below the strips."""
+
+
+def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
+    """The GPUs that somebody holds now, in words, and how many; `none` where it is none, and "–" where not known.
+
+    A number alone would be taken for how many they are.
+    """
+    words, count = held
+    if count:
+        shown = line(tag(f"GPU {words}" if words.isdecimal() else words, is_now=True), css="labels")
+    else:
+        shown = line(text(units.MISSING if count is None else none, "mut", is_now=count is not None))
+    return {"now": [shown], "count": count}
+
+
+def account_cells(account: Account, course: Cells, most: float) -> Cells:
+    """The cells of an account."""
+    judged, idle = account.judged > 0, idle_text(account)
+    note = idle_note(account)
+    return {
+        "held": bar_cells(account.user, account, most) if account.held else [line(text(units.MISSING, "mut"))],
+        "held_seconds": account.held,
+        "course": course,
+        "used": used_text(account),
+        "used_ratio": account.busy / account.held if judged else None,
+        "idle": idle,
+        "idle_held_seconds": account.idle_held if idle != units.MISSING else None,
+        "energy": account_energy(account),
+        "energy_joules": account.energy if account.metered else None,
+        "note": [line(tag(note, "warn"))] if note else [],
+    }
+
+
+def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
+    """Hours as a number, and as a bar: what was used solid, what was held beside it in a tint."""
+    of = most or inf
+    solid, tint = share(account.busy / of, user=user), share((account.held - account.busy) / of, user=user)
+    number = text(hours_text(account.held), "number")
+    return [line(number, bar(solid, {**tint, "opacity": 0.25}, css="bar hours"), css="quantity")]
+
+
+def course(user: str, days: Sequence[AccountGroup], tallest: float, window: UserWindow) -> Cells:
+    """The hours of each day, of the most that anybody had in one."""
+    begins = window.days()
+    slots = round((window.end - window.begin) / 3600) if window.period == "day" else len(begins)
+    parts = []
+    for day in days:
+        account = find_account(day, user)
+        if not account.held:
+            continue
+        at = int((day.begin - window.begin) // 3600) if window.period == "day" else bisect_right(begins, day.begin) - 1
+        busy = round(100 * account.busy / tallest) if account.judged else None
+        parts.append([max(at, 0), user, max(1, round(100 * account.held / tallest)), busy])
+    what = "hours" if window.period == "day" else "days"
+    label = f"{len(parts)} of {slots} {what} with GPUs"
+    return {"slots": slots, "parts": parts, "unseen": [], "until": 1, "is_bars": True, "label": label}
+
+
+def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
+    """Holders of a GPU by time; with a `user`, all others have no name and no color."""
+    device = found["device"]
+    name = device_name(device)
+    parts = [[at, who if user in ("", who) else "", *shares] for at, who, *shares in found["parts"]]
+    until = (now - window.begin) / (window.end - window.begin)
+    return {
+        "key": device.uuid,
+        "gpu": name,
+        "order": device.number,
+        "strip": {
+            "slots": found["slots"], "shift": found["shift"], "parts": parts, "unseen": found["unseen"],
+            "is_bars": False, "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(found),
+            "marks": _day_marks(window),
+        },
+    }  # fmt: skip
+
+
+def strip_words(found: Cells) -> str:
+    """Name of a GPU, who held it for how long, and for how long nothing is known of it."""
+    hours: dict[str, float] = {}
+    for at, who, held, _ in found["parts"]:
+        if at < 0:  # of the window before, for the most part
+            continue
+        hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
+    held_by = ", ".join(f"{who} {units.hours(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
+    unseen = sum(share for at, share, *_ in found["unseen"] if at >= 0) / 100 * found["step"]
+    if unseen:
+        held_by = f"{held_by or 'nobody while watched'}; not seen {units.hours(unseen)}"
+    return f"{device_name(found['device'])}: {held_by or 'nobody'}"
+
+
+def _shares(window: UserWindow) -> list[float]:
+    """When days begin, and the window ends, as shares of it."""
+    return [(edge - window.begin) / (window.end - window.begin) for edge in (*window.days(), window.end)]
+
+
+def _day_marks(window: UserWindow) -> list[float]:
+    """Begins of days within the window, as shares of it."""
+    return [round(share, 5) for share in _shares(window)[1:-1]]
+
+
+def ticks(window: UserWindow) -> list[Cells]:
+    """Labels below the strips: hours of a day, else days, each in the middle of what it names."""
+    if window.period == "day":
+        hours = range(0, round((window.end - window.begin) / 3600), 3)
+        return [{"at": hour * 3600 / (window.end - window.begin),
+                 "text": f"{window.local_time(window.begin + hour * 3600):%H:%M}"} for hour in hours]  # fmt: skip
+    edges, begins = _shares(window), window.days()
+    every = -(-len(begins) // TICKS)
+    return [
+        {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.local_time(begins[at]):%a %-d}"}
+        for at in range(0, len(begins), every)
+    ]
+
+
+def last_day(document: Cells) -> KeptValues:
+    """Return `day`: a strip for each GPU by its UUID; none where there is no history."""
+    begin, end, now = document["begin"], document["end"], document["now"]
+    until = round((now - begin) / (end - begin), 4) if end > begin else 1
+    strips = {
+        one["device"].uuid: {
+            "slots": one["slots"], "shift": one["shift"], "parts": one["parts"], "unseen": one["unseen"],
+            "until": until, "ends_now": True, "is_bars": False, "label": strip_words(one),
+        }
+        for one in document["strips"]
+    }  # fmt: skip
+    problem = document.get("problem", "")
+    unread = f"The last 24 hours of the GPUs cannot be read now: {problem}." if problem else ""
+    return KeptValues({"day": strips or None}, again=60.0, unread=unread)

@@ -1,0 +1,1 @@
+"""Values of pages at each tick, and the stored part of each page."""

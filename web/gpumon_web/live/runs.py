@@ -1,0 +1,208 @@
+"""Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
+
+What the ring tells is read here, at the moment it is asked for; the ledger is read where work is done (`run_page`,
+`kept`), and what came of it is kept while it is fresh.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from gpumon.analysis.ranks import ranks_of
+from gpumon.common.config import Prices
+from gpumon.reports import run_json
+from gpumon_web.charts.run_gpus import EACH, MEAN
+from gpumon_web.components.page import Args, Kept, Page
+from gpumon_web.feed import Feed, said
+from gpumon_web.fleet import run_row
+from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
+from gpumon_web.live import stored_values
+from gpumon_web.live.stored_values import why_no_runs, why_none_listed
+from gpumon_web.stored import run_list, run_page, run_zoom
+from gpumon_web.stored.run_course import COURSE
+from gpumon_web.stored.run_list import RunChoice
+from gpumon_web.stored.run_page import Ring
+
+FRESH = 2.0
+"""Seconds for which an answer is good for all who ask: a page asks for a running one every five."""
+
+
+class Runs:
+    """Past and present runs. `ledgers` names the files that may be read; they may come and go."""
+
+    def __init__(
+        self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
+        work: Work | None = None, answers: AnswerCache | None = None, missing: str = "",
+        prices: Prices | None = None, *, is_own: bool = False, played: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
+        """`missing` says why past runs are not there, where no ledger has them.
+
+        `is_own`: this process samples by itself, and keeps the runs of whatever it plays; `played`: the file
+        where the daemon keeps those of what it plays instead of sampling this machine, empty where there is none.
+        """
+        self._played = played
+        self._is_own = is_own
+        self._prices = prices
+        self._feed = feed
+        self._ledgers = ledgers
+        self._now = now
+        self._work = work or Inline()
+        self._answers = answers or AnswerCache()
+        self._missing = missing
+        self._fresh = FRESH if work else 0.0
+
+    def all(self) -> Future[Packed]:
+        """Every run, the newest first."""
+        return self._of_list(("runs",), run_list.listed)
+
+    def one(self, run: str, device: str) -> Future[Packed]:
+        """One run with its newest epochs, its figure that of `device` (a UUID; else its first)."""
+        return self._of_run(("run", run, device), run_page.one)
+
+    def kept(self, page: Page, args: Args) -> Future[Packed]:
+        """The values of a page that come from the ledger."""
+        if page.kept_of is Kept.RUNS:
+            chosen = [args.get(name, "") for name in RunChoice._fields]
+            origin = self._feed.live.origin()
+            none = why_none_listed(origin, is_moment=bool(self._missing))
+            more = (page.name, self._missing, self.why(), origin.label, none, *chosen)
+            return self._of_list(("kept", page.name, none, *chosen), stored_values.of_list, *more)
+        if page.kept_of is Kept.COMPARED:
+            asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
+            return self._answers.get(
+                ("kept", page.name, asked, by), self._fresh,
+                lambda _: self._work.ask(
+                    stored_values.of_compared, lambda: (self._paths(), asked, by, self._now(), page.name, why)
+                ),
+            )  # fmt: skip
+        return self._of_run(
+            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), stored_values.of_run, page.name,
+            self._missing, self.why(), self._feed.live.origin().label, self._prices, self._is_awaited(),
+        )  # fmt: skip
+
+    def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
+        """The figure of a run on a device (a UUID) with all points that there are from `begin` to `end` (s since 1970).
+
+        All of its time where these name none.
+        """
+
+        def start(_: Any) -> Future[Any]:
+            with self._feed.lock:
+                self._feed.refresh()
+                recent = self._feed.history.only(*self._devices_of(run, device), metrics=COURSE)
+            ring = self._ring(run, device)
+            return self._work.ask(
+                run_zoom.zoomed_figure, lambda: (self._paths(), run, device, ring, recent, begin, end)
+            )
+
+        return self._answers.get(("zoom", run, device, begin, end), self._fresh, start)
+
+    def rest(self, page: Page, args: Args) -> Future[Packed]:
+        """All rows of the tables of which such values have the newest."""
+        return self._of_record(
+            ("rest", args.get("id", ""), page.name), stored_values.rest_of_run, page.name, self._prices
+        )
+
+    def epochs(self, run: str) -> Future[Packed]:
+        """All its epochs."""
+        return self._of_record(("epochs", run), run_page.epochs)
+
+    def table(self, run: str) -> Future[Packed]:
+        """Its table of epochs as CSV."""
+        return self._of_record(("table", run), run_page.table)
+
+    def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
+        """The answer of a task that reads ledgers: it gets their paths, now, the version that is known, and `more`."""
+        return self._answers.get(
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), self._now(), known, *more))
+        )
+
+    def start_reading(self) -> None:
+        """Start the process that reads ledgers, if it does not run: whoever asks next does not wait for it."""
+        self._work.ask(bool, tuple)
+
+    def why(self) -> str:
+        """Why a daemon keeps no run of what it plays; empty where it does."""
+        with self._feed.lock:
+            return "" if self._is_own or self._played() else why_no_runs(self._feed.live.origin())
+
+    def _paths(self) -> list[str]:
+        """The files that may be read, first that of what is played."""
+        with self._feed.lock:
+            played = self._played()
+        return [*([played] if played else ()), *self._ledgers()]
+
+    def _of_list(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+        live = self._live()
+        return self._answers.get(
+            key, self._fresh,
+            lambda known: self._work.ask(task, lambda: (self._paths(), live, self._now(), known, *more)),
+        )  # fmt: skip
+
+    def _of_run(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
+        _, run, device, *_ = key
+
+        def start(known: Any) -> Future[Any]:
+            live, ring = self._live().get(run), self._ring(run, device)
+            return self._work.ask(task, lambda: (self._paths(), run, device, live, ring, self._now(), known, *more))
+
+        return self._answers.get(key, self._fresh, start)
+
+    def _of_record(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
+        return self._answers.get(
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), key[1], known, *more))
+        )
+
+    def _live(self) -> dict[str, dict[str, Any]]:
+        """Runs in the ring, by id, with the values that they logged last."""
+        with self._feed.lock:
+            self._feed.refresh()
+            frame = self._feed.frame
+            if frame is None:
+                return {}
+            return {
+                ranks.first.id: {
+                    **run_row(ranks, frame, self._feed.epochs),
+                    "metrics": {name: said(value) for name, value in ranks.first.metrics.items()},
+                    "step": ranks.slowest.step,
+                    "wait": run_json.nullable(ranks.slowest.wait),
+                    "label": self._feed.live.origin().label,
+                }
+                for ranks in ranks_of(frame.runs)
+            }
+
+    def _is_awaited(self) -> bool:
+        """Whether no sample has come yet."""
+        with self._feed.lock:
+            self._feed.refresh()
+            return self._feed.frame is None
+
+    def _ring(self, run: str, device: str) -> Ring | None:
+        """Copy of a run's data in the ring, so that drawing blocks nobody; None if there is none."""
+        with self._feed.lock:
+            feed, frame = self._feed, self._feed.frame
+            ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None) if frame else None
+            if frame is None or ranks is None:
+                return None
+            keys = [one.key for one in ranks.all]
+            return Ring(
+                feed.history.only(*self._devices_of(run, device), metrics=COURSE), feed.logged.only(keys),
+                {key: feed.epochs.epoch_spans(key, frame.time) for key in keys[:1]},
+                {key: feed.epochs.chart_marks([key]).spans_within(-math.inf, math.inf) for key in keys[:1]},
+            )  # fmt: skip
+
+    def _devices_of(self, run: str, device: str) -> Sequence[str]:
+        """The UUIDs that `device` names of a run: itself, or those of its GPUs. The caller holds the feed's lock.
+
+        Of a run that is over the ring does not say which GPUs it had: they are among all.
+        """
+        frame = self._feed.frame
+        if device not in ("", MEAN, EACH) or frame is None:
+            return (device,)
+        ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None)
+        on = set(ranks.gpus) if ranks else None
+        return [sample.device.uuid for sample in frame.samples if on is None or sample.device.uuid in on]

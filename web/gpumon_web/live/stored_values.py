@@ -1,0 +1,181 @@
+"""The part of a page that comes from the ledger or the history: made where these are read, packed to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon.common.config import Prices, UserGroups
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.privacy import SHOWN, current_policy
+from gpumon.model.origin import Capability, Origin
+from gpumon.reports import run_json
+from gpumon.reports.missing_history import NO_HARDWARE
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import RunRow
+from gpumon_web.components.page import Cells, KeptValues, Rows
+from gpumon_web.components.user_rows import GROUP, USER
+from gpumon_web.jobs import UNCHANGED, Packed, compressed, packed
+from gpumon_web.pages import PAGES
+from gpumon_web.stored.comparison import compared_document
+from gpumon_web.stored.events import count_of_news, events_document
+from gpumon_web.stored.holder_strips import day_document
+from gpumon_web.stored.run_list import Live, RunChoice, list_of_runs
+from gpumon_web.stored.run_page import Ring, all_rows, of_ledger, run_document, told_of
+from gpumon_web.stored.user_hours import Holding, users_csv, users_document
+
+
+def of_list(
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
+    not_kept: str, label: str, none: str, *chosen: str,
+) -> Packed | str:  # fmt: skip
+    """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there.
+
+    `not_kept`: why those of now are not kept; `label`: that of what is shown now; `none`: words for a list without
+    any, where none will begin.
+    """
+    document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
+    if document is None:
+        return UNCHANGED
+    found = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
+    return packed(_body(page, found, found["runs"]), version)
+
+
+def of_run(
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
+    page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None, is_awaited: bool = False,
+) -> Packed | str:  # fmt: skip
+    """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why.
+
+    `not_kept`: why there is no more of it than the ring tells; `label`: that of what is shown now; `is_awaited`:
+    whether no sample has come yet, which may have the run.
+    """
+    document, version = run_document(paths, run, device, live, ring, now, known, prices)
+    if document is None:
+        return UNCHANGED
+    why = missing or ("" if "total" in document else not_kept)
+    found = {"run": None, **document, "id": run, "now": now, "missing": why, "label": label, "is_awaited": is_awaited}
+    return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
+
+
+def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
+    """Values of the page `page`, from the runs that are named; such a page says itself which are not there."""
+    found = compared_document(paths, asked, by, now)
+    return packed(_body(page, {**found, "missing": missing if found["gone"] else ""}, found["runs"]))
+
+
+def of_accounts(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
+    holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
+) -> Packed:  # fmt: skip
+    """Values of the page `page`, from the accounts of a window; `missing` says why there are none, or is empty.
+
+    Of `groups` nothing is told where names are not: a group of few would tell them.
+    """
+    groups = groups if current_policy().way == SHOWN and not user else None
+    chosen = groups if by == GROUP else None
+    found = {**users_document(paths, period, day, zone, user, now, holding, chosen), "missing": missing,
+             "prices": prices, "groups": groups, "by": GROUP if chosen else USER}  # fmt: skip
+    group = found["group"]
+    users = [{"user": one.user} for one in group.accounts] if group else []
+    return packed(_body(page, found, [*users, *({"user": user} for user in found["holding"])]))
+
+
+def of_events(
+    paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
+    missing: str | Cells,
+) -> Packed:  # fmt: skip
+    """Values of the page `page`, from the events of a window; `missing` says why there are none, or is empty."""
+    found = events_document(paths, window, now)
+    users = [{"user": part[1]} for strip in found["strips"] for part in strip["parts"]]
+    users += [{"user": one.event.subject.user} for one in found["events"]]
+    return packed(
+        _body(page, {**found, "group": group, "gpu": gpu, "user": user, "q": words, "missing": missing}, users)
+    )
+
+
+def of_day(paths: Sequence[str], now: float, page: str) -> Packed:
+    """Values of the page `page`, from the last 24 hours of each GPU, and `people` who may say who they are."""
+    document = day_document(paths, now)
+    users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
+    return packed({**_body(page, document, users), "people": document["people"]})
+
+
+def news(paths: Sequence[str], since: str, now: float) -> Packed:
+    """The number of events since a moment that need a look."""
+    return packed({"count": count_of_news(paths, float(since or "inf"), now)})
+
+
+def table_of_accounts(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
+) -> Packed:
+    """The accounts of a window as CSV, of whoever is looked at."""
+    return Packed(compressed(users_csv(paths, period, day, zone, user, now, prices)))
+
+
+def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None) -> Packed | str:
+    """The rows of the tables of which these values have the newest; of a long run not those that are left out."""
+
+    def made(ledger: Ledger, row: RunRow) -> Packed:
+        read = told_of(ledger, row.id, is_each=prices is not None)
+        run = run_json.run_to_json(read.record.run, row.updated)
+        document = {"run": run, **all_rows(read.record, prices, read.long)}
+        rest = PAGES[page].rest
+        assert rest is not None
+        return packed(_sent(rest(document), []))
+
+    return of_ledger(paths, run, known, made)
+
+
+def _body(page: str, document: Cells, runs: Sequence[Cells]) -> Cells:
+    kept = PAGES[page].kept
+    assert kept is not None
+    return _sent(kept(document), runs)
+
+
+def _sent(found: KeptValues, runs: Sequence[Cells]) -> Cells:
+    tables = {name: rows for name, rows in found.values.items() if isinstance(rows, Rows)}
+    return {
+        "values": {name: value for name, value in found.values.items() if name not in tables},
+        "tables": {
+            name: {
+                "order": [row["key"] for row in rows],
+                "cells": {row["key"]: row for row in rows},
+                "total": max(found.totals.get(name, 0), len(rows)),
+            }
+            for name, rows in tables.items()
+        },
+        "figures": dict(found.figures),
+        "users": sorted({run["user"] or "" for run in runs} - {""}),
+        "again": found.again,
+        **({"unread": found.unread} if found.unread else {}),
+    }
+
+
+def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
+    """Words for people: a daemon keeps history of hardware alone; empty where `origin` is that.
+
+    `begun`: s since 1970 of the first sample that is here. The scripts write that moment in the viewer's time zone.
+    """
+    if Capability.LIVE in origin.capabilities:
+        return ""
+    return {"text": f"{NO_HARDWARE} Its charts go back to", "time": begun} if is_known(begun) else NO_HARDWARE
+
+
+def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
+    """Words for a list of runs without any, where none will begin: in a recording; empty of other origins.
+
+    `is_moment`: the runs are those of one moment of it.
+    """
+    if Capability.NOW in origin.capabilities:
+        return ""
+    if Capability.PROCESSES not in origin.capabilities:  # as a log
+        return f"This recording does not tell of runs{' at this moment' if is_moment else ''}."
+    if is_moment:
+        return "No run at this moment of the recording."
+    return "This recording has no runs." if origin.ended else "No runs in this recording so far."
+
+
+def why_no_runs(origin: Origin) -> str:
+    """The same of runs, where the daemon that plays another origin has kept none of it, as before its first one."""
+    return "" if Capability.LIVE in origin.capabilities else "Its daemon has kept no run of this."

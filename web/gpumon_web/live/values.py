@@ -1,0 +1,277 @@
+"""The values of each page at each tick: computed once however many look, and sent where they changed.
+
+A viewer carries the number of the newest frame it has. Every value, cell and order of rows remembers the frame with
+which it last changed, so that the answer to any such number is what changed after it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, Protocol
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.thresholds import LONG_IDLE
+from gpumon_web.components.page import Args, Cells, Gpu, Now, Page, Rows
+from gpumon_web.components.person_colors import PersonColors
+from gpumon_web.components.tokens import gpu_address, run_address, run_name
+from gpumon_web.feed import FIRST_WINDOW, SPARK, Feed, JsonBody, host_row
+from gpumon_web.pages import PAGES
+
+_USED = frozenset((GpuState.BUSY.value, GpuState.ALLOCATED.value, GpuState.HELD.value))
+
+
+def watched(now: Now) -> Cells:
+    """GPUs known to be free, those known to be used, and each run: id, name, user, state, whether it is stalled.
+
+    `places` begin the addresses of a GPU and of a run.
+    """
+    states = [(gpu.about["label"], gpu.about["state"]) for gpu in now.gpus]
+    return {
+        "places": [gpu_address(""), run_address("")],
+        "free": [label for label, state in states if state == GpuState.FREE.value],
+        "used": [label for label, state in states if state in _USED],
+        "runs": [
+            [run["id"], run_name(run), run["user"], run["state"], is_stalled(run, now)] for run in now.runs.values()
+        ],
+    }
+
+
+def is_stalled(run: Cells, now: Now) -> bool:
+    """Whether a run goes on while each of its GPUs is held and has done nothing for long."""
+    its = [gpu.about for gpu in now.gpus if gpu.about["uuid"] in run["gpus"]]
+    return (
+        run["state"] == "running"
+        and bool(its)
+        and all(
+            about["state"] == GpuState.HELD.value
+            and about["since"] is not None
+            and now.time - about["since"] >= LONG_IDLE
+            for about in its
+        )
+    )
+
+
+KEPT = 64
+"""Pages with their arguments that are kept between ticks."""
+MEAN_EVERY = 5.0
+"""Seconds after which the means of ten minutes are taken anew."""
+LONGEST_TEXT = 200
+"""Characters of an argument of an address that count."""
+_MISSING = object()
+
+
+class Versions:
+    """Values by name, and the frame with which each last changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, int]] = {}
+
+    def take(self, number: int, values: Cells) -> None:
+        """The values at frame `number`; one that is gone is None from then on."""
+        for name in (*values, *(name for name in self._known if name not in values)):
+            value = values.get(name)
+            if self._known.get(name, (_MISSING, 0))[0] != value:
+                self._known[name] = value, number
+
+    def since(self, number: int) -> Cells:
+        """Those that changed after frame `number`."""
+        return {name: value for name, (value, changed) in self._known.items() if changed > number}
+
+
+class TableVersions:
+    """Rows, and when each of their cells changed."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Versions] = {}
+        self._order: list[str] = []
+        self._ordered = 0
+
+    def take(self, number: int, rows: Rows) -> None:
+        """The rows at frame `number`."""
+        order = [row["key"] for row in rows]
+        if order != self._order or not self._ordered:
+            self._order, self._ordered = order, number
+            self._rows = {key: self._rows.get(key, Versions()) for key in order}
+        for row in rows:
+            self._rows[row["key"]].take(number, row)
+
+    def since(self, number: int) -> Cells:
+        """Return the changes after frame `number`: cells, and the order if it changed; empty if none."""
+        cells = {key: found for key, row in self._rows.items() if (found := row.since(number))}
+        order = {"order": self._order} if self._ordered > number else {}
+        return {**order, "cells": cells} if cells or order else {}
+
+
+class PageVersions:
+    """One page with its arguments, at the newest tick at which anyone asked for it."""
+
+    def __init__(self) -> None:
+        self.number = self._first = 0
+        self._values, self._server = Versions(), Versions()
+        self._tables: dict[str, TableVersions] = {}
+        self.answers: dict[tuple[Any, ...], JsonBody] = {}
+
+    def take(self, number: int, told: Cells, server: Cells) -> None:
+        """The values and rows of the page at frame `number`, and what every page says of the server."""
+        if not self._first:
+            self._first = number
+        self.number = number
+        for name, value in told.items():
+            if isinstance(value, Rows):
+                self._tables.setdefault(name, TableVersions()).take(number, value)
+        self._values.take(number, {name: value for name, value in told.items() if not isinstance(value, Rows)})
+        self._server.take(number, server)
+        self.answers.clear()
+
+    def since(self, number: int) -> Cells:
+        """Return the values that a viewer of frame `number` lacks; `reset`: all of them."""
+        is_whole = not self._first <= number <= self.number
+        number = -1 if is_whole else number
+        tables = {name: found for name, table in self._tables.items() if (found := table.since(number))}
+        changed = {"values": self._values.since(number), "server": self._server.since(number), "tables": tables}
+        return {**changed, "reset": True} if is_whole else changed
+
+
+class PagedFeed(Protocol):
+    """The ticks that pages are made of."""
+
+    lock: Lock
+
+    @property
+    def boot(self) -> str:
+        """Changes when numbers begin anew."""
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest tick."""
+
+    def refresh(self) -> None:
+        """Take in what is new. The caller holds `lock`."""
+
+    def head(self) -> dict[str, Any]:
+        """Return the state for the head of every page. The caller holds `lock`."""
+
+    def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
+        """Lines by name. The caller holds `lock`."""
+
+
+class PageViews(ABC):
+    """All pages over one feed. Safe to use from several threads."""
+
+    def __init__(self, paged: PagedFeed, pages: Mapping[str, Page], colors: PersonColors | None = None) -> None:
+        self._paged = paged
+        self.colors = colors or PersonColors()
+        self._pages = pages
+        self._first = next(iter(pages.values()))
+        self._views: OrderedDict[tuple[Any, ...], PageVersions] = OrderedDict()
+
+    @abstractmethod
+    def now(self) -> Now:
+        """All that pages know at the newest tick. The caller holds the feed's lock."""
+
+    @abstractmethod
+    def server(self, now: Now) -> Cells:
+        """Facts for the head of every page, and for the scripts that lead from page to page."""
+
+    def takes(self, page: str, given: Mapping[str, str]) -> bool:
+        """Whether all that an address gives are arguments of its page."""
+        return not given or given.keys() <= self._pages.get(page, self._first).args.keys()
+
+    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int) -> JsonBody:
+        """Return the changes for a viewer of `page` with the arguments of its address; of an unknown page the first."""
+        found = self._pages.get(page, self._first)
+        args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
+        return self.delta(found, args, boot, since)
+
+    def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
+        """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
+        feed = self._paged
+        with feed.lock:
+            feed.refresh()
+            now = self.now()
+            view = self._view(page, args)
+            head = feed.head()
+            if view.number != feed.newest:
+                view.take(feed.newest, page.live(now, args), self.server(now))
+            since = since if boot == feed.boot and since <= feed.newest else 0
+            key = (since, json.dumps(head))
+            known = view.answers.get(key)
+            if known is None:
+                if len(view.answers) >= KEPT:
+                    view.answers.clear()
+                series = feed.lines(page.series(now, args), since, page.has_past)
+                known = view.answers[key] = packed(
+                    {**head, "page": page.name, "now": round(now.time, 3), **view.since(since), "series": series}
+                )
+            return known
+
+    def _view(self, page: Page, args: Args) -> PageVersions:
+        key = (page.name, self._paged.boot, *sorted(args.items()))
+        view = self._views.setdefault(key, PageVersions())
+        self._views.move_to_end(key)
+        if len(self._views) > KEPT:
+            self._views.popitem(last=False)
+        return view
+
+
+class PageFeed(PageViews):
+    """All pages over the ring of one machine."""
+
+    def __init__(self, feed: Feed, colors: PersonColors | None = None) -> None:
+        super().__init__(feed, PAGES, colors)
+        self._feed = feed
+        self._now = Now()
+        self._boot = ""
+        self._seen = -1
+        self._means: dict[str, tuple[float, float] | None] = {}
+        self._means_at = -MEAN_EVERY
+
+    def now(self) -> Now:
+        """All that pages know at the newest tick. The caller holds the feed's lock."""
+        feed = self._feed
+        if (self._boot, self._seen) == (feed.boot, feed.newest) or feed.frame is None:
+            return self._now
+        self._boot, self._seen = feed.boot, feed.newest
+        time, about = feed.frame.time, feed.about
+        if not 0 <= time - self._means_at < MEAN_EVERY:
+            self._means_at = time
+            self._means = {gpu["uuid"]: feed.mean(gpu["uuid"], SPARK, FIRST_WINDOW) for gpu in about["gpus"]}
+        gpus = []
+        for gpu in about["gpus"]:
+            counted = feed.values(gpu["uuid"])
+            gpus.append(Gpu(gpu, gpu["last"] or counted, counted, self._means.get(gpu["uuid"])))
+        self._now = Now(
+            time, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
+            not_judged=about["not_judged"],
+            processes_known=about["processes_known"], driver=about["driver"],
+            host={**host_row(feed.frame), **feed.host_rates()}, problem=feed.live.origin().problem,
+            notice=feed.live.origin().notice,
+        )  # fmt: skip
+        return self._now
+
+    def server(self, now: Now) -> Cells:
+        """Facts for the head of every page, and for the scripts that lead from page to page."""
+        users = {run["user"] for run in now.runs.values()}
+        users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
+        labels = [gpu.about["label"] for gpu in now.gpus]
+        return {
+            "hostname": self._feed.about["hostname"],
+            "users": sorted(users - {""}),
+            "places": self.colors.places(users),
+            "nameless": self._feed.hides_names,
+            "home": gpu_address(labels[0]) if len(labels) == 1 else "",
+            "has_gpus": bool(labels),
+            "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],
+            "watched": watched(now),
+        }
+
+
+def packed(body: Cells) -> JsonBody:
+    """JSON, plain and compressed."""
+    plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    return JsonBody(plain, gzip.compress(plain, 5, mtime=0))

@@ -1,0 +1,151 @@
+"""Frames and their origin with names of people as the policy has them: what a feed takes in knows no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from gpumon.common.privacy import HIDDEN, SHOWN, People, contains_user_name, use_policy
+from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
+from gpumon.model.origin import Origin
+from gpumon.model.process import Process
+from gpumon.ring.sums import Sums
+from gpumon.storage.usage.totals import USERS, merge_rows
+from gpumon_web.jobs import Arguments, Task, Work
+
+
+class NamedFrames:
+    """A reader of frames, of which everything else is that of `live`."""
+
+    def __init__(self, live: Any, people: People) -> None:
+        self._live = live
+        self._people = people
+        self.hides_names = people.way == HIDDEN
+        """Whether all people are called the same."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._live, name)
+
+    def since(self, number: int) -> Sequence[Frame]:
+        """Frames newer than `number`, oldest first."""
+        return [named(frame, self._people) for frame in self._live.since(number)]
+
+    def latest(self) -> Frame | None:
+        """The newest frame."""
+        frame = self._live.latest()
+        return named(frame, self._people) if frame is not None else None
+
+    def sums(self) -> Sums | None:
+        """Sums of the daemon's ticks; those of users who are called the same are put together."""
+        found: Sums | None = self._live.sums()
+        if found is None or USERS not in found.tables:
+            return found
+        users = found.tables[USERS]
+        same: dict[tuple[str, ...], list[Sequence[float]]] = {}
+        for key, row in users.rows.items():
+            same.setdefault((*key[:-1], self._people.name(key[-1])), []).append(row)
+        rows = {key: merge_rows(users.columns, of_key) for key, of_key in same.items()}
+        tables = {**found.tables, USERS: users._replace(rows=rows)}
+        return found._replace(tables=tables)
+
+    def origin(self) -> Origin:
+        """The source, without words that may have a path or a name in them."""
+        return _named_origin(self._live.origin(), self._people)
+
+
+def named_frames(live: Any, people: People) -> Any:
+    """Return `live`, or what stands before it where names are not shown."""
+    return live if people.way == SHOWN else NamedFrames(live, people)
+
+
+def named(frame: Frame, people: People) -> Frame:
+    """Return a frame with names as the policy has them."""
+    return Frame(
+        frame.number, frame.monotonic_ns, round(frame.time * 1e9), frame.interval, frame.sample_duration,
+        frame.skipped_ticks, frame.dropped, _NamedParts(frame, people), frame.dropped_runs, frame.is_full,
+    )  # fmt: skip
+
+
+def _named_origin(origin: Origin, people: People) -> Origin:
+    parts = tuple(part._replace(origin=_named_origin(part.origin, people)) for part in origin.parts)
+    return origin._replace(
+        label=people.label(origin.label), problem=people.text(origin.problem), notice=people.text(origin.notice),
+        parts=parts,
+    )  # fmt: skip
+
+
+def _job(job: str, people: People) -> str:
+    """The number of a job; what is none may be any text."""
+    return job if job.isdigit() else people.text(job)
+
+
+class _NamedParts:
+    """The parts of a frame, decoded and renamed when they are asked for."""
+
+    def __init__(self, frame: Frame, people: People) -> None:
+        self._frame = frame
+        self._people = people
+
+    def samples(self) -> tuple[Sample, ...]:
+        return self._frame.samples
+
+    def host(self) -> tuple[float, ...]:
+        return self._frame.host
+
+    def processes(self) -> tuple[Process, ...]:
+        people = self._people
+        return tuple(
+            one._replace(
+                user=people.name(one.user), name=people.text(one.name), pod=people.text(one.pod),
+                container=people.text(one.container), job=_job(one.job, people),
+            )
+            for one in self._frame.processes
+        )  # fmt: skip
+
+    def runs(self) -> tuple[Run, ...]:
+        people = self._people
+        return tuple(
+            one._replace(
+                user=people.name(one.user), name=people.run_id(one.id), id=people.run_id(one.id),
+                phase=people.text(one.phase) if contains_user_name(one.phase, one.user) else one.phase,
+                facts=one.facts._replace(job=_job(one.facts.job, people)),
+                metrics={
+                    name: value for name, value in one.metrics.items() if not contains_user_name(name, one.user)
+                },
+            )
+            for one in self._frame.runs
+        )  # fmt: skip
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return self._frame.boundaries
+
+
+_: type[Parts] = _NamedParts
+
+
+class NamedWork:
+    """A worker whose tasks read names as the policy has them."""
+
+    def __init__(self, work: Work, people: People) -> None:
+        self._work = work
+        self._people = people
+
+    def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
+        """Do `task` some time; the future has its result, or its error."""
+        return self._work.ask(do_under, lambda: (self._people, task, *arguments()))
+
+    def close(self) -> None:
+        """Stop, whatever is still to do."""
+        self._work.close()
+
+
+def do_under(people: People, task: Task, *arguments: Any) -> Any:
+    """Return what a task gives with the policy in force."""
+    with use_policy(people):
+        return task(*arguments)
+
+
+def named_work(work: Work, people: People) -> Work:
+    """Return `work`, or what stands before it where names are not shown."""
+    return work if people.way == SHOWN else NamedWork(work, people)

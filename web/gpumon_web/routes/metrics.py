@@ -1,0 +1,49 @@
+"""The node's metrics for Prometheus, behind the same gate as every page; `gpumon export` tells the same."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+from flask import Flask, Response, request
+
+from gpumon.common.errors import MissingPackage
+from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
+from gpumon_web.auth.http_errors import failure
+from gpumon_web.feed import Feed
+
+if TYPE_CHECKING:
+    from gpumon.export.scrape import Exporter
+    from gpumon.export.snapshot import LiveData
+
+METRICS = "/metrics"
+
+
+def add_metrics(server: Flask, feed: Feed) -> None:
+    """Register the route. What renders is loaded when somebody asks: few do."""
+
+    @cache
+    def exporter() -> Exporter:
+        from gpumon.export.scrape import Exporter
+
+        # The feed of a server reads a `Live`; only that of a position in a recording does not.
+        return Exporter(cast("LiveData", feed.live), lock=feed.lock)
+
+    def metrics() -> Response:
+        try:
+            found = exporter().scrape(
+                request.headers.get("Accept", ""),
+                request.headers.get("Accept-Encoding", ""),
+                parse_timeout(request.headers.get(TIMEOUT_HEADER, "")),
+            )
+        except MissingPackage as error:
+            return failure(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
+        except TimeoutError:
+            return failure(request, 503, "Too late", "Others are being answered.")
+        answer = Response(found.body, content_type=found.content_type)
+        answer.headers["Vary"] = "Accept, Accept-Encoding"
+        if found.encoding:
+            answer.headers["Content-Encoding"] = found.encoding
+        return answer
+
+    server.add_url_rule(METRICS, "metrics", metrics)

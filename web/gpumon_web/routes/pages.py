@@ -1,0 +1,265 @@
+"""The routes that carry data: all of them read, all of them JSON but the table as CSV.
+
+A tick is answered at once. Everything else is made where it delays no tick, and sent when it is there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from flask import Flask, Response, request
+
+from gpumon.storage.history.query import MAX_POINTS
+from gpumon_web.auth.http_errors import BadNumber, failure
+from gpumon_web.charts.gpu_chart import USUAL, GpuChartWindow, gpu_chart
+from gpumon_web.components.page import Kept, Page
+from gpumon_web.components.person_colors import PersonColors
+from gpumon_web.feed import Feed
+from gpumon_web.http.error_log import Complaints
+from gpumon_web.jobs import AnswerCache, Inline, Packed, Work
+from gpumon_web.live.accounts import Accounts
+from gpumon_web.live.positions import RecordedPlace, Recording
+from gpumon_web.live.runs import Runs
+from gpumon_web.live.values import PageFeed, PageViews
+from gpumon_web.pages import PAGES
+from gpumon_web.routes.responses import PATIENCE, Sender
+from gpumon_web.routes.ticks import PACKED, choose, takes_gzip
+
+LONGEST_TEXT = 200
+"""Characters of an argument; a longer one names nothing that there is."""
+LONGEST_LIST = 1000
+"""Characters of an argument that is a list of names."""
+FURTHEST = 1e11
+"""Seconds since 1970 that an argument may name: beyond them no calendar goes."""
+FIGURES = 4 * 2**20
+"""Bytes of figures of GPUs that are kept: each is good for one tick."""
+PREFIX = "api_"
+"""Begins the endpoint of each of these routes."""
+
+
+class Sources(NamedTuple):
+    """The data that routes read."""
+
+    feed: Feed
+    runs: Runs
+    accounts: Accounts
+    figures: Work = Inline()
+    """Makes figures of GPUs, and pages at positions of a recording."""
+    recording: Recording | None = None
+    """The recording that plays, if viewers may take it elsewhere."""
+    colors: PersonColors | None = None
+    """Colors of people; None: those that last as long as the server."""
+
+
+def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) -> None:
+    """Register the two routes of pages that have nothing but what comes with a tick."""
+    for name, view in (("delta", lambda: _tick(views)), ("layout", _layouts(pages))):
+        server.add_url_rule(f"/api/{name}", f"{PREFIX}{name}", view)
+
+
+def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
+    """Register every route below `/api/`; what cannot be made is complained of."""
+    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=FIGURES), Sender(complaints)
+    layout = _layouts(PAGES)
+
+    @server.after_request
+    def _(response: Response) -> Response:
+        """Start what reads runs while the browser still loads the page: that takes as long as the page does."""
+        if request.path == "/" and response.status_code == 200:
+            runs.start_reading()
+        return response
+
+    def place() -> Callable[[], RecordedPlace] | None:
+        """Of the position in the recording that is asked for; where none is, the place is that of everybody."""
+        position, boot = _number("at"), _text("boot")
+        recording = sources.recording
+        if position is None or recording is None:
+            return None
+        return lambda: recording.at(position, boot)
+
+    def delta() -> Response:
+        found = place()
+        if found is not None:
+            page, given, boot, since = _text("page"), request.args.to_dict(), _text("boot"), _whole("since")
+            return sent(
+                lambda: sources.figures.ask(
+                    lambda: Packed(found().views.answer(page, given, boot, since).packed), tuple
+                ),
+                "this position",
+            )
+        return _tick(views)
+
+    def kept() -> Response:
+        page, whole = PAGES.get(_text("page")), bool(_text("rest"))
+        if page is None or (page.rest if whole else page.kept) is None:
+            return failure(request, 404, "No such page", "No page of this name shows what is kept.")
+        longest = LONGEST_LIST if page.kept_of is Kept.COMPARED else LONGEST_TEXT
+        args = {name: _text(name, longest) for name in (*page.args, *page.kept_args)}
+        what = page.kept_of.value
+        if page.kept_of in (Kept.ACCOUNTS, Kept.EVENTS, Kept.DAY):
+            return sent(partial(sources.accounts.kept, page, args), what)
+        found = place()
+        if found is not None:
+
+            def made() -> Packed:
+                of = found().runs
+                return (of.rest(page, args) if whole else of.kept(page, args)).result(PATIENCE)
+
+            return sent(lambda: sources.figures.ask(made, tuple), what)
+        return sent(partial(runs.rest if whole else runs.kept, page, args), what)
+
+    def gpu() -> Response:
+        wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
+        points, panels = max(2, min(_whole("points") or MAX_POINTS, MAX_POINTS)), _listed("panels") or USUAL
+
+        def figure_of(feed: Feed) -> Callable[[], Packed]:
+            with feed.lock:
+                feed.refresh()
+                frame = feed.frame
+                sample = next((one for one in frame.samples if _is_named(one.device, wanted)), None) if frame else None
+                if frame is None or sample is None:
+                    return lambda: _packed(None)
+                newest, uuid = frame.time, sample.device.uuid
+                first, last, known = begin, end, feed.known()
+                if first is None or last is None or not first < last:
+                    oldest = known["begin"]
+                    first, last = (max(oldest, newest - length) if length else oldest), newest
+                history, epochs = feed.history.whole(uuid), feed.epochs.copy_for(uuid)
+                processes = [one for one in frame.processes if one.uuid == uuid]
+                # A file that cannot be read now is not asked, and waited for, again by each part of the chart.
+                interval, log = frame.interval, "" if feed.history.problem else feed.live.history_file()
+
+            def make() -> Packed:
+                window = GpuChartWindow(first, last, points, panels)
+                made = gpu_chart(history, epochs, sample, processes, interval, log, window)
+                found = {"uuid": uuid, "begin": first, "end": last, "known": known, "chart": made}
+                problem = feed.history.problem
+                return _packed({**found, "problem": problem} if problem else found)
+
+            return make
+
+        found = place()
+        if found is not None:
+            return sent(lambda: sources.figures.ask(lambda: figure_of(found().feed)(), tuple), "this GPU")
+        with feed.lock:
+            feed.refresh()
+            key = (feed.boot, feed.newest, wanted, begin, end, length, points, panels)
+        return sent(
+            partial(answers.get, key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple)), "this GPU"
+        )
+
+    def all_runs() -> Response:
+        return sent(runs.all, "the list of runs")
+
+    def one_run() -> Response:
+        return sent(partial(runs.one, _text("id"), _text("gpu")), "this run")
+
+    def zoom() -> Response:
+        run, device, begin, end = _text("id"), _text("gpu"), _number("from"), _number("to")
+        found = place()
+        if found is not None:
+            return sent(
+                lambda: sources.figures.ask(
+                    lambda: found().runs.zoomed(run, device, begin, end).result(PATIENCE), tuple
+                ),
+                "this run on this GPU",
+            )
+        return sent(partial(runs.zoomed, run, device, begin, end), "this run on this GPU")
+
+    def epochs() -> Response:
+        return sent(partial(runs.epochs, _text("id")), "this run")
+
+    def table() -> Response:
+        answer = sent(partial(runs.table, _text("id")), "this run", "text/csv")
+        if answer.status_code == 200:
+            name = "".join(
+                letter for letter in _text("id") if letter.isascii() and (letter.isalnum() or letter in "-_")
+            )
+            answer.headers["Content-Disposition"] = f'attachment; filename="epochs-{name[:80]}.csv"'
+        return answer
+
+    def accounts() -> Response:
+        args = {name: _text(name) for name in PAGES["users"].kept_args}
+        answer = sent(partial(sources.accounts.table, args), "this window", "text/csv")
+        if answer.status_code == 200:
+            named = sources.accounts.window(args).file_name
+            of = "user" if _text("user") else "users"
+            answer.headers["Content-Disposition"] = f'attachment; filename="{of}-by-day-{named}.csv"'
+        return answer
+
+    def news() -> Response:
+        since = _number("since")
+        return sent(lambda: sources.accounts.news(since), "the events")
+
+    for path, view in (
+        ("delta", delta), ("layout", layout), ("kept", kept), ("gpu", gpu), ("runs", all_runs), ("run", one_run),
+        ("run/zoom", zoom), ("run/epochs", epochs), ("run.csv", table),
+        ("users.csv", accounts), ("news", news),
+    ):  # fmt: skip
+        server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
+
+
+def layout_json(page: Page) -> str:
+    """A page's layout as Dash sends components, with the name of the page."""
+    found = {"page": page.name, "layout": page.layout()}
+    return json.dumps(found, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
+
+
+def _packed(value: Any) -> Packed:
+    if value is None:
+        return Packed(b"")
+    return Packed(gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 4, mtime=0))
+
+
+def _tick(views: PageViews) -> Response:
+    """The values that are new for a viewer of a page."""
+    answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
+    is_packed, body = choose(answer, takes_gzip(request))
+    return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
+
+
+def _layouts(pages: Mapping[str, Page]) -> Callable[[], Response]:
+    """The layouts of pages, each made once."""
+    made = {name: layout_json(page) for name, page in pages.items()}
+    first = next(iter(made.values()))
+    # As for values, an address of no page is one of the first.
+    return lambda: Response(made.get(_text("page"), first), mimetype="application/json")
+
+
+def _is_named(device: Any, text: str) -> bool:
+    return bool(text) and text in (device.uuid, device.label)
+
+
+def _text(name: str, longest: int = LONGEST_TEXT) -> str:
+    given = request.args.get(name, "")
+    return given if len(given) <= longest else ""
+
+
+def _listed(name: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    given = request.args.get(name, "")
+    return tuple(given.split(",")) if given and len(given) <= LONGEST_LIST else ()
+
+
+def _whole(name: str) -> int:
+    given = request.args.get(name, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else 0
+
+
+def _number(name: str) -> float | None:
+    """A number of seconds; None where there is none. Raises BadNumber for one that nobody means."""
+    given = _text(name).strip()
+    if not given:
+        return None
+    try:
+        number = float(given)
+    except ValueError:
+        raise BadNumber(name) from None
+    if not abs(number) <= FURTHEST:
+        raise BadNumber(name)
+    return number

@@ -1,0 +1,59 @@
+"""Answers that routes send: begun here, made elsewhere, waited for without holding a thread."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from flask import Response, request
+
+from gpumon.common.errors import SourceError
+from gpumon_web.auth.http_errors import failure
+from gpumon_web.http.error_log import Complaints
+from gpumon_web.http.prefix import JOB
+from gpumon_web.jobs import BusyError, Deferred, Packed, WorkError
+from gpumon_web.routes.ticks import PACKED, takes_gzip
+
+PATIENCE = 60.0
+"""Seconds to wait for an answer that is being made, where the server cannot answer others meanwhile."""
+
+
+class Sender:
+    """Sends answers; what cannot be made is complained of."""
+
+    def __init__(self, complaints: Complaints) -> None:
+        self._complaints = complaints
+
+    def __call__(self, start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
+        """Return the answer that `start` begins to make, or has, of `what`; a failure in words where there is none.
+
+        Raises Deferred while it is being made.
+        """
+        try:
+            return _sent(start, what, mimetype)
+        except SourceError as error:
+            return failure(request, 404, "Not found", f"{error}.")
+        except (WorkError, OSError, EOFError) as error:
+            if not isinstance(error, BusyError):
+                kind = f"cannot create {what}: {type(error).__name__}"
+                self._complaints.say(kind, f"gpumon web: {kind}: {error}")
+            return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
+
+
+def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str) -> Response:
+    job: Future[Packed] | None = request.environ.get(JOB)
+    if job is None:
+        job = start()
+        if not job.done() and JOB in request.environ:
+            raise Deferred(job)
+    answer = job.result(PATIENCE)
+    if answer.unread:
+        text = f"{what[0].upper()}{what[1:]} cannot be read now: {answer.unread}."
+        return failure(request, 503, "Not readable now", text, {"Retry-After": "2"})
+    if not answer.body:
+        why = f": {answer.missing}" if answer.missing else ""
+        return failure(request, 404, "Not found", f"There is no record of {what}{why}.")
+    if takes_gzip(request):
+        return Response(answer.body, mimetype=mimetype, headers=PACKED)
+    return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})

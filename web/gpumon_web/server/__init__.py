@@ -1,0 +1,1 @@
+"""The HTTP server: connections shared fairly, and slow clients."""

@@ -1,0 +1,214 @@
+"""A waitress server whose connections are shared fairly.
+
+Nobody is refused while there is room. When there is none, connections are closed of those who have the most: of one
+peer either all that never showed a token, or all that did. Those go first that ask for nothing, the longest silent one
+before the others, so that who has just come has time to say what he wants.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from time import monotonic
+from typing import Any
+
+from dash import Dash
+from waitress.adjustments import Adjustments
+from waitress.server import TcpWSGIServer, UnixWSGIServer
+from waitress.task import ThreadedTaskDispatcher
+
+from gpumon.common.net import LOCAL, Address
+from gpumon_web.auth import rate_limit
+from gpumon_web.auth.rate_limit import CONNECTIONS
+from gpumon_web.http.error_log import Complaints, listen_to
+from gpumon_web.server.connections import Channel, Poller
+
+_ROOM = 0.05
+"""Share of the connections that is made free at once, so that a crowd at the door costs little."""
+_OTHERS = 256
+"""Files besides: the ring, the ledger, those of a source."""
+
+
+class _Fair:
+    channel_class: Any = Channel
+    active_channels: Any
+    task_dispatcher: Any
+    _map: dict[int, Any]
+    is_over: Any = staticmethod(lambda: False)
+    """Whether to stop: waitress may have caught the interrupt that said so."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.poller = Poller(self._map)
+        self._polls_in = 0
+        self._ticks: deque[Channel] = deque()
+
+    def run(self) -> None:
+        self._polls_in = get_ident()
+        try:
+            while self._map and not self.is_over():
+                self.poller.poll(waits=not self._ticks)
+                for _ in range(len(self._ticks)):
+                    self._ticks.popleft().service()
+        except (SystemExit, KeyboardInterrupt):
+            pass
+        self.task_dispatcher.shutdown()
+
+    def add_task(self, task: Any) -> None:
+        """Have a request answered: a tick here, since handing it to another thread costs more than the answer."""
+        if get_ident() == self._polls_in and task.asks_for_tick():
+            self._ticks.append(task)
+        else:
+            super().add_task(task)  # type: ignore[misc]
+
+    def pull_trigger(self) -> None:
+        if get_ident() != self._polls_in:  # which is awake, and asks before it waits again
+            super().pull_trigger()  # type: ignore[misc]
+
+    def close(self) -> None:
+        for channel in list(self.active_channels.values()):
+            channel.handle_close()
+        super().close()  # type: ignore[misc]
+        self.poller.close()
+
+    def handle_accept(self) -> None:
+        super().handle_accept()  # type: ignore[misc]
+        if len(self.active_channels) > CONNECTIONS:
+            self._make_room()
+
+    def accept(self) -> Any:
+        try:
+            return super().accept()  # type: ignore[misc]
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._make_room()  # else the one at the door would be tried again and again
+            return None
+
+    def maintenance(self, now: float) -> None:
+        """Close those that have had their time; `now` is a wall clock, which may jump."""
+        del now
+        then = monotonic()
+        for channel in list(self.active_channels.values()):
+            if channel.is_overdue(then):
+                channel.will_close = True
+                self.poller.look_at(channel)
+
+    def _make_room(self) -> None:
+        channels = list(self.active_channels.values())
+        held = Counter((channel.peer, channel.is_proven) for channel in channels)
+
+        def missed(channel: Channel) -> tuple[float, ...]:
+            busy = bool(channel.requests), bool(channel.total_outbufs_len)
+            return -held[channel.peer, channel.is_proven], *busy, channel.since
+
+        for channel in sorted(channels, key=missed)[: max(1, int(len(channels) * _ROOM))]:
+            channel.handle_close()
+
+
+class _Tcp(_Fair, TcpWSGIServer):
+    """On a port."""
+
+
+class _Unix(_Fair, UnixWSGIServer):
+    """On a unix socket."""
+
+
+def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any:
+    """A server on a socket that listens; `run()` serves until `close()`."""
+    _allow_files()
+    adjustments = Adjustments(**settings)
+    dispatcher = ThreadedTaskDispatcher()
+    dispatcher.set_thread_count(adjustments.threads)
+    kind = _Unix if opened.family == socket.AF_UNIX else _Tcp
+    return kind(
+        application,
+        {},
+        True,
+        opened,
+        dispatcher=dispatcher,
+        adj=adjustments,
+        sockinfo=(opened.family, opened.type, opened.proto, opened.getsockname()),
+        bind_socket=False,
+    )
+
+
+def _allow_files() -> None:
+    """Let this process open a file for each connection, and one for each answer that is too large to be kept."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * CONNECTIONS + _OTHERS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))
+
+
+PORT = 8050
+TOKEN_FILE = "web-token"
+
+
+def server_of(app: Dash, opened: socket.socket) -> Any:
+    """A waitress server on a socket that listens; `run()` serves until `close()`."""
+
+    listen_to("waitress", Complaints())
+    return make_server(
+        app.server,
+        opened,
+        threads=rate_limit.THREADS,
+        connection_limit=2**31,  # `crowd` closes connections instead of leaving people at the door
+        asyncore_use_poll=True,  # select() knows no descriptor above 1023
+        cleanup_interval=1,
+        max_request_header_size=rate_limit.HEADER_BYTES,
+        max_request_body_size=rate_limit.BODY_BYTES,
+        clear_untrusted_proxy_headers=False,  # only the prefix and the scheme are looked at, each checked
+        ident=None,
+        expose_tracebacks=False,
+    )
+
+
+def links(address: Address, port: int, token: str | None, prefix: str = "") -> Sequence[str]:
+    """Return the links to open, as lines for the terminal."""
+    query = f"{prefix}/?token={token}" if token else f"{prefix}/"
+    if address.path:
+        return (
+            f"on your own machine: ssh -L {PORT}:{address.path} {socket.gethostname()}",
+            f"then open http://127.0.0.1:{PORT}{query}",
+        )
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    host = LOCAL[0] if host in ("0.0.0.0", "[::]") else host
+    return (f"http://{host}:{port}{query}",)
+
+
+class Stop:
+    """Handler of the signals that end the server.
+
+    While it serves, it is only woken: an exception would leave whatever it does half done. The second signal raises
+    KeyboardInterrupt, as the first does before, also out of what hangs.
+    """
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.wake: Callable[[], object] | None = None
+
+    def __call__(self, *_: object) -> None:
+        is_first, self.is_asked = not self.is_asked, True
+        if self.wake is None or not is_first:
+            raise KeyboardInterrupt
+        self.wake()
+
+
+def serve(app: Dash, opened: socket.socket, tell: Callable[[], object], stop: Stop | None = None) -> None:
+    """Serve until interrupted, or until `stop` is asked to; `tell` is called once requests are answered."""
+    server = server_of(app, opened)
+    stop = stop or Stop()
+    server.is_over = lambda: stop.is_asked
+    tell()
+    try:
+        stop.wake = server.trigger.pull_trigger
+        server.run()
+    finally:
+        stop.wake = None
+        server.close()

@@ -1,0 +1,223 @@
+"""Runs over each other, from the ledger: made in the process of `worker`, as a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import NAN
+from gpumon.model import units
+from gpumon.model.frame import RunState
+from gpumon.reports.compare import TOO_FEW, Comparison, compare
+from gpumon.reports.compare_measures import config_differences
+from gpumon.reports.figures.logged import broken_off
+from gpumon.reports.run_json import run_to_json
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import EpochTimes, Record, RunRow, RunTrace
+from gpumon.storage.ledger.summary import EpochSummary
+from gpumon_web.charts.compare_chart import TIME, ComparedCourse, axes_of, axis_of, compare_chart, course_of, lag_of
+from gpumon_web.charts.run_chart import CHECKED, is_loss
+from gpumon_web.components.compare_rows import (
+    FEWEST,
+    MOST,
+    alike,
+    config_notes,
+    differs,
+    has_intervals,
+    is_least_for_certain,
+    labels,
+    least,
+    numbers,
+    saved,
+    shows_intervals,
+    whole_notes,
+)
+from gpumon_web.components.tokens import run_name
+from gpumon_web.stored.run_page import find_run
+
+LONG = 2000
+"""Epochs of a run up to which all are compared; of more, `SAMPLE` evenly spaced ones, which is said."""
+SAMPLE = 500
+
+
+class Found(NamedTuple):
+    """A run that is compared."""
+
+    record: Record
+    traces: Sequence[RunTrace]
+    epochs: Sequence[EpochSummary]
+    """A sample of them, where `times` are of all."""
+    times: Sequence[EpochTimes] = ()
+    begun: int = 0
+    """How many epochs it has begun."""
+    lowest: float = NAN
+    """The lowest loss of all epochs, where `epochs` are a sample of them."""
+
+    @property
+    def all(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
+        """When all epochs were."""
+        return self.times or self.epochs
+
+
+def ids_of(text: str) -> list[str]:
+    """The ids of an address, in their order, each once; no more than there is room for."""
+    return [*dict.fromkeys(unquote(one) for one in text.split(",") if one)][:MOST]
+
+
+def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> dict[str, Any]:
+    """All of a comparison; `runs` is empty where fewer than two are known; `gone`: ids of unknown ones."""
+    ids = ids_of(asked)
+    found: list[Found] = []
+    gone: list[str] = []
+    problem = ""
+    try:
+        with Ledgers(paths) as ledgers:
+            at = [(one, find_run(ledgers, one)) for one in ids]
+            gone = [one for one, there in at if there is None]
+            runs = [there for _, there in at if there is not None]
+            begun = [ledger.epoch_count(row.id) for ledger, row in runs]
+            for (ledger, row), count in zip(runs, begun, strict=True):
+                # Beside a run without epochs the others are compared as wholes, which no sample tells.
+                found.append(_read(ledger, row, count, is_sampled=count > LONG and all(begun)))
+            if loss := _common_loss(found):
+                found = [one._replace(lowest=ledger.lowest_metric(row.id, loss)) if one.times else one
+                         for (ledger, row), one in zip(runs, found, strict=True)]  # fmt: skip
+    except GpumonError as error:
+        problem = str(error)
+    if len(found) < FEWEST:
+        return {"ids": ids, "gone": gone, "problem": problem, "runs": []}
+    records = [one.record for one in found]
+    rows = [run_to_json(record.run, now) for record in records]
+    rows = [{**run, "name": run_name(run)} for run in rows]
+    names = labels([run["name"] for run in rows])
+    compared = compare(records, [one.epochs for one in found], [one.all for one in found])
+    config = config_differences(records)
+    axes = axes_of([(one.record, one.all) for one in found])
+    axis = by if by in axes else axes[0]
+    courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.all), one.traces, one.times)
+               for name, one in zip(names, found, strict=True)]  # fmt: skip
+    said = [*whole_notes(compared), *compared.notes, *_open(found, names, axis), *_broken(found, names, axis),
+            *_late(courses)]  # fmt: skip
+    return {
+        "ids": ids, "gone": gone, "problem": problem,
+        "runs": [{**run, "counts": counts} for run, counts in zip(rows, _counts(compared, found), strict=True)],
+        "names": names,
+        "axes": axes, "axis": axis,
+        "is_running": any(record.run.state is RunState.RUNNING for record in records),
+        "numbers": numbers(compared, names),
+        "saved": saved(compared),
+        "by_epochs": all(compared.epochs),
+        "shows_intervals": shows_intervals(compared),
+        "notes": [{"text": note} for note in said]
+        + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
+        "differs": differs(config, names),
+        "config_notes": config_notes(config, names),
+        "alike": alike(config, names),
+        "ends": "; ".join(filter(None, (_ends(found, names, axis), _joined(records)))),
+        "best": {**_best_loss(found, names), **_best_measures(compared, names)},
+        "chart": compare_chart(courses, axis),
+    }  # fmt: skip
+
+
+def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
+    """Runs whose newest part has no place on the axis: nobody knows how much of its epoch is done."""
+    going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
+    if axis == TIME or not going:
+        return []
+    # Whether they still go on, only a daemon knows.
+    return [f"An epoch that has not ended is shown by time alone: that of {', '.join(going)}."]
+
+
+def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
+    """The ends of the lines of runs that go on, in words for beside the chart."""
+    going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
+    if axis == TIME or not going:
+        return ""
+    return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest finished epoch"
+
+
+def _joined(records: Sequence[Record]) -> str:
+    """Words for beside the chart on several GPUs of a run that are one line; empty where none has several."""
+    has_several = any(len(record.devices) > 1 for record in records)
+    return "power and energy are sums of a run's GPUs, the rest their means" if has_several else ""
+
+
+def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
+    """Runs of which an epoch broke off, which has no place on the axis for the same reason."""
+    if axis == TIME:
+        return []
+    some = [name for name, one in zip(names, found, strict=True) if broken_off(one.epochs, one.record.run.ended)]
+    lacks = "has one that broke off" if len(some) == 1 else "have some that broke off"
+    return [f"{', '.join(some)} {lacks}: how much of an epoch was done is not known, and the axis of time alone has it."
+            ] if some else []  # fmt: skip
+
+
+def _late(courses: Sequence[ComparedCourse]) -> list[str]:
+    """By how much the lines of a run that goes on are behind its epochs, in a sentence."""
+    lag = lag_of(courses)
+    age = units.fine_duration(lag)
+    return [f"Last values of GPUs are up to {age} older than those that runs logged: newer ones follow."] if lag else []
+
+
+def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found:
+    record = ledger.record(row.id, phases=False, sample=SAMPLE if is_sampled else 0)
+    times = ledger.epoch_times(row.id) if is_sampled else ()
+    return Found(record, ledger.traces(row.id), aggregate.epoch_summaries(record), times, begun)
+
+
+def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
+    """The part of each run that counts, in words."""
+    if not all(compared.epochs):
+        return ["whole run" for _ in compared.records]
+    return [
+        f"{units.count(count)}{f' of {units.count(one.begun)}' if one.times else ''}"
+        f" {'epoch' if count == 1 else 'epochs'}"
+        f"{', evenly spaced' if one.times else ''}{', without the first' if left_out else ''}"
+        for count, left_out, one in zip(compared.epochs, compared.left_out, found, strict=True)
+    ]
+
+
+def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
+    """The lowest loss of each run's epochs that ended: that on other data than of training, where all logged one."""
+    loss = _common_loss(found)
+    if not loss:
+        return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
+    lowest = [
+        one.lowest if one.times else min(
+            (
+                epoch.metrics.get(loss, NAN)
+                for epoch in one.epochs
+                if not epoch.is_open and isfinite(epoch.metrics.get(loss, NAN))  # one of -∞ has diverged
+            ),
+            default=NAN,
+        )
+        for one in found
+    ]  # fmt: skip
+    best, rest, badge = least(lowest, names, [units.logged_number(value) for value in lowest])
+    return {"loss_is": f"Lowest {loss[:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
+
+
+def _common_loss(found: Sequence[Found]) -> str:
+    """The name of a loss that all runs logged, if there is one on other data than of training; empty without any."""
+    logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
+    common = set.intersection(*logged) if logged else set[str]()
+    return min(common, key=lambda name: (not name.startswith(CHECKED), name), default="")
+
+
+def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:
+    lines = compared.lines if all(compared.epochs) else compared.whole
+    found: dict[str, Any] = {}
+    by_epochs = lines is compared.lines
+    for key, measure in (("time", "seconds"), ("energy", "energy")):
+        line = next((one for one in lines if one.measure.name == measure), None)
+        texts = line.measure.texts(line.medians) if line else []
+        value, rest, badge = least(line.medians, names, texts) if line else (units.MISSING, "", [])
+        if line and badge and by_epochs and not is_least_for_certain(line):
+            rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, {TOO_FEW}"
+            badge = []
+        found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
+    return found

@@ -1,0 +1,233 @@
+"""The epochs of a run as rows of the page's table, and their totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from gpumon.common.numbers import is_known, shown
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.past_findings import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
+from gpumon.model import columns
+from gpumon.model.columns import BY_KEY, EPOCHS, OverTime, View
+from gpumon.model.frame import TRAINING, RunState
+from gpumon.reports import run_json
+from gpumon.reports.run_tables import BETWEEN, outside_rows
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.combine import highest, lowest
+from gpumon.storage.ledger.records import LivePeak, Record
+from gpumon.storage.ledger.row_keys import STEP_ROWS
+from gpumon.storage.ledger.summary import EpochLengths, EpochSummary, EpochSums
+from gpumon_web.components.levels import OF_SEVERITY
+
+_PEAKS = ("energy_least", "run_allocated_peak", "memory_used_peak")
+"""What stands in for an unknown energy, and for the peak of live tensors."""
+EPOCH = tuple(dict.fromkeys((*(column.key for column in columns.shown(EPOCHS, View.BROWSER)), *_PEAKS)))
+"""Columns of the table of epochs."""
+NO_LENGTHS = EpochLengths()
+
+
+def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
+    """Return epochs of a run as rows, each with the time of its other phases."""
+    ordinals = {epoch.ordinal for epoch in found}
+    # Only how long its phases took is shown, and that takes no usage.
+    of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
+    phases = aggregate.phase_summaries(of_them)
+    running = record.run.state is RunState.RUNNING
+    return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
+
+
+def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
+    """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
+    found = run_json.epoch_to_json(epoch, ())
+    judged = verdict(epoch, running)
+    beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
+    measured = epoch.value("seconds")
+    return {
+        **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
+        **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
+        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
+        "framework_peak_reached": found["framework_peak_reached"],
+        "is_partly_sampled": is_partly_sampled(epoch),
+        "is_open": epoch.is_open,
+        "is_settling": epoch.is_settling,
+        # The ledger has what was measured of an open epoch up to some seconds ago, and the ring how long it takes.
+        "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
+        "beside": shown(sum(beside)) if beside else None,
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
+        if judged
+        else None,
+    }
+
+
+def summary(
+    found: Sequence[EpochSummary], first_epoch: int = 0, before: EpochLengths = NO_LENGTHS
+) -> dict[str, Any]:  # fmt: skip
+    """Totals of all epochs, including those without a row on the page; `first_epoch`: the first that the run made.
+
+    `before`: of those that are older than `found`.
+    """
+    ended = [epoch for epoch in found if is_known(epoch.ended)]
+    lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
+    energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
+    numbers = [epoch.epoch for epoch in found if epoch.epoch >= 0]
+    known, total = before.known + len(lengths), before.total + sum(lengths)
+    return {
+        "done": before.done + len(ended),
+        "unseen": max(
+            0, min([*numbers, *(() if before.lowest is None else (before.lowest,))], default=0) - first_epoch
+        ),
+        "last": ended[-1].epoch if ended else before.last,
+        "mean": shown(total / known) if known else None,
+        "least": shown(lowest([before.least, *lengths])),
+        "most": shown(highest([before.most, *lengths])),
+        "most_energy": shown(highest([before.most_energy, *energies])),
+    }
+
+
+def odd_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Verdicts on epochs that need a look, the worst first: kind, words, remedy, level, the numbers of the epochs."""
+    groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
+    for epoch in found:
+        judged = verdicts[epoch.ordinal]
+        if judged is not None and judged.severity is not None and judged.needs_a_look:
+            if judged.text not in groups:
+                groups[judged.text] = judged, judged.severity, _remedy(epoch, judged), []
+            groups[judged.text][3].append(epoch.epoch)
+    worst_first = sorted(groups.values(), key=lambda one: (-one[1], -len(one[3])))
+    return [{"kind": judged.kind, "text": judged.text, "action": action, "level": OF_SEVERITY[severity],
+             "epochs": epochs} for judged, severity, action, epochs in worst_first]  # fmt: skip
+
+
+def _remedy(epoch: EpochSummary, judged: Verdict) -> str:
+    return next((one.action for one in epoch_findings(epoch) if one.kind == judged.kind), "")
+
+
+LONG = 200
+"""Epochs above which a table has such rows."""
+MOST = 100
+"""Epochs of one such row: it begins at the next multiple of this number."""
+FEWEST = 3
+"""Equal neighbors that are worth one."""
+NEWEST = 10
+"""Epochs at the end that stand by themselves."""
+
+
+_COLUMNS = {key: BY_KEY[key].over_time for key in EPOCH}
+
+
+class Fold(NamedTuple):
+    """Epochs in their order that have one verdict."""
+
+    epochs: Sequence[EpochSummary]
+    judged: Verdict | None
+
+
+def folds_of(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
+    """Return the neighbors of a run's epochs that are as one row; none of a short run."""
+    if len(found) <= LONG:
+        return []
+    groups = groupby(found[:-NEWEST], lambda one: (verdicts[one.ordinal], one.ordinal // MOST))
+    folds = [Fold(list(group), said) for (said, _), group in groups]
+    return [one for one in folds if len(one.epochs) >= FEWEST]
+
+
+def alone(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
+    """Return the epochs that are in none of them."""
+    within = {epoch.ordinal for one in folds for epoch in one.epochs}
+    return [epoch for epoch in found if epoch.ordinal not in within]
+
+
+def fold_rows(record: Record, folds: Sequence[Fold]) -> list[dict[str, Any]]:
+    """Return folds as rows of epochs have it: means of what is known, and the highest peak of memory."""
+    beside = _beside(record) if folds else {}
+    return [_folded_row(one, beside) for one in folds]
+
+
+def _folded_row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
+    epochs, judged = fold.epochs, fold.judged
+    first, last = epochs[0], epochs[-1]
+    names = dict.fromkeys(name for epoch in epochs for name in epoch.metrics)
+    peak = max((epoch.live_peak for epoch in epochs), key=_height)
+
+    def mean(key: str) -> float | None:
+        return _mean(epoch.number(key) for epoch in epochs)
+
+    def most(key: str) -> float | None:
+        return max((value for epoch in epochs if is_known(value := epoch.number(key))), default=None)
+
+    return {
+        "first": first.ordinal, "last": last.ordinal, "epochs": [first.epoch, last.epoch], "count": len(epochs),
+        **{key: most(key) if over_time is OverTime.HIGHEST else mean(key) for key, over_time in _COLUMNS.items()},
+        "framework_peak": shown(peak.value),
+        "framework_peak_reached": peak.reached,
+        "is_partly_sampled": any(map(is_partly_sampled, epochs)),
+        "beside": _mean(beside.get(epoch.ordinal) for epoch in epochs),
+        "metrics": {name: value for name in names
+                    if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
+        if judged
+        else None,
+    }  # fmt: skip
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = [value for value in values if value is not None and is_known(value)]
+    return shown(sum(known) / len(known)) if known else None
+
+
+def _height(peak: LivePeak) -> float:
+    return peak.value if is_known(peak.value) else -1.0
+
+
+def _beside(record: Record) -> dict[int, float]:
+    """Seconds of each epoch in phases other than training, by its ordinal: of the rank that took longest for each."""
+    longest: dict[tuple[int, str], float] = {}
+    for row in record.phases:
+        if row.phase != TRAINING and is_known(row.seconds):
+            key = (row.ordinal, row.phase)
+            longest[key] = max(longest.get(key, 0.0), row.seconds)
+    found: dict[int, float] = {}
+    for (ordinal, _), seconds in longest.items():
+        found[ordinal] = found.get(ordinal, 0.0) + seconds
+    return found
+
+
+WHOLE = "Whole run"
+_TITLE = {BETWEEN: "Between epochs"}
+
+
+def stretches(
+    record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return rows of steps, of what lies outside epochs, and last of the whole: the very rows of `gpumon runs show`.
+
+    Empty where the epochs are all that is known of a run; `total` is all of it.
+    """
+    outside = outside_rows(record, epochs, total, phases=True)
+    if epochs and not outside:
+        return []
+    steps = [row for row in outside if row[1].ordinal <= STEP_ROWS]
+    # The newest stand first on the page: so does the whole, then all between epochs, then its phases.
+    ordered = [*steps, *outside[len(steps) :][::-1], (WHOLE, total)]
+    return [_row(title, place, stretch) for place, (title, stretch) in enumerate(ordered)]
+
+
+def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
+    """A row; `place` is its place among all of them."""
+    found = run_json.total_to_json(stretch)
+    is_steps = stretch.ordinal <= STEP_ROWS
+    return {
+        "place": place,
+        "title": _TITLE.get(title) or (f"· {title.strip()}" if title.startswith(" ") else title),
+        "is_steps": is_steps,
+        "beside": shown(max(0.0, stretch.seconds - stretch.trained)) if is_steps and stretch.trained > 0 else None,
+        "metrics": found["metrics"],
+        "framework_peak_reached": found["framework_peak_reached"],
+        "is_partly_sampled": is_partly_sampled(stretch),
+        "is_open": stretch.is_open,
+        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
+    }

@@ -1,0 +1,67 @@
+"""Events as the page of events gets them: those of a window, what nobody watched, and who held which GPU meanwhile.
+
+In the process of `worker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.model.events import BY_NAME
+from gpumon.reports.events import RESTARTED, with_restarts
+from gpumon.storage.events.query import ALL as ANY
+from gpumon.storage.events.query import LoggedEvent, count_events, read_events
+from gpumon_web.stored.holder_strips import last_hours
+
+HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
+"""Hours of each window, by its name in the address."""
+USUAL = "24h"
+MOST = 5000
+"""Events of a window that are read; the oldest are left out, and counted."""
+NEWS = 99
+"""Events that are counted as new at most."""
+ALL = "all"
+KINDS: Mapping[str, tuple[str, ...]] = {
+    ALL: (*BY_NAME, RESTARTED.name),
+    "attention": (),
+    "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
+    "health": (
+        "throttling_began", "throttling_ended", "gpu_lost", "gpu_back", "xid", "driver_lost", "driver_reloaded",
+    ),
+    "idle": ("idle_began", "idle_ended"),
+    "daemon": ("daemon_started", "daemon_stopped", RESTARTED.name, "not_seen", "processes_left_out", "clock_set"),
+}  # fmt: skip
+"""Kinds of events by group; of what needs attention none: their severity says so."""
+
+
+def is_in(event: LoggedEvent, group: str) -> bool:
+    """Whether an event belongs to a group."""
+    return event.severity != "info" if group == "attention" else event.kind.name in KINDS[group]
+
+
+def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, Any]:
+    """Return the events of a window, the newest first, of the history that was written last."""
+    hours = HOURS.get(window, HOURS[USUAL])
+    document: dict[str, Any] = {"window": window if window in HOURS else USUAL, "now": now, "has_history": bool(paths)}
+    try:
+        begin, end, strips = last_hours(paths, now, hours)
+        found = read_events(paths[0], begin, now + 1, limit=MOST) if paths else []
+        older = count_events(paths[0], begin, found[0].time_ns / SECOND, ANY) if len(found) == MOST else 0
+    except GpumonError as error:
+        return {**document, "older": 0, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
+    return {
+        **document, "older": older, "begin": begin, "end": end, "problem": "", "strips": strips,
+        "events": with_restarts(found)[::-1],
+    }  # fmt: skip
+
+
+def count_of_news(paths: Sequence[str], since: float, now: float) -> int:
+    """Count the events after `since` that need a look, up to `NEWS`; 0 where no history can be read."""
+    try:
+        found = read_events(paths[0], since, now + 1, limit=MOST) if paths else []
+    except GpumonError:
+        return 0
+    return min(NEWS, sum(one.event.severity != "info" for one in with_restarts(found)))

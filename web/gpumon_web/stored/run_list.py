@@ -1,0 +1,198 @@
+"""The list of runs, made from the ledger and what the ring tells of those that run. In the process of `worker`."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.privacy import SHOWN, current_policy
+from gpumon.model.frame import RunState
+from gpumon.reports import run_json
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import RunRow, RunSummary
+from gpumon_web.jobs import UNCHANGED, Packed, packed
+
+HOUR = 3600.0
+TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOUR}
+"""Spans of time in which runs began, s, by their names in an address."""
+
+
+class RunChoice(NamedTuple):
+    """Runs that somebody asks for; empty text chooses all."""
+
+    state: str = ""
+    user: str = ""
+    framework: str = ""
+    since: str = ""
+    """A name of `TIMES`."""
+    where: str = ""
+    """Parameters and their values, `NAME=VALUE`, with commas between them."""
+    q: str = ""
+    """Part of a name, a user, an id or a tag."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether every run is meant."""
+        return not any(self)
+
+    def begun_after(self, now: float) -> float:
+        """The earliest begin, s since 1970; NaN where any is meant."""
+        return now - TIMES[self.since] if self.since in TIMES else NAN
+
+    def parameters(self) -> list[tuple[str, str]]:
+        """Names and values of `where`. Raises UsageError for what is none."""
+        found = [part.strip() for part in self.where.split(",") if part.strip()]
+        wrong = next((part for part in found if not all(part.partition("=")[:2])), "")
+        if wrong:
+            raise UsageError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
+        if found and current_policy().way != SHOWN:  # a parameter may have a name in it, and must not be found by it
+            raise UsageError("config is not searched while names are not shown")
+        return [(name, value) for name, _, value in (part.partition("=") for part in found)]
+
+    @property
+    def words(self) -> str:
+        """`q` as it is searched for."""
+        return self.q.strip().lower()
+
+    def has(self, run: Mapping[str, Any], now: float) -> bool:
+        """Whether a run is meant by all but its parameters; `run` as lists of runs have it."""
+        after = self.begun_after(now)
+        return (
+            self.state in ("", run["state"])
+            and self.user in ("", run["user"] or "")
+            and self.framework in ("", run["framework"] or "")
+            and (not is_known(after) or (run["started"] or 0.0) >= after)
+            and (not self.q or self.words in searched_text(run))
+        )
+
+
+def searched_text(run: Mapping[str, Any]) -> str:
+    """The text of a run in which words are searched for."""
+    return " ".join((run["name"], run["user"] or "", run["id"], *(run.get("tags") or ()))).lower()
+
+
+class ChosenRuns(NamedTuple):
+    """The newest of these runs, the ids of all of them, and what there is to choose among."""
+
+    runs: Sequence[RunSummary]
+    ids: Collection[str]
+    users: Sequence[str]
+    frameworks: Sequence[str]
+
+
+def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
+    """The newest `limit` runs of a choice. Raises UsageError for a wrong one, GpumonError for unreadable ledgers."""
+    names = ledgers.names()
+    users = sorted({one.user for one in names} - {""})
+    frameworks = sorted({one.framework for one in names} - {""})
+    if choice.is_any:
+        newest = ledgers.candidates(limit=limit)[:limit]
+        return ChosenRuns(_summaries(newest, now), [one.id for one in names], users, frameworks)
+    rows = ledgers.candidates()
+    tags = ledgers.listed_tags() if choice.q else {}
+    fits = [one for one in rows if choice.has(_facts(one[1], tags.get(one[1].id, ())), now)]
+    if where := choice.parameters():
+        told = ledgers.runs(where=where, since=choice.begun_after(now))
+        wanted = {row.id for _, row in fits}
+        found = [one for one in told if one.run.id in wanted]
+        return ChosenRuns(found[:limit], [one.run.id for one in found], users, frameworks)
+    return ChosenRuns(_summaries(fits[:limit], now), [row.id for _, row in fits], users, frameworks)
+
+
+_SETTLED: OrderedDict[str, RunSummary] = OrderedDict()
+"""What runs came to of which nothing more is written, by their row: a list is made again while others go on."""
+_MOST_SETTLED = 2000
+
+
+def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSummary]:
+    found = []
+    for ledger, row in rows:
+        key = repr((ledger.path, row, current_policy().way))  # text, because a NaN equals nothing
+        summary = ledger.summary(row, _SETTLED.pop(key, None))
+        if row.is_settled(now):
+            _SETTLED[key] = summary
+        found.append(summary)
+    while len(_SETTLED) > _MOST_SETTLED:
+        _SETTLED.popitem(last=False)
+    return found
+
+
+def _facts(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
+    return {
+        "state": row.state.name.lower(), "user": row.user, "framework": row.framework, "started": row.started,
+        "name": row.name, "id": row.id, "tags": tags,
+    }  # fmt: skip
+
+
+def options(values: Iterable[str]) -> list[tuple[str, str]]:
+    """Choices of a list, each called as it is."""
+    return [(value, value) for value in values]
+
+
+LISTED = 500
+"""Runs on the list."""
+
+EVERY = RunChoice()
+Live = Mapping[str, Any]
+"""A row of what the ring tells of a run."""
+
+
+def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
+    """The newest runs, how many there are in all, and why those of the past are missing if they are."""
+    document, version = list_of_runs(paths, live, now, known)
+    if document is None:
+        return UNCHANGED
+    return packed({name: document[name] for name in ("runs", "total", "problem")}, version)
+
+
+def list_of_runs(
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunChoice = EVERY
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The list of the runs of a choice and its version; no list where it is still the one of version `known`."""
+    version = None if live else repr(_stamps(paths))
+    if version is not None and version == known:
+        return None, version
+    found = ChosenRuns((), (), (), ())
+    problem, is_unread = "", False
+    try:
+        with Ledgers(paths) as ledgers:
+            found = chosen_runs(ledgers, choice, now, LISTED)
+    except GpumonError as error:
+        problem, is_unread = str(error), not isinstance(error, UsageError)
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
+    kept, every = [*rows], {*found.ids}
+    for run, row in live.items():
+        if not choice.has(row, now) or (choice.where and run not in rows):
+            rows.pop(run, None)
+            every.discard(run)
+            continue
+        every.add(run)
+        rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
+                     "state": row["state"], "started": row["started"], "framework": row["framework"],
+                     "label": row["label"]}  # fmt: skip
+    if problem or choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
+        version = None  # what is said of these depends on the time, and a file that was locked is not changed
+    newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
+    document = {
+        "runs": newest_first, "total": len(every), "kept": kept, "problem": problem, "is_unread": is_unread,
+        "choice": choice,
+        "users": sorted({*found.users, *(row["user"] for row in live.values() if row["user"])}),
+        "frameworks": sorted({*found.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
+    }  # fmt: skip
+    return document, version
+
+
+def _stamps(paths: Sequence[str]) -> list[Any]:
+    """Changes when a ledger does: it grows by a log beside it."""
+    found = []
+    for path in (part for each in paths for part in (each, f"{each}-wal")):
+        try:
+            there = os.stat(path)
+        except OSError:
+            continue
+        found.append((path, there.st_ino, there.st_mtime_ns, there.st_size))
+    return found

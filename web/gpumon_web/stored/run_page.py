@@ -1,0 +1,369 @@
+"""One run of the pages, made from the ledger and packed to be sent; `listed_runs` makes their list.
+
+These functions run in the process of `worker`: they read files, and a run of thousands of epochs keeps them busy for a
+second. What they get and give is small and can be pickled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.analysis.epochs import EpochSpan as Seen
+from gpumon.analysis.rank_epochs import Span
+from gpumon.common.config import Prices
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import history_beside
+from gpumon.common.privacy import SHOWN, current_policy
+from gpumon.cost import price_run, price_summary
+from gpumon.diagnosis.finding import finding_json
+from gpumon.diagnosis.past_findings import Verdicts, findings, verdicts_of
+from gpumon.model.frame import RunState
+from gpumon.reports import run_json
+from gpumon.reports.charges import sentence
+from gpumon.reports.epoch_export import lines
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, refine, run_series
+from gpumon.reports.run_tables import about_json
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.recent import RecentHistory
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.long_run import LongRun
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import DeviceRow, Record, RunRow
+from gpumon.storage.ledger.summary import EpochSummary, EpochSums
+from gpumon_web.charts.run_chart import RunDrawing, run_chart
+from gpumon_web.charts.run_gpus import EACH, MEAN, DeviceCourse
+from gpumon_web.jobs import NOTHING, UNCHANGED, Packed, compressed, packed
+from gpumon_web.stored.epoch_rows import NO_LENGTHS, alone, fold_rows, folds_of, odd_epochs, rows, stretches, summary
+from gpumon_web.stored.run_course import Logged, extended, recent_course, with_newest
+from gpumon_web.stored.run_list import Live
+
+ROWS = 100
+"""Epochs that come with a run, of those in no fold; a page asks for the rest when somebody wants to see them."""
+PHASES = 200
+"""Phases that come with a run, the newest: a page shades no more."""
+LONG = 2000
+"""Epochs of a run up to which all are read; of a longer one, those below are, and sums of all."""
+NEWEST = 300
+"""The newest epochs, which have rows in the table."""
+SAMPLE = 300
+"""Evenly spaced epochs, for what was logged by them."""
+SUSPECTS = 200
+"""Epochs that may need a look, the newest."""
+Points = Mapping[str, Sequence[tuple[float, float]]]
+"""Times and values by metric."""
+
+
+class Ring(NamedTuple):
+    """The data of a run in the ring."""
+
+    history: RecentHistory
+    """Of all its devices."""
+    logged: Logged
+    epochs: Mapping[str, Sequence[Seen]]
+    """By the key of a rank: the lowest one that is here."""
+    spans: Mapping[str, Sequence[Span]]
+    """Phases that are no training, by the same."""
+
+
+class Recent(NamedTuple):
+    """A run up to now."""
+
+    course: RunSeries
+    logged: RunSeries
+    diverged: Points | None = None
+    epochs: Sequence[Seen] = ()
+    """Those that the ring knows."""
+
+
+def one(
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
+) -> Packed | str:
+    """Return one run: its newest epochs, its ranks, and its chart on `device`: a UUID, `each` GPU, or all as one."""
+    document, version = run_document(paths, run, device, live, ring, now, known)
+    if document is None:
+        return UNCHANGED
+    if document.get("unread") and live is None:
+        return Packed(b"", unread=document["unread"])
+    return packed(document, version) if document else NOTHING
+
+
+def run_document(
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
+    prices: Prices | None = None,
+) -> tuple[dict[str, Any] | None, str | None]:  # fmt: skip
+    """All that is known of one run, with `prices` what it costs, and its version.
+
+    It is empty of a run that is not, none where it is still `known`. Its `unread` says why ledgers cannot be read now.
+    """
+    unread = ""
+    try:
+        with Ledgers(paths) as ledgers:
+            found = find_run(ledgers, run)
+            if found is not None:
+                ledger, row = found
+                version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
+                if version is not None and version == known:
+                    return None, version
+                page = _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now, prices=prices)
+                return page, version
+    except GpumonError as error:
+        unread = str(error)  # what the ring tells is still shown
+    if live is None:
+        return ({"run": None, "unread": unread} if unread else {}), None
+    only = {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": [], "unread": unread}
+    return only, None
+
+
+def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+    """Every epoch of a run, as rows of the page's table."""
+
+    return of_record(paths, run, known, lambda record: packed(all_rows(record)))
+
+
+def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None = None) -> dict[str, Any]:
+    """Every epoch of a run that has a row, and what is beside them; with `prices` what each costs.
+
+    `long`: of a long run, of which `record` has some epochs.
+    """
+    read = Told(record, aggregate.epoch_summaries(record), long)
+    total = aggregate.run_total(record, read.sums, record.run.updated)
+    verdicts = verdicts_of(read.judged, running=record.run.state is RunState.RUNNING)
+    found = [*_early(read, verdicts), *(one for one in read.epochs if one.ordinal >= read.since)]
+    return {"epochs": rows(record, found), "parts": stretches(record, read.sums, total),
+            **_charges(record, found, prices)}  # fmt: skip
+
+
+def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
+    """Prices, and what each of these epochs costs by its ordinal; nothing without prices."""
+    if prices is None:
+        return {}
+    charges = {epoch.ordinal: price_summary(epoch, record.devices, prices) for epoch in found}
+    return {"prices": prices, "charges": charges}
+
+
+def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+    """Its table of epochs as CSV."""
+    return of_record(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
+
+
+class Told(NamedTuple):
+    """The epochs of a run that are read: all, or of a long run some."""
+
+    record: Record
+    epochs: Sequence[EpochSummary]
+    long: LongRun | None = None
+    """Sums of all of them, and where each was, where only some are read."""
+
+    @property
+    def sums(self) -> Sequence[EpochSummary] | EpochSums:
+        """What all of them add up to."""
+        return self.long.sums if self.long else self.epochs
+
+    @property
+    def begun(self) -> int:
+        """How many there are."""
+        return self.long.begun if self.long else len(self.epochs)
+
+    @property
+    def since(self) -> int:
+        """The ordinal from which on each epoch has a row."""
+        return max(0, self.long.begun - NEWEST) if self.long else 0
+
+    @property
+    def judged(self) -> Sequence[EpochSummary]:
+        """Those that are judged: of a long run not those of its sample."""
+        if self.long is None:
+            return self.epochs
+        looked_at = {*self.long.suspects[-SUSPECTS:], self.long.first_nonfinite}
+        return [one for one in self.epochs if one.ordinal >= self.since or one.ordinal in looked_at]
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether all epochs that may need a look are among those that are read."""
+        return self.long is None or len(self.long.suspects) <= SUSPECTS
+
+
+def told_of(ledger: Ledger, run: str, *, is_each: bool = False) -> Told:
+    """Read a run; `is_each`: all of its epochs, however many."""
+    with ledger.snapshot():
+        long = None if is_each else ledger.long_run(run, LONG, PHASES)
+        record = ledger.record(run, phases=False, times=True, chosen=_shown(long) if long else None)
+    return Told(record, aggregate.epoch_summaries(record), long)
+
+
+def _shown(long: LongRun) -> list[int]:
+    """Ordinals of the epochs of a long run that are read."""
+    sample = range(0, long.begun, -(-long.begun // SAMPLE))
+    odd = () if long.first_nonfinite is None else (long.first_nonfinite,)
+    newest = range(long.begun - NEWEST, long.begun)
+    return sorted({*sample, *newest, *long.suspects[-SUSPECTS:], *odd, *long.with_phases})
+
+
+def _page(
+    ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float, prices: Prices | None
+) -> dict[str, Any]:  # fmt: skip
+    # A tariff holds for the energy of each epoch: its sum follows from no sums.
+    read, traces = told_of(ledger, run, is_each=prices is not None), ledger.traces(run)
+    record, found = read.record, read.epochs
+    devices = record.devices
+    shown, chosen = chosen_of(devices, device)
+    total = aggregate.run_total(record, read.sums, now)
+    logged = run_series(record, traces, "")
+    recent = [
+        _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
+        for one in chosen
+    ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
+    told = with_newest(found, recent[0].epochs)  # the ledger tells of an epoch that began some seconds later
+    verdicts = verdicts_of(told, running=record.run.state is RunState.RUNNING)
+    in_rows = [one for one in told if one.ordinal >= read.since]
+    folds = folds_of(in_rows, verdicts)
+    early = _early(read, verdicts)
+    newest = [*early, *alone(in_rows, folds)][-ROWS:]
+    epochs_total = read.begun + len(told) - len(found)
+    drawing = drawing_of(read, chosen, recent, told, ring, is_each=shown == EACH)
+    return {
+        "schema": run_json.SCHEMA,
+        "run": run_json.run_to_json(record.run, now),
+        "total": run_json.total_to_json(total),
+        "parts": stretches(record, read.sums, total),
+        "epochs": rows(record, newest),
+        "folds": fold_rows(record, folds),
+        "epochs_total": epochs_total,
+        "omitted": epochs_total - len(early) - len(in_rows),
+        "odd": odd_epochs(read.judged, verdicts),
+        "is_judged": read.is_judged,
+        "findings": [finding_json(one) for one in findings(record, total, now)],
+        "summary": summary(
+            told[len(found) - 1 :] if read.long else told, record.run.first_epoch,
+            read.long.lengths if read.long else NO_LENGTHS,
+        ),
+        "ranks": [run_json.rank_to_json(rank) for rank in record.ranks],
+        "marks": [run_json.mark_to_json(mark, record.ranks) for mark in record.marks],
+        "about": about_json(record.about),
+        "live": live,
+        "device": shown or None,
+        "devices": [run_json.device_to_json(one) for one in devices],
+        "chart": run_chart(
+            drawing._replace(verdicts=verdicts, total=total if len(chosen) == len(devices) else None),
+            len(devices),
+        ),
+        "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",
+        **_charges(record, newest, prices),
+    }  # fmt: skip
+
+
+def _early(read: Told, verdicts: Verdicts) -> list[EpochSummary]:
+    """Epochs of a long run that need a look, of those before the newest ones."""
+    early = [one for one in read.judged if one.ordinal < read.since]
+    return [one for one in early if (judged := verdicts[one.ordinal]) and judged.needs_a_look]
+
+
+def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
+    """The name of the choice of GPUs that an address makes, and these GPUs: of several, their mean by default."""
+    one = next((device for device in devices if device.uuid == asked), None)
+    if one is not None:
+        return one.uuid, [one]
+    if len(devices) < 2:
+        return (devices[0].uuid if devices else ""), devices
+    return (EACH if asked == EACH else MEAN), devices
+
+
+def drawing_of(
+    read: Told, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
+    ring: Ring | None, *, is_each: bool,
+) -> RunDrawing:  # fmt: skip
+    """Gather the parts of the chart of a run."""
+    record, long = read.record, read.long
+    gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
+    first = recent[0]
+    phases = phases_of(record, ring)
+    return RunDrawing(
+        record.run, gpus, first.logged, epochs, record.marks, phases[-PHASES:], first.diverged, is_each,
+        max(len(phases), long.phases if long else 0), long=long, is_judged=read.is_judged,
+    )  # fmt: skip
+
+
+def _recent(
+    record: Record, device: DeviceRow | None, ring: Ring | None, course: RunSeries, logged: RunSeries
+) -> Recent:
+    return recent_of(record, device.uuid if device else "", ring, course, logged) if ring else Recent(course, logged)
+
+
+def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSeries:
+    """The lines of a device; of a run that is over, as fine as history still has them, for whoever zooms in."""
+    if record.run.state is RunState.RUNNING or not uuid:
+        return series
+    history = open_history()
+    history.set_path(history_beside(ledger))
+    found = refine(series, history, uuid)
+    history.close()
+    return found
+
+
+def recent_of(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
+    """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
+    if record.run.state is not RunState.RUNNING:
+        return Recent(course, logged)
+    keys = [rank.key for rank in record.ranks]
+    history = ring.history
+    whole = recent_course(history, uuid, record.run.started)
+    times = history.sampled()
+    diverged: Points = ring.logged.diverged(keys)
+    if whole and ring.logged.since <= whole.begun + whole.step:
+        up_to_now = ring.logged.timeline(keys, whole.begun, whole.step, times)
+    else:
+        up_to_now = ring.logged.extended(logged, keys, times)
+        diverged = _before(diverged_points(logged), ring.logged.since, diverged)
+    return Recent(
+        whole or extended(course, history, uuid),
+        up_to_now,
+        diverged,
+        ring.epochs.get(keys[0], ()) if keys else (),
+    )
+
+
+def _before(kept: Points, since: float, newer: Points) -> Points:
+    """Join what the ledger keeps of the time before `since` (s since 1970) and what the ring has since."""
+    older = {name: [point for point in points if point[0] < since] for name, points in kept.items()}
+    return {name: [*older.get(name, ()), *newer.get(name, ())] for name in {**older, **newer}}
+
+
+def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
+    """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
+    newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
+    since = newer[0].begin if newer else math.inf
+    found = [*(span for span in aggregate.phase_spans(record) if span.end <= since), *newer]
+    return [[span.begin, run_json.nullable(span.end), span.phase] for span in found]
+
+
+def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
+    """The answer that `made` gives of a run's record, unchanged until another word of the run is written."""
+    return of_ledger(paths, run, known, lambda ledger, row: made(ledger.record(row.id, phases=False, times=True)))
+
+
+def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger, RunRow], Packed]) -> Packed | str:
+    """The same of the ledger that has the run of this id, and of its row there."""
+    try:
+        with Ledgers(paths) as ledgers:
+            found = find_run(ledgers, run)
+            if found is None:
+                return NOTHING
+            version = _version(*found)
+            if version == known:
+                return UNCHANGED
+            return made(*found)._replace(version=version)
+    except GpumonError as error:
+        return Packed(b"", unread=str(error))
+
+
+def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
+    """Return the ledger that has the run of this id, and its row; None where none has."""
+    beginning = run if current_policy().way == SHOWN else ""  # an id with a name in it begins otherwise in the file
+    return next(((ledger, row) for ledger, row in ledgers.candidates(beginning) if row.id == run), None)
+
+
+def _version(ledger: Ledger, row: RunRow) -> str:
+    """Changes with each word of the run that is written, notes of later too: text, because a NaN equals nothing."""
+    return repr((ledger.path, row, ledger.metadata(row.id)))

@@ -1,0 +1,118 @@
+"""Accounts of a window as the page of users gets them. In the process of `worker`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon.common.config import Prices, UserGroups
+from gpumon.common.errors import GpumonError
+from gpumon.common.privacy import current_policy, use_policy
+from gpumon.reports import usage
+from gpumon.storage.usage.query import StoredAccounts, StoredDevice, by_group, read_accounts
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, parse_window, summary
+from gpumon_web.stored.holder_strips import LONGEST_SLOT, device_strip, outages_of
+
+Holding = Mapping[str, tuple[str, Sequence[str]]]
+"""The GPUs that each user holds now: `0–3, 6`, and their UUIDs; "" has those of holders who are not known.
+
+It is empty where nobody knows who holds what.
+"""
+
+
+def users_document(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, holding: Holding,
+    groups: UserGroups | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the accounts of a window, of the history that was written last: seconds, joules, and shares of slots.
+
+    With a `user`, also that user's time on each GPU; with `groups` these stand in the place of users.
+    """
+    with use_policy(current_policy()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
+        shown = _holding_of(groups, holding) if groups else holding
+        return _document(paths, parse_window(period, day, zone, now), user, now, shown, groups)
+
+
+def _holding_of(groups: UserGroups, holding: Holding) -> Holding:
+    """The GPUs that the users of each group hold now."""
+    of_groups = {
+        name: (", ".join(holding[user][0] for user in users),
+               list(dict.fromkeys(uuid for user in users for uuid in holding[user][1])))
+        for name, users in groups.shared_out(user for user in holding if user).items()
+    }  # fmt: skip
+    return {**of_groups, **{user: held for user, held in holding.items() if not user}}
+
+
+def _document(
+    paths: Sequence[str], window: UserWindow, user: str, now: float, holding: Holding, groups: UserGroups | None
+) -> dict[str, Any]:  # fmt: skip
+    document: dict[str, Any] = {
+        "window": window,
+        "user": user,
+        "now": now,
+        "holding": holding,
+        "problem": "",
+        "has_history": bool(paths),
+    }
+    nothing = StoredAccounts((), ())
+    try:
+        kept = _within(paths, window, now, groups) if paths else nothing
+        earlier = _within(paths, window.neighbor(-1), now, groups) if paths else nothing
+        outages = outages_of(paths[0], window.begin - LONGEST_SLOT, window.end) if paths else []
+    except GpumonError as error:
+        return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
+                "known_devices": []}  # fmt: skip
+    end = max(window.begin, min(window.end, now))
+    whole = summary(kept, window.begin, end, "user")
+    before = window.neighbor(-1)
+    past = summary(earlier, before.begin, before.end, "user")
+    # Where days begin within an hour of UTC, the strips also show the part of it that is theirs.
+    drawn = [hour for hour in earlier.hours if hour.begin > window.begin - LONGEST_SLOT] + list(kept.hours)
+
+    def of(device: StoredDevice) -> list[AccountGroup]:
+        hours = [hour for hour in kept.hours if hour.device == device.uuid]
+        return summary(StoredAccounts(hours, [device]), window.begin, end, window.step, window.zone)
+
+    return {
+        **document,
+        "group": whole[0] if whole else None,
+        "known_devices": kept.devices,
+        "before": past[0] if past else None,
+        "days": summary(kept, window.begin, end, window.step, window.zone),
+        "gpus": [
+            (group, of(device))
+            for group in summary(kept, window.begin, end, "device")
+            if (device := group.device) and any(one.user == user for one in group.accounts)
+        ]
+        if user
+        else [],
+        "devices": [
+            device_strip(drawn, device, window.begin, window.end, now, len(kept.devices), outages)
+            for device in kept.devices
+        ],
+    }
+
+
+def users_csv(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
+) -> list[bytes]:
+    """The accounts of a window as CSV, by day: of everybody, or of one user. Raises GpumonError."""
+    with use_policy(current_policy()._replace(me=user)):
+        return _csv_of(paths, period, day, zone, user, now, prices)
+
+
+def _csv_of(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None
+) -> list[bytes]:
+    window = parse_window(period, day, zone, now)
+    kept = _within(paths, window, now) if paths else StoredAccounts((), ())
+    end = max(window.begin, min(window.end, now))
+    days = summary(kept, window.begin, end, "day", window.zone)
+    return [line.encode() for line in usage.csv(days, kept.devices, prices, only=user)]
+
+
+def _within(
+    paths: Sequence[str], window: UserWindow, now: float, groups: UserGroups | None = None
+) -> StoredAccounts:  # fmt: skip
+    found = read_accounts(paths[0], window.begin, min(window.end, now))
+    return by_group(found, groups) if groups else found
