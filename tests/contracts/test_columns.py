@@ -60,22 +60,13 @@ from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.summary import AccountGroup
 from gpumon_tui import theme
-from gpumon_tui.account_reading import AccountRow
-from gpumon_tui.gpu_status import GpuHolder, GpuLabel
-from gpumon_tui.process_list.facts import facts_of
-from gpumon_tui.renderables import (
-    account_columns,
-    epoch_lines,
-    gpu_columns,
-    gpu_heading,
-    process_columns,
-    run_list,
-    run_live,
-    run_opened,
-)
-from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
-from gpumon_tui.renderables.placed import drawn
-from gpumon_tui.run_reading.opened import opened
+from gpumon_tui.data.accounts import AccountRow
+from gpumon_tui.data.process_facts import facts_of
+from gpumon_tui.data.run_detail import opened
+from gpumon_tui.render import accounts, gpu_columns, gpu_heading, overview_rows, process_columns, run_detail, run_list
+from gpumon_tui.render.gpu_row import GpuLine, gpu_row
+from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel
+from gpumon_tui.render.text_width import drawn
 from gpumon_web.api import openapi
 from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
@@ -162,15 +153,15 @@ def report(record: Record) -> Shown:
 
 def terminal(record: Record) -> Shown:
     run = opened(record, NOW)
-    row = run_opened.row(run.rows[0], run_opened.scale_of(run))
-    found = dict(zip((column.title for column in run_opened.columns(run, 200)), row, strict=True))
+    row = run_detail.row(run.rows[0], run_detail.scale_of(run))
+    found = dict(zip((column.title for column in run_detail.columns(run, 200)), row, strict=True))
     return {column.key: (column.short, found[column.short].text) for column in EPOCHS if column.short in found}
 
 
 def overview(record: Record) -> Shown:
-    line = epoch_lines.of_ledger(opened(record, NOW).rows[0])
-    columns = epoch_lines.columns([line], ())
-    texts = epoch_lines.texts(line, columns, epoch_lines.largest([line]))
+    line = overview_rows.of_ledger(opened(record, NOW).rows[0])
+    columns = overview_rows.columns([line], ())
+    texts = overview_rows.texts(line, columns, overview_rows.largest([line]))
     found = dict(zip((column.title for column in columns), (str(text[0]) for text in texts), strict=True))
     return {column.key: (column.short, found[column.short]) for column in EPOCHS if column.short in found}
 
@@ -265,7 +256,7 @@ def test_tables_of_ranks_have_the_titles_of_the_table(record: Record) -> None:
     columns, _ = run_tables.rank_table(record)
     assert [column.heading for column in columns] == [column.heading for column in shown(RANKS, View.COMMAND)]
     assert [column.title for column in run_rows.RANKS] == [column.title for column in shown(RANKS, View.BROWSER)]
-    assert [column.title for column in run_live.COLUMNS[:-1]] == [c.short for c in shown(RANKS, View.TERMINAL)]
+    assert [column.title for column in run_detail.RANK_COLUMNS[:-1]] == [c.short for c in shown(RANKS, View.TERMINAL)]
 
 
 def test_tables_of_processes_have_the_titles_of_the_table() -> None:
@@ -285,7 +276,7 @@ def test_tables_of_processes_have_the_titles_of_the_table() -> None:
 def test_tables_of_users_have_the_titles_of_the_table() -> None:
     command = {column.heading for column in usage.COLUMNS} - {""}
     assert command == {column.heading for column in shown(USERS, View.COMMAND)}
-    every = account_columns.columns("user", None, has_now=True, has_times=True)
+    every = accounts.columns("user", None, has_now=True, has_times=True)
     assert {column.title for column in every} - {""} == {column.short for column in shown(USERS, View.TERMINAL)}
     costs = {column.title for column in COSTS}
     titles = {column.title for column in users_page.COLUMNS} - {"Course"} - costs
@@ -474,8 +465,8 @@ def test_a_number_of_a_user_is_the_same_in_every_view() -> None:
     group = AccountGroup(0.0, 86400.0, None, [account], Account(""), DeviceUse(*[86400.0] * 3), 0.0)
     _, head, row, *_ = (re.split(r"  +", line.strip()) for line in usage.lines([group], "user"))
     command = by_heading(usage.COLUMNS, USERS, zip(head, row, strict=True))
-    place = account_columns.ShownAccount(AccountRow("ada", 0.0, account, None, unseen=7200.0), 1.0, "", NAN)
-    columns = account_columns.columns("user", None, has_now=False, has_times=True)
+    place = accounts.ShownAccount(AccountRow("ada", 0.0, account, None, unseen=7200.0), 1.0, "", NAN)
+    columns = accounts.columns("user", None, has_now=False, has_times=True)
     cells = [(column.title, column.cell(place, facts_of([GPU], [], NOW)).text) for column in columns]
     keys = {column.short: column.key for column in USERS}
     terminal = {keys[title]: (title, text) for title, text in cells if title}
@@ -505,7 +496,7 @@ def test_json_has_the_titles_of_processes() -> None:
 def test_a_table_is_sorted_in_the_direction_of_its_column() -> None:
     terminal = [
         (PROCESSES, process_columns.COLUMNS, lambda column: column.heading_with_unit),
-        (USERS, account_columns.columns("user", None, has_now=True, has_times=True), lambda column: column.short),
+        (USERS, accounts.columns("user", None, has_now=True, has_times=True), lambda column: column.short),
     ]
     for table, columns, title in terminal:
         falls = {title(column): column.falls for column in table}

@@ -22,11 +22,11 @@ from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon.storage.history.recent import RecentHistory
-from gpumon_tui.gpu_status import GpuHolder, gpu_status
-from gpumon_tui.renderables import run_list
-from gpumon_tui.renderables.gpu_columns import gpu_columns
-from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
-from gpumon_tui.view import View
+from gpumon_tui.render import run_list
+from gpumon_tui.render.gpu_columns import gpu_columns
+from gpumon_tui.render.gpu_row import GpuLine, gpu_row
+from gpumon_tui.render.gpu_status import GpuHolder, gpu_status
+from gpumon_tui.state import View
 from gpumon_web.fleet import Fleet
 from gpumon_web.fleet import gpu_row as web_row
 from tests.builders import TIME, device, frame_of, process, run, sample, tick

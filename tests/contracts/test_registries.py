@@ -42,8 +42,8 @@ from gpumon.sources.registry import (
 from gpumon.sources.sim.scenarios import SCENARIOS
 from gpumon.storage.events import run_watch
 from gpumon.storage.ledger import writer
-from gpumon_tui import terminal_news
-from gpumon_tui.renderables import overview_rows
+from gpumon_tui import notifications
+from gpumon_tui.render import overview_rows
 from gpumon_tui.widgets import runs_sheet
 from gpumon_web.components import levels
 from tests.fakes import FakeClock, Inline
@@ -201,7 +201,7 @@ def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     assert set(ranks._WORST) == states
     assert set(status_text._STATES) == set(levels._OF_RUN) == states
     ends = states - {RunState.RUNNING}
-    for words in (overview_rows.STATES, terminal_news._SAID, runs_sheet.OF_WHEN, run_watch._WORST, writer._BY_SEVERITY):
+    for words in (overview_rows.STATES, notifications._SAID, runs_sheet.OF_WHEN, run_watch._WORST, writer._BY_SEVERITY):
         assert set(words) == ends
     schema = json.loads((Path(status_text.__file__).parent / "status.schema.json").read_text())
     names = {state.name.lower() for state in states}

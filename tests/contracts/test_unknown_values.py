@@ -20,12 +20,11 @@ from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.recent import RecentHistory
-from gpumon_tui.pictures.columns import Columns
-from gpumon_tui.renderables.buckets import HOLD
-from gpumon_tui.renderables.cells import EMPTY
-from gpumon_tui.renderables.plot import plot
-from gpumon_tui.renderables.time_columns import live_columns
-from gpumon_tui.renderables.value_axis import value_axis
+from gpumon_tui.render.axis import value_axis
+from gpumon_tui.render.cells import EMPTY
+from gpumon_tui.render.line_plot import plot
+from gpumon_tui.render.time_columns import HOLD, live_columns
+from gpumon_tui.widgets.chart_columns import Columns
 from tests.builders import frame_of, sample, tick
 from tests.unknowns import any_tick, proves_free, same_tick, through_a_ring, wrong
 from tests.web.served import Served

@@ -21,7 +21,7 @@ from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.pages.processes import ProcessesPage
+from gpumon_tui.screens.processes import ProcessesPage
 from tests.fakes import FakeClock
 from tests.tui.fakes import LIVE, FakeFeed
 from tests.tui.golden_cells import GoldenScreen, screen_of

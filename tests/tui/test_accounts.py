@@ -24,10 +24,10 @@ from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
 from gpumon.storage.sqlite.read import LockTimeout, set_lock_timeout
 from gpumon.storage.usage.summary import WINDOW_PERIODS, parse_window
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.asked import NOT_YET as NOT_ASKED
+from gpumon_tui.background import NOT_YET as NOT_ASKED
 from gpumon_tui.look import TerminalLook
-from gpumon_tui.renderables.accounts import TITLES
-from gpumon_tui.renderables.text_width import width
+from gpumon_tui.render.accounts import TITLES
+from gpumon_tui.render.text_width import width
 from gpumon_tui.screens.account_rows import READING
 from gpumon_tui.screens.accounts import AccountsScreen
 from gpumon_web.pages.users import kept

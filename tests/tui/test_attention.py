@@ -14,20 +14,11 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.renderables import overview_rows
-from gpumon_tui.renderables.attention import (
-    LAST_SEEN,
-    UNKNOWN,
-    attention,
-    counted,
-    in_few_lines,
-    selected_first,
-    wrapped,
-)
-from gpumon_tui.renderables.placed import drawn
-from gpumon_tui.renderables.text_width import length, width
-from gpumon_tui.screens.attention import Attention
-from gpumon_tui.screens.scrolled import Scrolled
+from gpumon_tui.render import overview_rows
+from gpumon_tui.render.findings import LAST_SEEN, UNKNOWN, attention, counted, in_few_lines, selected_first, wrapped
+from gpumon_tui.render.text_width import drawn, length, width
+from gpumon_tui.screens.findings import Attention
+from gpumon_tui.screens.window import Scrolled
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
 

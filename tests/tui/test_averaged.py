@@ -7,8 +7,7 @@ from math import isnan, nan
 import pytest
 
 from gpumon.storage.history.buckets import Grid
-from gpumon_tui.renderables.averaged import averaged, span_words
-from gpumon_tui.renderables.plot import PlotCurve
+from gpumon_tui.render.line_plot import PlotCurve, averaged, span_words
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play
 

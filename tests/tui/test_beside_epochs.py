@@ -17,7 +17,7 @@ from gpumon.reports import run_text
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.asked import OFTEN, Asked
+from gpumon_tui.background import OFTEN, Asked
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.runs import GIB, Book, measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon_tui.cadence import LATE, Cadence
+from gpumon_tui.feed import LATE, Cadence
 
 START = 1_000 * SECOND
 

@@ -12,10 +12,10 @@ from textual.pilot import Pilot
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Scope
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.pages.chart.page import ChartPage
-from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS
-from gpumon_tui.pages.chart.state import Overlay
-from gpumon_tui.remembered import Remembered
+from gpumon_tui.preferences import Remembered
+from gpumon_tui.screens.chart.layouts import LAYOUTS, PRESETS
+from gpumon_tui.screens.chart.page import ChartPage
+from gpumon_tui.screens.chart.state import Overlay
 from tests.tui.fakes import START, FakeFeed, FakePlayer
 from tests.tui.screen import Script, text
 from tests.tui.screen import play as play_screen

@@ -24,13 +24,13 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.tiers import DAY, SHAPES
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, pressed
+from gpumon_tui.keybindings import CHART, pressed
 from gpumon_tui.look import Depth, TerminalLook
-from gpumon_tui.pages.chart.page import ChartPage
-from gpumon_tui.pages.chart.plan import chart_plan
-from gpumon_tui.pages.chart.state import ChartState, Overlay
-from gpumon_tui.renderables.buckets import HOLD
-from gpumon_tui.renderables.value_axis import value_axis
+from gpumon_tui.render.axis import value_axis
+from gpumon_tui.render.time_columns import HOLD
+from gpumon_tui.screens.chart.layouts import chart_plan
+from gpumon_tui.screens.chart.page import ChartPage
+from gpumon_tui.screens.chart.state import ChartState, Overlay
 from tests.crossed import crossed
 from tests.fakes import FakeClock
 from tests.months import fill

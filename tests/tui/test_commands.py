@@ -9,9 +9,9 @@ from textual import events
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, Abilities, applying, pressed
+from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, Abilities, applying, pressed
 from gpumon_tui.screens.commands import Command, Commands, commands_of, found, of_other_pages
-from gpumon_tui.screens.scrolled import Scrolled
+from gpumon_tui.screens.window import Scrolled
 from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import play, text
 

@@ -17,20 +17,18 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.downsample import Envelope, downsample
 from gpumon.storage.history.query import Series
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import GpuHolder, GpuLabel
-from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import section
-from gpumon_tui.renderables.bar import bar, bar_text
-from gpumon_tui.renderables.buckets import HOLD
-from gpumon_tui.renderables.difference import changed
-from gpumon_tui.renderables.gpu_charts import legend
-from gpumon_tui.renderables.gpu_columns import gpu_columns
-from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
-from gpumon_tui.renderables.memory_bar import TINTS, WHOLE, memory_bar
-from gpumon_tui.renderables.placed import drawn as drawn_line
-from gpumon_tui.renderables.table import Cell, TableColumn
-from gpumon_tui.renderables.text_width import fit, width
+from gpumon_tui.render import section
+from gpumon_tui.render.bars import TINTS, WHOLE, bar, bar_text, memory_bar
+from gpumon_tui.render.cells import changed
+from gpumon_tui.render.gpu_charts import legend
+from gpumon_tui.render.gpu_columns import gpu_columns
+from gpumon_tui.render.gpu_row import GpuLine, gpu_row
+from gpumon_tui.render.gpu_status import CRITICAL, FINE, WARN, GpuHolder, GpuLabel, level
+from gpumon_tui.render.table import Cell, TableColumn
+from gpumon_tui.render.text_width import drawn as drawn_line
+from gpumon_tui.render.text_width import fit, width
+from gpumon_tui.render.time_columns import HOLD
 from tests.builders import sample
 
 

@@ -13,11 +13,11 @@ from textual.pilot import Pilot
 from gpumon.common.numbers import is_known
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, OVERVIEW, RUNS
-from gpumon_tui.run_reading.opened import opened
-from gpumon_tui.run_reading.rows import OpenRun
-from gpumon_tui.view import View
-from gpumon_tui.widgets.epoch_on_chart import epoch_on_chart
+from gpumon_tui.data.run_detail import opened
+from gpumon_tui.data.run_rows import OpenRun
+from gpumon_tui.keybindings import CHART, OVERVIEW, RUNS
+from gpumon_tui.state import View
+from gpumon_tui.widgets.opened_run import epoch_on_chart
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.instructions import instructions

@@ -23,13 +23,13 @@ from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.origin import Capability, Origin
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.asked import Asked
-from gpumon_tui.happened import Happened
-from gpumon_tui.pages.event_preview import EventPreview
-from gpumon_tui.pages.event_sheet import EventSheet
-from gpumon_tui.renderables.event_rows import all_rows, matching, rows_of
-from gpumon_tui.renderables.text_width import length
-from gpumon_tui.view import View
+from gpumon_tui.background import Asked
+from gpumon_tui.data.events import Happened
+from gpumon_tui.render.event_rows import all_rows, matching, rows_of
+from gpumon_tui.render.text_width import length
+from gpumon_tui.screens.event_preview import EventPreview
+from gpumon_tui.screens.events import EventSheet
+from gpumon_tui.state import View
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter

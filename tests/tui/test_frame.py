@@ -12,9 +12,9 @@ from rich.segment import Segment
 from textual.events import Key as Press
 from textual.pilot import Pilot
 
-from gpumon_tui import pages
+from gpumon_tui import screens
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import (
+from gpumon_tui.keybindings import (
     CHART,
     EVENTS,
     KEYS,
@@ -28,10 +28,10 @@ from gpumon_tui.keys import (
     offered,
     pressed,
 )
-from gpumon_tui.pages.page import COPIED, TerminalPage, page_class
-from gpumon_tui.renderables import footer
-from gpumon_tui.renderables.text_width import Line
-from gpumon_tui.view import View
+from gpumon_tui.render import footer
+from gpumon_tui.render.text_width import Line
+from gpumon_tui.screens.page import COPIED, TerminalPage, page_class
+from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 from tests.tui.fakes import recent
 from tests.tui.screen import play, text
@@ -99,9 +99,9 @@ def test_every_registered_page_is_the_one_of_its_name(name: str) -> None:
 
 
 def test_every_page_has_its_row() -> None:
-    for module in walk_packages(pages.__path__, "gpumon_tui.pages."):
+    for module in walk_packages(screens.__path__, "gpumon_tui.screens."):
         import_module(module.name)
-    written = {page for page in TerminalPage.__subclasses__() if page.__module__.startswith("gpumon_tui.pages.")}
+    written = {page for page in TerminalPage.__subclasses__() if page.__module__.startswith("gpumon_tui.screens.")}
     assert written == {page_class(name) for name in PAGE_CLASSES}
 
 

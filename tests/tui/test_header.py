@@ -17,9 +17,9 @@ from gpumon.model.frame import Run, Sample
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import SIMULATED, Driver, Origin, SourceInfo
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.gpu_status import holder
-from gpumon_tui.renderables.header import _counts, header
-from gpumon_tui.view import View
+from gpumon_tui.render.gpu_status import holder
+from gpumon_tui.render.header import _counts, header
+from gpumon_tui.state import View
 from tests.builders import frame_of, judged, process, run, sample, tick
 from tests.tui.fakes import GIB, LIVE, START, FakeFeed, recent
 from tests.tui.screen import play, text

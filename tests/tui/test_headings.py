@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from gpumon_tui.renderables import process_columns, process_lines, run_list, section, user_columns
-from gpumon_tui.renderables.run_list import ORDERS
-from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.render import process_columns, process_lines, run_list, section, user_columns
+from gpumon_tui.render.run_list import ORDERS
+from gpumon_tui.render.text_width import Line
 
 SIZES = (80, 120, 160, 200)
 RUN_TITLES = [column.title for column in run_list.columns(200)]

@@ -16,13 +16,24 @@ from textual.visual import RichVisual
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.glyphs import plain
-from gpumon_tui.key_habits import HABITS, habits
-from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, applying, pressed
+from gpumon_tui.keybindings import (
+    CHART,
+    EVENTS,
+    HABITS,
+    KEYS,
+    OVERVIEW,
+    PAGES,
+    PROCESSES,
+    RUNS,
+    applying,
+    habits,
+    pressed,
+)
 from gpumon_tui.look import Depth, TerminalLook
-from gpumon_tui.renderables.text_width import length
+from gpumon_tui.render.text_width import length
 from gpumon_tui.screens.help import Explained
-from gpumon_tui.screens.scrolled import _PageBelow
-from gpumon_tui.view import View
+from gpumon_tui.screens.window import _PageBelow
+from gpumon_tui.state import View
 from tests.instructions import instructions
 from tests.tui.fakes import FakeFeed, FakePlayer, recent
 from tests.tui.screen import play

@@ -15,8 +15,8 @@ from gpumon.model.frame import RunState
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.run_reading.listed import FIRST, ListedRuns, detail
-from gpumon_tui.run_reading.opened import opened
+from gpumon_tui.data.run_detail import opened
+from gpumon_tui.data.run_list import FIRST, ListedRuns, detail
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import recent

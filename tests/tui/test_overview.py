@@ -24,29 +24,26 @@ from gpumon.model.vendors import NVIDIA
 from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
-from gpumon_tui.pages.runs import RunsPage
-from gpumon_tui.pictures.overview import OverviewPicture
-from gpumon_tui.pictures.overview_past import _in_columns, _ToldEpoch
-from gpumon_tui.pictures.picture import Room
-from gpumon_tui.renderables import epoch_lines, kept_plot
-from gpumon_tui.renderables.cells import painted
-from gpumon_tui.renderables.epoch_lines import EpochLine
-from gpumon_tui.renderables.gpu_charts import SMALL, charts_plan
-from gpumon_tui.renderables.gpu_columns import HOLDERS, gpu_columns
-from gpumon_tui.renderables.gpu_facts import facts, facts_line, throttled
-from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
-from gpumon_tui.renderables.gpu_row import THROTTLED_CELLS, GpuLine, gpu_row
-from gpumon_tui.renderables.gpu_text import gpu_text
-from gpumon_tui.renderables.kept_plot import KeptPlots
-from gpumon_tui.renderables.lean_section import fitting
-from gpumon_tui.renderables.numerals import numerals
-from gpumon_tui.renderables.overview_rows import LOSS, PROCESS_COLUMNS, loss_text
-from gpumon_tui.renderables.placed import drawn
-from gpumon_tui.renderables.plot import PlotCurve, plot
-from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
-from gpumon_tui.renderables.value_axis import value_axis
-from gpumon_tui.view import View
+from gpumon_tui.render import line_plot, overview_rows
+from gpumon_tui.render.axis import value_axis
+from gpumon_tui.render.cells import painted
+from gpumon_tui.render.gpu_charts import SMALL, charts_plan
+from gpumon_tui.render.gpu_columns import HOLDERS, gpu_columns
+from gpumon_tui.render.gpu_facts import facts, facts_line, throttled
+from gpumon_tui.render.gpu_heading import answer, epoch_ticks, hidden
+from gpumon_tui.render.gpu_row import THROTTLED_CELLS, GpuLine, gpu_row, gpu_text
+from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
+from gpumon_tui.render.lean_section import fitting
+from gpumon_tui.render.line_plot import KeptPlots, PlotCurve, plot
+from gpumon_tui.render.numerals import numerals
+from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_text
+from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
+from gpumon_tui.render.text_width import drawn
+from gpumon_tui.screens.runs import RunsPage
+from gpumon_tui.state import View
+from gpumon_tui.widgets.lines import Room
+from gpumon_tui.widgets.overview import OverviewPicture
+from gpumon_tui.widgets.overview_past import _in_columns, _ToldEpoch
 from tests.builders import judged, sample
 from tests.builders import run as run_of
 from tests.tui.fakes import START, FakeFeed
@@ -373,7 +370,7 @@ def test_of_curves_that_go_on_only_columns_with_news_are_drawn(monkeypatch: pyte
         drawn.append(len(curve.mean) // 2)
         return plot(curve, *rest)
 
-    monkeypatch.setattr(kept_plot, "plot", counting)
+    monkeypatch.setattr(line_plot, "plot", counting)
     kept, axis = KeptPlots(), value_axis(BY_NAME["gpu.utilization"], 1.0)
     for newest in range(40, 60):
         mean = tuple(abs(sin(at)) if at < newest and at % 17 else NAN for at in range(60))
@@ -523,15 +520,15 @@ def test_a_row_of_an_epoch_has_the_columns_of_which_some_row_knows_something() -
         "energy": 3600.0 * 64, "memory_used_peak": NAN,
     }  # fmt: skip
     line = EpochLine("e3", values, 0.147, ("1.018", "1.106"))
-    columns = epoch_lines.columns([line], ("loss", "val"))
+    columns = overview_rows.columns([line], ("loss", "val"))
     assert [column.title for column in columns] == [
         "epoch", "time", "change", "steps/s", "wait", "util", "idle", "energy", "loss", "val",
     ]  # fmt: skip
-    told = [part[0] for part in epoch_lines.texts(line, columns, epoch_lines.largest([line]))]
+    told = [part[0] for part in overview_rows.texts(line, columns, overview_rows.largest([line]))]
     assert told == ["e3", "1:35", "+15 %", "2.94", "14%", "88%", "4%", "64.0 Wh", "1.018", "1.106"]
     unknown = EpochLine("e4", {"seconds": 1.0}, goes_on=True)
-    shown = epoch_lines.columns([unknown], ("loss",))
-    assert [part[0] for part in epoch_lines.texts(unknown, shown, {})] == ["e4 ▸", "1.0 s", "–", "–"]
+    shown = overview_rows.columns([unknown], ("loss",))
+    assert [part[0] for part in overview_rows.texts(unknown, shown, {})] == ["e4 ▸", "1.0 s", "–", "–"]
 
 
 def test_rows_of_own_processes_stand_out_with_their_scripts_and_others_have_a_name_only() -> None:
@@ -678,8 +675,8 @@ def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
     before = _ToldEpoch(EpochLine("e2", {"energy": 9000.0}), {"loss": 1.129})
 
     def energies(*lines: EpochLine) -> list[str]:
-        columns = epoch_lines.columns(lines, ())
-        return [epoch_lines.texts(line, columns, epoch_lines.largest(lines))[-1][0] for line in lines]
+        columns = overview_rows.columns(lines, ())
+        return [overview_rows.texts(line, columns, overview_rows.largest(lines))[-1][0] for line in lines]
 
     assert energies(now.line, before.line) == ["0.90 Wh", "2.50 Wh"]
     assert energies(now.line) == ["3,245 J"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon_tui.keys import CHART
+from gpumon_tui.keybindings import CHART
 from gpumon_tui.textual_private.straight import StraightUpdate
 from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import text

@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 
 from gpumon.storage.history.buckets import Grid, available_windows
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.renderables.axis import clock_labels
-from gpumon_tui.shown_time import ShownTime
+from gpumon_tui.render.axis import clock_labels
+from gpumon_tui.time_window import ShownTime
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 

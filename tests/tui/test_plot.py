@@ -20,14 +20,14 @@ from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS, ChartWindow, 
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
-from gpumon_tui.pictures.columns import Columns
-from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
-from gpumon_tui.renderables.gpu_columns import gpu_columns
-from gpumon_tui.renderables.gpu_heading import epoch_ticks
-from gpumon_tui.renderables.heat import heat
-from gpumon_tui.renderables.plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid, PlotCurve, plot
-from gpumon_tui.renderables.strip import strip_grid
-from gpumon_tui.renderables.time_columns import (
+from gpumon_tui.render.axis import axis_around, shown, value_axis
+from gpumon_tui.render.cells import PaintedCell, Row, Tint, painted
+from gpumon_tui.render.gpu_columns import gpu_columns
+from gpumon_tui.render.gpu_heading import epoch_ticks
+from gpumon_tui.render.heat import heat
+from gpumon_tui.render.line_plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid, PlotCurve, plot
+from gpumon_tui.render.strip import strip_grid
+from gpumon_tui.render.time_columns import (
     BEYOND,
     column_words,
     halves,
@@ -36,8 +36,8 @@ from gpumon_tui.renderables.time_columns import (
     still_columns,
     window_words,
 )
-from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
-from gpumon_tui.renderables.value_axis import axis_around, shown, value_axis
+from gpumon_tui.render.time_marks import epochs_above, phases_below, times_below
+from gpumon_tui.widgets.chart_columns import Columns
 from tests.builders import boundary, frame_of, sample, tick
 from tests.instructions import instructions
 from tests.months import fill

@@ -20,16 +20,14 @@ from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.storage.processes.reader import StoredProcess
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
-from gpumon_tui.process_list.facts import ProcessFacts, facts_of
-from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
-from gpumon_tui.process_list.left_out import LeftOutReader, left_out
-from gpumon_tui.process_list.programs import OwnPrograms, command_of, script_of
-from gpumon_tui.process_list.tree import ParentProcess, Parents, arranged
-from gpumon_tui.process_list.user_month import MonthReader
-from gpumon_tui.process_list.user_totals import KnownSum, UserTotal, user_totals
-from gpumon_tui.renderables.month_columns import with_costs
-from gpumon_tui.renderables.process_columns import COLUMNS, about_idle, elapsed, in_order
-from gpumon_tui.renderables.user_columns import USER_COLUMNS
+from gpumon_tui.data.process_facts import ProcessFacts, facts_of
+from gpumon_tui.data.process_filters import hidden_by, matching, terms_of
+from gpumon_tui.data.process_history import LeftOutReader, left_out
+from gpumon_tui.data.process_tree import ParentProcess, Parents, arranged
+from gpumon_tui.data.programs import OwnPrograms, command_of, script_of
+from gpumon_tui.data.user_totals import KnownSum, MonthReader, UserTotal, user_totals
+from gpumon_tui.render.process_columns import COLUMNS, about_idle, elapsed, in_order
+from gpumon_tui.render.user_columns import USER_COLUMNS, with_costs
 from tests.builders import run
 from tests.programs import until
 from tests.tui.fakes import START, FakeFeed

@@ -20,9 +20,9 @@ from textual.pilot import Pilot
 from gpumon.common.procfs import read_stat
 from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.pages.processes import ProcessesPage
-from gpumon_tui.process_list.programs import boot_time
-from gpumon_tui.process_list.signals import SignalRefused, SignalTarget
+from gpumon_tui.data.programs import boot_time
+from gpumon_tui.data.signals import SignalRefused, SignalTarget
+from gpumon_tui.screens.processes import ProcessesPage
 from tests.programs import PATIENCE, Child, until, wait_for_end
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text

@@ -14,12 +14,12 @@ from textual.pilot import Pilot
 from gpumon.model.frame import Frame, Run
 from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.pages.process_opened import BEGINS
-from gpumon_tui.pages.processes import COVERED, ProcessesPage
-from gpumon_tui.remembered import Remembered
-from gpumon_tui.renderables.process_columns import COLUMNS, ORDERS
-from gpumon_tui.renderables.process_detail import KnownFact, OpenedProcess, chart_cells, opened
-from gpumon_tui.renderables.process_lines import margin, placed
+from gpumon_tui.preferences import Remembered
+from gpumon_tui.render.process_columns import COLUMNS, ORDERS
+from gpumon_tui.render.process_detail import KnownFact, OpenedProcess, chart_cells, opened
+from gpumon_tui.render.process_lines import margin, placed
+from gpumon_tui.screens.process_detail import BEGINS
+from gpumon_tui.screens.processes import COVERED, ProcessesPage
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, recent

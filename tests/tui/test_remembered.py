@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.remembered import Remembered, path_of
+from gpumon_tui.preferences import Remembered, path_of
 from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 

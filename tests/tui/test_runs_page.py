@@ -23,24 +23,21 @@ from gpumon.reports import compare, run_text
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.asked import OFTEN
-from gpumon_tui.kept_runs import FRESH, OPENED_KEPT, KeptRuns
-from gpumon_tui.keys import RUNS
+from gpumon_tui.background import OFTEN
+from gpumon_tui.data.run_detail import _compared, compared, opened
+from gpumon_tui.data.run_ledger import FRESH, OPENED_KEPT, KeptRuns
+from gpumon_tui.data.run_rows import EpochCurve
+from gpumon_tui.keybindings import RUNS
 from gpumon_tui.look import Depth, TerminalLook
-from gpumon_tui.renderables import run_compared, run_opened
-from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
-from gpumon_tui.renderables.cells import painted
-from gpumon_tui.renderables.compared_curves import _by_time
-from gpumon_tui.renderables.compared_headline import headlines
-from gpumon_tui.renderables.nothing_to_list import NO_RUN_SIMULATED
-from gpumon_tui.renderables.plot import PlotCurve, plot
-from gpumon_tui.renderables.run_curves import LABELS, curves
-from gpumon_tui.renderables.run_list import ORDERS
-from gpumon_tui.renderables.text_width import length
-from gpumon_tui.renderables.value_axis import axis_around
-from gpumon_tui.run_reading.compared import _compared, compared
-from gpumon_tui.run_reading.opened import opened
-from gpumon_tui.run_reading.rows import EpochCurve
+from gpumon_tui.render import run_compare, run_detail
+from gpumon_tui.render.axis import axis_around
+from gpumon_tui.render.cells import painted
+from gpumon_tui.render.compare_curves import _by_time
+from gpumon_tui.render.line_plot import PlotCurve, plot
+from gpumon_tui.render.run_compare import headlines
+from gpumon_tui.render.run_curves import LABELS, curves, extremes, joined, levels, stretch_of
+from gpumon_tui.render.run_list import ORDERS
+from gpumon_tui.render.text_width import NO_RUN_SIMULATED, length
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.instructions import instructions
@@ -846,9 +843,9 @@ def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_pat
                 run = opened(ledger.record("net-1", phases=False, times=True), BEGAN + 10**6)
                 both = compared(*(ledger.record(run_id, phases=False) for run_id in ("net-1", "net-2")))
         spent.append([instructions(work) for work in (
-            lambda run=run: curves(run, 100, 40), lambda run=run: run_opened.head(run, "finished", 160, 6),
-            lambda run=run: (run_opened.columns(run, 160), run_opened.scale_of(run)),
-            lambda both=both: run_compared.compared(both, 160, 48, has_equal=False, has_colors=True),
+            lambda run=run: curves(run, 100, 40), lambda run=run: run_detail.head(run, "finished", 160, 6),
+            lambda run=run: (run_detail.columns(run, 160), run_detail.scale_of(run)),
+            lambda both=both: run_compare.compared(both, 160, 48, has_equal=False, has_colors=True),
         )])  # fmt: skip
         assert not any((run.record.epochs, run.record.usage, run.record.phases)), "nor to free, when it is read again"
     for few, many in zip(*spent, strict=True):
@@ -1125,8 +1122,8 @@ def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Pat
         book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
         with Ledger(str(book.path)) as ledger:
             run = opened(ledger.record("net-1", phases=False, times=True), BEGAN + 30)
-    scale = run_opened.scale_of(run)
-    settled, settling = ([cell.text for cell in run_opened.row(one, scale)] for one in run.rows)
+    scale = run_detail.scale_of(run)
+    settled, settling = ([cell.text for cell in run_detail.row(one, scale)] for one in run.rows)
     assert ("90%" in settled, "≈90%" in settling, "≈5%" in settling) == (True, True, True)
     assert (settled[-1], settling[-1]) == ("fine", "settling")
 

@@ -17,8 +17,8 @@ from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
 from gpumon.storage.history.query import HOST
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.renderables import epoch_lines
-from gpumon_tui.renderables.epoch_lines import EpochLine
+from gpumon_tui.render import overview_rows
+from gpumon_tui.render.overview_rows import EpochLine
 from gpumon_tui.screens.help import Help
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.crossed import crossed
@@ -346,8 +346,8 @@ def test_on_a_narrow_screen_the_state_of_each_gpu_has_room() -> None:
 
 def test_an_epoch_of_a_part_of_a_second_did_not_take_nothing() -> None:
     line = EpochLine("e3", {"seconds": 0.25})
-    columns = epoch_lines.columns([line], ())
-    told = dict(zip((column.title for column in columns), epoch_lines.texts(line, columns, {}), strict=True))
+    columns = overview_rows.columns([line], ())
+    told = dict(zip((column.title for column in columns), overview_rows.texts(line, columns, {}), strict=True))
     assert told["time"][0] == "250 ms"
 
 

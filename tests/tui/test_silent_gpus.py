@@ -15,7 +15,7 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.renderables.processes import doubts
+from gpumon_tui.render.process_head import doubts
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import Script, play, text
 

@@ -25,22 +25,20 @@ from gpumon.recording.content import DecodedParts
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import HEAT_THROTTLED, gpu_status
-from gpumon_tui.layout import overview_plan
-from gpumon_tui.pictures.overview import OverviewPicture
-from gpumon_tui.pictures.overview_charts import ChartsPicture
-from gpumon_tui.pictures.overview_sections import AttentionPicture
-from gpumon_tui.pictures.picture import Room
-from gpumon_tui.renderables import epoch_lines, run_list
-from gpumon_tui.renderables.attention import attention
-from gpumon_tui.renderables.bar import bar_text
-from gpumon_tui.renderables.gpu_numbers import numbers
-from gpumon_tui.renderables.gpu_rooms import gpu_rooms
-from gpumon_tui.renderables.lean_section import Told, fitting
-from gpumon_tui.renderables.overview_rows import RUN_COLUMNS, run_texts
-from gpumon_tui.renderables.run_list import of_frame
+from gpumon_tui.render import overview_rows, run_list
+from gpumon_tui.render.bars import bar_text
+from gpumon_tui.render.findings import attention
+from gpumon_tui.render.gpu_columns import gpu_rooms, numbers
+from gpumon_tui.render.gpu_status import HEAT_THROTTLED, gpu_status
+from gpumon_tui.render.lean_section import Told, fitting
+from gpumon_tui.render.overview_layout import overview_plan
+from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_texts
+from gpumon_tui.render.run_list import of_frame
+from gpumon_tui.state import View
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
-from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Room
+from gpumon_tui.widgets.overview import ChartsPicture, OverviewPicture
+from gpumon_tui.widgets.overview_sections import AttentionPicture
 from tests.builders import frame_of, judged, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
 from tests.tui.golden_scenes import machine
@@ -345,10 +343,10 @@ def test_metrics_with_long_names_have_room() -> None:
     logged = {"validation/top_5_accuracy_of_all_classes": 0.5, "loss": 2.0} | {f"m{n}": float(n) for n in range(12)}
     (joined,) = ranks_of([RUN._replace(metrics=logged)])
     assert run_told(joined)["loss"][0] == "2.000", "behind whatever it stands"
-    columns = epoch_lines.columns((), tuple(logged))
+    columns = overview_rows.columns((), tuple(logged))
     named = {cells: fitting(columns, 1, cells - 1)[-2].column.cells for cells in (46, 90)}
     assert named == {46: 8, 90: 20}, "in columns that are free"
-    short = epoch_lines.columns((), ("learning_rate",))
+    short = overview_rows.columns((), ("learning_rate",))
     assert fitting(short, 1, 89)[-1].column.cells == len("learning_rate")
 
 

@@ -14,7 +14,7 @@ from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.run import RunFacts
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.gpu_status import place_text
+from gpumon_tui.render.gpu_status import place_text
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.builders import TIME, run
 from tests.fakes import FakeClock

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from gpumon.live import LiveState
 from gpumon.model.frame import RunState
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.terminal_news import RESTORE, SAVE, TerminalNews, through_tmux
+from gpumon_tui.notifications import RESTORE, SAVE, TerminalNews, through_tmux
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play
 

@@ -20,10 +20,10 @@ from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredDevice
-from gpumon_tui.kept_runs import KeptRuns
-from gpumon_tui.renderables import run_opened
-from gpumon_tui.run_reading.opened import opened
-from gpumon_tui.run_reading.rows import OpenRun
+from gpumon_tui.data.run_detail import opened
+from gpumon_tui.data.run_ledger import KeptRuns
+from gpumon_tui.data.run_rows import OpenRun
+from gpumon_tui.render import run_detail
 from gpumon_web.pages import PAGES
 from gpumon_web.stored.run_page import run_document
 from tests.programs import until
@@ -237,15 +237,15 @@ def test_the_terminal_views_table_of_epochs_has_columns_of_costs_only_where_ther
     book.db.close()
     without, priced = opened(record, BEGAN + 9999), opened(record, BEGAN + 9999, read_prices({
         "currency": "EUR", "gpu-hour": 3.0}))  # fmt: skip
-    plain = [column.title for column in run_opened.columns(without, 160)]
+    plain = [column.title for column in run_detail.columns(without, 160)]
     assert "cost" not in plain
-    assert [one.title for one in run_opened.columns(priced, 160) if one.title not in plain] == ["cost", "idle cost"]
-    scale = run_opened.scale_of(priced)
+    assert [one.title for one in run_detail.columns(priced, 160) if one.title not in plain] == ["cost", "idle cost"]
+    scale = run_detail.scale_of(priced)
     by_title = [
-        dict(zip((one.title for one in run_opened.columns(priced, 160)), row, strict=True))
+        dict(zip((one.title for one in run_detail.columns(priced, 160)), row, strict=True))
         for row in (
-            *(run_opened.row(one, scale) for one in priced.rows),
-            run_opened.beside_row(priced.whole, scale, 160, is_whole=True),
+            *(run_detail.row(one, scale) for one in priced.rows),
+            run_detail.beside_row(priced.whole, scale, 160, is_whole=True),
         )
     ]
     hours = [*(one.of.seconds / HOUR for one in priced.rows), priced.seconds / HOUR]

@@ -17,29 +17,33 @@ from textual.geometry import Size
 from gpumon.common.clock import SECOND, Clock, SystemClock
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
-from gpumon_tui.cadence import Cadence
-from gpumon_tui.feed import FrameFeed, Player
+from gpumon_tui.data.events import Happened, OpenEvents
+from gpumon_tui.data.run_ledger import KeptRuns, OpenLedgers
+from gpumon_tui.feed import Cadence, FindDaemon, FrameFeed, Instead, Past, Player, Simulation
 from gpumon_tui.freshness import END, freshness
 from gpumon_tui.guard import stop
-from gpumon_tui.happened import Happened, OpenEvents
-from gpumon_tui.instead import FindDaemon, Instead, Past, Simulation
-from gpumon_tui.intake import Intake
-from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
-from gpumon_tui.keys import OVERVIEW, PAGE_CLASSES, PAGES, applying, offered, pressed
+from gpumon_tui.intake import Intake, Seeking
+from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, applying, offered, pressed
 from gpumon_tui.look import TerminalLook
-from gpumon_tui.pages.page import TerminalPage, page_class
-from gpumon_tui.pages.process_typing import pasted
-from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
-from gpumon_tui.renderables.footer import KEY_NAMES
-from gpumon_tui.screens.attention import Attention
+from gpumon_tui.render.footer import KEY_NAMES
+from gpumon_tui.screens.findings import Attention
 from gpumon_tui.screens.help import Help
-from gpumon_tui.screens.scrolled import Scrolled
-from gpumon_tui.seeking import Seeking
+from gpumon_tui.screens.page import TerminalPage, page_class
+from gpumon_tui.screens.text_input import pasted
+from gpumon_tui.screens.window import Scrolled
 from gpumon_tui.stage import Stage
+from gpumon_tui.state import RECENT, View
 from gpumon_tui.themes import after
-from gpumon_tui.view import RECENT, View
 from gpumon_tui.way_back import WayBack
-from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
+from gpumon_tui.widgets.bars import (
+    Footer,
+    FooterPicture,
+    HeaderBar,
+    HeaderPicture,
+    ReasonLine,
+    ReasonPicture,
+    offered_now,
+)
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary

@@ -8,14 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.feed import FrameFeed, Player
+from gpumon_tui.data.events import OpenEvents
+from gpumon_tui.data.run_ledger import OpenLedgers
+from gpumon_tui.feed import FindDaemon, FrameFeed, Past, Player, Simulation
 from gpumon_tui.guard import Guard
-from gpumon_tui.happened import OpenEvents
-from gpumon_tui.instead import FindDaemon, Past, Simulation
-from gpumon_tui.kept_runs import OpenLedgers
 from gpumon_tui.look import of_terminal
-from gpumon_tui.remembered import Remembered, path_of
-from gpumon_tui.terminal_news import TerminalNews, to_terminal
+from gpumon_tui.notifications import TerminalNews, to_terminal
+from gpumon_tui.preferences import Remembered, path_of
 from gpumon_tui.themes import BY_NAME as THEMES
 
 if TYPE_CHECKING:

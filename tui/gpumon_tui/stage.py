@@ -18,12 +18,12 @@ from textual.screen import Screen
 
 from gpumon.common.text import clean
 from gpumon_tui.look import Depth, TerminalLook
-from gpumon_tui.pages.page import TerminalPage
-from gpumon_tui.screens.scrolled import Scrolled
-from gpumon_tui.terminal_news import TerminalNews
+from gpumon_tui.notifications import TerminalNews
+from gpumon_tui.screens.page import TerminalPage
+from gpumon_tui.screens.window import Scrolled
+from gpumon_tui.state import View
 from gpumon_tui.textual_private import missing, partial_updates, waiting_driver, write
 from gpumon_tui.textual_private.flow_control import FlowControl
-from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")

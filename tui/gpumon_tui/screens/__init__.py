@@ -1,1 +1,1 @@
-"""Screens above the main one."""
+"""The pages on keys 1 to 5, and the windows above them."""

@@ -13,12 +13,12 @@ from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
 from gpumon.reports.usage import Headlines, unreadable
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import DEFAULT_PERIOD, UserWindow, parse_window
-from gpumon_tui.account_reading import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
-from gpumon_tui.pages.process_rows import RowOrder
-from gpumon_tui.renderables.account_columns import HELD, PLACE, AccountColumn, ShownAccount, columns
-from gpumon_tui.renderables.gpu_numbers import numbers
-from gpumon_tui.renderables.process_columns import in_order
-from gpumon_tui.view import View
+from gpumon_tui.data.accounts import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
+from gpumon_tui.render.accounts import HELD, PLACE, AccountColumn, ShownAccount, columns
+from gpumon_tui.render.gpu_columns import numbers
+from gpumon_tui.render.process_columns import in_order
+from gpumon_tui.screens.process_rows import RowOrder
+from gpumon_tui.state import View
 
 READING = "reading the accounts …"
 _FIRST = 5.0

@@ -1,19 +1,131 @@
-"""Accounts of users on the whole screen: its keys, and what the mouse does."""
+"""The sheet of accounts: the window, its sums, the rows and the keys as lines, and where to click on them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 
 from gpumon.storage.usage.summary import WINDOW_PERIODS
-from gpumon_tui.keys import PAGES
-from gpumon_tui.pages.page import COPIED, half_pages
-from gpumon_tui.screens.account_sheet import AccountSheet
-from gpumon_tui.screens.scrolled import Scrolled
-from gpumon_tui.view import View
+from gpumon_tui import theme
+from gpumon_tui.data.accounts import GPUS, TIMES
+from gpumon_tui.keybindings import PAGES
+from gpumon_tui.render.accounts import (
+    AccountPlace,
+    Choice,
+    choice_line,
+    headline_lines,
+    key_line,
+    said_line,
+    window_lines,
+)
+from gpumon_tui.render.findings import wrapped
+from gpumon_tui.render.process_lines import PlacedColumn, heading, laid, placed
+from gpumon_tui.render.text_width import SENTENCE, Line, safe
+from gpumon_tui.screens.account_rows import AccountSelection
+from gpumon_tui.screens.page import COPIED, half_pages
+from gpumon_tui.screens.window import Scrolled, Text
+from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
+
+
+class AccountSheet(Text):
+    """All of the screen."""
+
+    DEFAULT_CSS = "AccountSheet { height: 100%; }"
+    ground = "ground"
+    dims = False
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.of = AccountSelection(view)
+        self.page = 1
+        """Rows on screen."""
+        self.said = ""
+        """Told in the place of the keys, until the next one."""
+        self._placed: Sequence[PlacedColumn] = ()
+        self._places: list[AccountPlace] = []
+        self._heading_at, self._first, self._top = -1, 0, 0
+
+    def lines(self) -> list[Line]:
+        """Return the window, its sums, the rows, and the keys."""
+        cells, height = self.size
+        of = self.of
+        of.follow()
+        lines, self._places = window_lines(of.user, of.period, of.window.title, cells, is_newest=of.is_of_now)
+        if of.headlines is not None:
+            lines += [[], *headline_lines(of.headlines, cells), []]
+            if of.user:
+                line, places = choice_line(self._ways(), len(lines), cells)
+                lines.append(line)
+                self._places += places
+        if not of.rows or of.headlines is None:  # who holds one now may have no hours yet
+            lines += [
+                [],
+                *([Segment(f" {part}", theme.DIM)] for part in wrapped(safe(of.why, SENTENCE), cells - 2)),
+                [],
+            ]
+        self._heading_at = -1
+        if of.rows:
+            self._heading_at = len(lines)
+            self._placed = placed(of.columns, cells, of.order.name)
+            lines.append(heading(self._placed, cells, *of.order))
+        self._first = len(lines)
+        self.page = max(1, height - len(lines) - 1)
+        lines += self._row_lines(cells)
+        lines = [*lines, *([[]] * (height - 1 - len(lines)))][: height - 1]
+        if self.said:
+            return [*lines, said_line(self.said, cells)]
+        last, places = key_line(self._keys(), height - 1, cells, is_ascii=self.view.look.is_ascii)
+        self._places += places
+        return [*lines, last]
+
+    def _ways(self) -> list[Choice]:
+        of, by = self.of, f"by {self.of.window.step}"
+        return [Choice("", GPUS, "tab", of.way == GPUS), Choice("", by, "tab", of.way == TIMES)]
+
+    def _keys(self) -> list[Choice]:
+        of, has_rows = self.of, bool(self.of.rows)
+        return [
+            *([Choice("↵", "open", "enter")] if has_rows and not of.user else ()),
+            *([Choice("Tab", f"{of.window.step}s" if of.way == GPUS else GPUS, "tab")] if of.user else ()),
+            *([Choice("o", "sort", "o"), Choice("I", "turn", "I")] if has_rows else ()),
+            Choice("d w m", "period", ""),
+            Choice("← →", "earlier, later", ""),
+            *([Choice("y", "copy", "y")] if has_rows else ()),
+            Choice("Esc", "back" if of.user else "close", "escape"),
+        ]
+
+    def _row_lines(self, cells: int) -> list[Line]:
+        of, facts = self.of, self.view.process_facts()
+        most = max(0, len(of.rows) - self.page)
+        self._top = max(0, min(self._top, of.cursor, most), of.cursor - self.page + 1)
+        return [
+            laid([column.cell(row, facts) for column, _, _ in self._placed], self._placed, cells, place == of.cursor)
+            for place, row in enumerate(of.rows)
+            if self._top <= place < self._top + self.page
+        ]
+
+    def key_at(self, event: events.Click) -> str:
+        """Return the key that a click stands for; one on a heading or another row has done all it does."""
+        of = self.of
+        found = next((one.key for one in self._places if one.row == event.y and one.begin <= event.x < one.end), "")
+        if found:
+            return found
+        if event.y == self._heading_at:
+            sortable = (c for c, begin, room in self._placed if begin <= event.x <= begin + room and c.order)
+            if column := next(sortable, None):
+                of.sort_by(column)
+        elif self._first <= event.y < self._first + min(self.page, len(of.rows) - self._top):
+            place = event.y - self._first + self._top
+            was_there = place == of.cursor
+            of.move(place - of.cursor)
+            return "enter" if was_there else ""
+        return ""
+
 
 _PERIODS = {period[0]: period for period in WINDOW_PERIODS}
 _TURNS = {"left": -1, "left_square_bracket": -1, "right": 1, "right_square_bracket": 1}

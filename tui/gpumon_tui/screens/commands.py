@@ -9,12 +9,11 @@ from rich.segment import Segment
 from textual import events
 
 from gpumon_tui import palette
-from gpumon_tui.keys import PAGES, USUAL, Abilities, told_on
-from gpumon_tui.pages.process_typing import pasted
-from gpumon_tui.renderables.text_width import Line, cut, spread
-from gpumon_tui.screens.abilities import abilities_of
-from gpumon_tui.screens.scrolled import Scrolled, Text
-from gpumon_tui.view import View
+from gpumon_tui.keybindings import PAGES, USUAL, Abilities, told_on
+from gpumon_tui.render.text_width import Line, cut, spread
+from gpumon_tui.screens.text_input import pasted
+from gpumon_tui.screens.window import Scrolled, Text, abilities_of
+from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
 
 ROWS = 12

@@ -7,14 +7,12 @@ from rich.style import Style
 
 from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled
-from gpumon_tui.key_habits import habits
-from gpumon_tui.keys import told_on
+from gpumon_tui.keybindings import habits, told_on
 from gpumon_tui.look import Depth
-from gpumon_tui.renderables.attention import wrapped
-from gpumon_tui.renderables.text_width import Line, length, spread
-from gpumon_tui.screens.abilities import abilities_of
-from gpumon_tui.screens.scrolled import Scrolled, Text
-from gpumon_tui.view import View
+from gpumon_tui.render.findings import wrapped
+from gpumon_tui.render.text_width import Line, length, spread
+from gpumon_tui.screens.window import Scrolled, Text, abilities_of
+from gpumon_tui.state import View
 
 COLORS: tuple[Line, ...] = (
     [Segment("▄▄▄▃▁▁ ", theme.ink(theme.MINT)), Segment("utilization; a training should keep it high", theme.PLAIN)],

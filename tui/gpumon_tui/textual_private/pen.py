@@ -10,7 +10,7 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon_tui.renderables.text_width import is_narrow, width
+from gpumon_tui.render.text_width import is_narrow, width
 
 if TYPE_CHECKING:
     from rich.console import Console

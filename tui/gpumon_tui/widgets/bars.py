@@ -1,12 +1,106 @@
-"""The line above and the line below, at their places."""
+"""The line above and the line below."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 from textual import events
 from textual.message import Message
 
-from gpumon_tui.pictures.bars import FooterPicture
-from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.keybindings import CHART, applying
+from gpumon_tui.memo import Memo
+from gpumon_tui.render import footer, header
+from gpumon_tui.render.findings import counted, counted_briefly
+from gpumon_tui.render.footer import played_line, playing
+from gpumon_tui.render.text_width import Line
+from gpumon_tui.state import View
+from gpumon_tui.widgets.lines import Lines, Picture
+
+_SIMULATION = (("s", "simulation"),)
+FINDINGS = "a"
+"""The key that opens what needs attention, as it is shown."""
+
+
+def offered_now(
+    view: View, page: str, *, is_simulated: bool = False, can_seek: bool = False
+) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a page that do something only at times, and do now: each with what it does."""
+    offered = (("s", "back"),) if is_simulated else _SIMULATION if view.has_simulation else ()
+    if view.shows_past:
+        offered = (("0", "to now"), *offered)
+    if can_seek:
+        offered = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *offered)
+    if view.paused and (key := next((key for key in applying(page) if key.action == "pause"), None)):
+        offered = ((key.shown, "resume"), *offered)
+    if told := counted(view.found.groups()):
+        offered = (*offered, (FINDINGS, told))
+    return offered
+
+
+class HeaderPicture(Picture):
+    """Source, host, freshness and time; asked for more often than there are frames."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._memo: Memo[list[Line]] = Memo()
+
+    def lines(self) -> list[Line]:
+        view, cells = self.view, self.size.width
+        times = view.freshness, view.paused, view.shows_past
+        shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
+        return self._memo.get(0, shows, lambda: [header.header(view, cells)])
+
+
+class ReasonPicture(Picture):
+    """Why nothing newer comes."""
+
+    def lines(self) -> list[Line]:
+        return [header.reason(self.view, self.size.width)]
+
+
+class FooterPicture(Picture):
+    """The pages, and the keys that apply on the one on screen."""
+
+    def __init__(self, view: View, pages: Sequence[str]) -> None:
+        super().__init__(view)
+        self.page = ""
+        """The page on screen."""
+        self.bindings: Sequence[tuple[str, str]] = ()
+        self.offered: Sequence[tuple[str, str]] = ()
+        """Keys that do something only at times."""
+        self.withheld: frozenset[str] = frozenset()
+        """Those of `bindings` that do nothing now."""
+        self._pages = pages
+        self._places: Sequence[tuple[int, int, str]] = ()
+        self._memo: Memo[list[Line]] = Memo()
+
+    def lines(self) -> list[Line]:
+        taken = {key for key, _ in self.offered}
+        names = taken | self.withheld
+        others = ((_without(key, taken), what) for key, what in self.bindings if key not in names)
+        bindings = (*self.offered, *(one for one in others if one[0]))
+        cells, said, is_ascii = self.size.width, self.view.said, self.view.look.is_ascii
+        shows = (self.page, bindings, cells, said, is_ascii, playing(self.view))
+        return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
+
+    def at(self, cell: int) -> str:
+        """Return Textual's name of the key at a cell; empty where there is none."""
+        return next((key for begin, end, key in self._places if begin <= cell < end), "")
+
+    def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
+        view = self.view
+        place = playing(view)
+        line, self._places = footer.footer(
+            self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii,
+            played=played_line(place, cells) if place else None,
+            briefs={FINDINGS: counted_briefly(view.found.groups())},
+        )  # fmt: skip
+        return line
+
+
+def _without(key: str, taken: Collection[str]) -> str:
+    """Return `0` of `Esc 0` while Escape does something else."""
+    return " ".join(one for one in key.split(" ") if one not in taken)
 
 
 class HeaderBar(Lines):

@@ -1,13 +1,339 @@
-"""All GPUs, with the mouse."""
+"""All GPUs, a line each; what was drawn of one that is as before is kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isfinite
+
+from rich.segment import Segment
 from textual import events
 from textual.message import Message
 
-from gpumon_tui.pictures.gpu_table import GpuTablePicture
-from gpumon_tui.view import View
-from gpumon_tui.widgets.lines import Lines
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.analysis.progress import progress
+from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
+from gpumon.model.frame import Frame
+from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.query import HOST
+from gpumon_tui import theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.render import gpu_heading, no_gpu
+from gpumon_tui.render.gpu_columns import (
+    BETWEEN,
+    HOLDERS,
+    MEASURED,
+    SELDOM_TOLD,
+    VERY_WIDE,
+    GpuColumns,
+    GpuRooms,
+    gpu_columns,
+    gpu_rooms,
+)
+from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, host_row
+from gpumon_tui.render.gpu_status import holder
+from gpumon_tui.render.strip import StripHistory, strip, strip_grid
+from gpumon_tui.render.text_width import Line, Piece, cut, drawn, length, safe, spread
+from gpumon_tui.state import View
+from gpumon_tui.widgets.lines import Lines, Picture
+
+HOST_ROWS = 4
+"""Of the machine itself, where there is no GPU: a blank one, headings, its line, its epochs."""
+
+
+class GpuTablePicture(Picture):
+    """A line for each GPU; where there is none, why."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.active = True
+        """Whether keys go here: the line under the cursor stands on a ground of its own."""
+        self.top = 0
+        """The first row on screen, as far as there are so many."""
+        self._problem_room = 0
+        """Rows of a page without GPUs."""
+        self._followed: tuple[str, int, int] = ("", 0, 0)
+        self._recent = StripHistory()
+        self._pictures: Memo[Line] = Memo()
+        self._rows: Memo[Line] = Memo()
+        self._unmeasured: Memo[frozenset[str]] = Memo()
+        self._told: set[str] = set()
+        """Columns of `SELDOM_TOLD` that some GPU has or had a value of: no column goes when a value does."""
+        self._sizes: dict[str, float] = {}
+        """Memory of each GPU in GiB, as it was last known: one that is lost still has as much."""
+        self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
+        self._known: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
+        """Of a frame, the begin of history, and while that is being taken in, its end."""
+
+    def lines(self) -> list[Line]:
+        view, samples = self.view, self.view.samples
+        cells, height = self.size
+        if not samples:
+            return self._problem(cells, self._problem_room)[:height]
+        rooms, columns, grid = self._rooms, self._columns, self._grid
+        self._follow(rooms)
+        statuses = view.statuses
+        self._recent.keep({sample.device.uuid for sample in samples})
+        self._pictures.keep({sample.device.uuid for sample in samples})
+        lines = self._head(statuses, rooms, columns)
+        runs = [self._run_of(status) for status in statuses]
+        for row in range(self.top, self.top + rooms.rows):
+            across: list[Line] = []
+            for place in range(row, len(samples), rooms.down):
+                first = place - row + self.top
+                bracket = _bracket(runs, place, first, min(len(samples), first + rooms.rows))
+                across.append(self._line(statuses[place], bracket, columns, grid))
+            lines.append(self._join(row, across, rooms))
+        if rooms.has_mark:
+            mark = self._mark(statuses, rooms)
+            if len(lines) < height:
+                lines.append(spread([], mark, cells))
+            else:
+                lines[-1] = spread(lines[-1], mark, cells)
+        elif rooms.epochs:
+            is_on_gpu = any(one.first.id == view.selected_run and one.gpus for one in view.ranks)
+            lines.append(self._epochs(columns, grid) if is_on_gpu else [])
+        return lines[:height]
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._told, self._sizes = set(), {}
+
+    def problem_rows(self, cells: int, rows: int) -> int:
+        """Rows that it takes to say why there is no GPU, of at most so many."""
+        return len(self._problem(cells, rows))
+
+    def move(self, step: int) -> None:
+        """Select another GPU; there is none before the first or behind the last."""
+        uuids = [sample.device.uuid for sample in self.view.samples]
+        if uuids:
+            at = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
+            self.view.select(uuids[max(0, min(len(uuids) - 1, at + step))])
+
+    def row_text(self) -> str:
+        """Return the selected GPU in words, separated by tabs; empty where there is none."""
+        from gpumon_tui.render.gpu_row import gpu_text  # most sessions never need it
+
+        view = self.view
+        status = next((one for one in view.statuses if one.sample.device.uuid == view.subject), None)
+        if status is None:
+            return ""
+        label = view.label(status)
+        return gpu_text(status, view.run_on(status.sample), label.word)
+
+    @property
+    def has_strips(self) -> bool:
+        """Whether lines have room for what has been."""
+        return self._columns.strip_cells > 0
+
+    @property
+    def page(self) -> int:
+        """GPUs on screen of one column."""
+        return self._rooms.rows
+
+    def at(self, row: int, cell: int) -> str:
+        """Return the UUID of the GPU at a row and a cell of the picture; empty where there is none."""
+        rooms, samples = self._rooms, self.view.samples
+        row, column = row - rooms.first, cell // (rooms.cells + BETWEEN)
+        place = self.top + row + column * rooms.down
+        is_one = 0 <= row < rooms.rows and column < rooms.across and place < len(samples)
+        return samples[place].device.uuid if is_one else ""
+
+    def is_mark(self, row: int) -> bool:
+        """Whether a row of the picture tells of GPUs that are not on screen."""
+        return self._rooms.has_mark and row >= self._rooms.first + self._rooms.rows
+
+    @property
+    def _rooms(self) -> GpuRooms:
+        return gpu_rooms(self.size.width, self.size.height, len(self.view.samples))
+
+    @property
+    def _columns(self) -> GpuColumns:
+        samples = self.view.samples
+        if not samples:
+            return gpu_columns(self.size.width, len("CPU"))
+        longest = max((len(sample.device.label) for sample in samples), default=1)
+        cells = self._rooms.cells
+        seldom = SELDOM_TOLD if cells >= VERY_WIDE else ()
+        self._told.update(
+            name for name in seldom if any(isfinite(sample.value(GPU_BY_KEY[name].metric)) for sample in samples)
+        )
+        totals = len(self._totals()) > 1
+        return gpu_columns(cells, longest, totals=totals, told=frozenset(self._told), missing=self._missing())
+
+    def _totals(self) -> set[float]:
+        """The different sizes of memory of the GPUs on screen, as far as they are or were known."""
+        samples = [sample for sample in self.view.samples if not sample.device.is_divided]
+        for sample in samples:
+            if isfinite(total := sample.value("gpu.memory_total")):
+                self._sizes[sample.device.uuid] = round(total / 2**30, 1)
+        return {self._sizes[sample.device.uuid] for sample in samples if sample.device.uuid in self._sizes}
+
+    def _missing(self) -> frozenset[str]:
+        """The columns for which no GPU has a sensor: known of each once, so that none comes or goes with a value."""
+        view = self.view
+        devices = [sample.device for sample in view.samples]
+        shows = tuple(id(device.missing) for device in devices), view.tells_holders
+
+        def found() -> frozenset[str]:
+            names = {name for name, metric in MEASURED.items() if all(metric in of.missing for of in devices)}
+            return frozenset(names if view.tells_holders else names | {HOLDERS})
+
+        return self._unmeasured.get(0, shows, found)
+
+    @property
+    def _grid(self) -> Grid:
+        return strip_grid(self.view.glance, max(1, self._columns.strip_cells), self.view.now)
+
+    def _problem(self, cells: int, rows: int) -> list[Line]:
+        self._problem_room = rows
+        view = self.view
+        if view.frame is None:
+            lines = no_gpu.waiting(view.origin.problem or view.freshness.text, cells)
+        else:
+            others = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
+            lines = no_gpu.problem(
+                view.origin, hostname=view.hostname, simulation=view.has_simulation, past=len(view.past), cells=cells,
+                rows=max(5, rows - others),
+            )  # fmt: skip
+            lines += [[], *self._host(cells)]
+            past = no_gpu.past(view.past, view.now, cells)
+            lines += [[], *past] if past and len(lines) + 1 + len(past) + others <= rows else []
+        return [cut(line, cells) for line in lines]
+
+    def _host(self, cells: int) -> list[Line]:
+        """The machine itself, as a line below its headings, with the epochs of the selected run."""
+        view = self.view
+        columns, grid = gpu_columns(cells, len("CPU")), self._grid
+        known, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
+        shares = self._recent.shares(
+            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, known=known
+        )
+        total = view.host("host.memory_total")
+        sizes = {round(total / 2**30, 1)} if is_known(total) else set()
+        line = host_row(strip(shares, is_read=view.has_read), view.host, safe(view.hostname), columns)
+        heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "", is_read=view.has_read)
+        return [heading, drawn(line, cells), self._epochs(columns, grid)]
+
+    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
+        if rooms.answer:
+            edge = self.view.freshness.edge
+            told = gpu_heading.answer(statuses, columns.cells, edge) if not self.view.age else []
+            return [self._rows.get("answer", told, lambda: told), []]
+        if not rooms.heading:
+            return []
+        sizes = self._totals()
+        edge = self.view.freshness.edge
+        shows = columns, self.view.glance, sizes, edge, self.view.has_read
+
+        def head() -> Line:
+            return gpu_heading.heading(columns, self.view.glance, sizes, edge, is_read=self.view.has_read)
+
+        line = self._rows.get("heading", shows, head)
+        return [self._join(-1, [line] * rooms.across, rooms)]
+
+    def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:
+        view, sample, state = self.view, status.sample, status.state
+        uuid = sample.device.uuid
+        run = view.run_on(sample)
+        since = status.since
+        idle = ""
+        if state is GpuState.HELD and since is not None and since.seconds >= 60:
+            idle = f"{'> ' if since.at_least else ''}{units.short_duration(since.seconds)}"
+        gpu = GpuLine(
+            sample=sample, state=state, idle=idle,
+            label=view.label(status),
+            holder=holder(sample, run, status.processes, len(status.runs)), left=self._left(run.id) if run else NAN,
+            received=view.rate(uuid, "gpu.pcie_received") if columns.pcie_received else NAN,
+            sent=view.rate(uuid, "gpu.pcie_sent") if columns.pcie_sent else NAN, history=self._history(uuid, grid),
+            bracket=bracket, is_selected=uuid == view.subject,
+        )  # fmt: skip
+        ground = theme.CURSOR if gpu.is_selected and self.active else None
+        pieces: list[Piece] = gpu_row(gpu, columns)
+        return self._rows.get(uuid, (pieces, columns, ground), lambda: drawn(pieces, columns.cells, ground))
+
+    def _history(self, uuid: str, grid: Grid) -> Line:
+        view = self.view
+        of = view.frame, view.filling and view.history.end
+        if self._known[0] != of:
+            self._known = of, (view.history.begin, of[1])
+        shares = self._recent.shares(
+            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, known=self._known[1]
+        )
+        is_read = view.has_read
+        return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
+
+    def _left(self, run: str) -> float:
+        """Seconds until a run ends, worked out once a frame."""
+        view = self.view
+        if self._lefts[0] is not view.frame:
+            self._lefts = view.frame, {}
+        found = self._lefts[1]
+        if run not in found:
+            ranks: Ranks | None = next((one for one in view.ranks if one.first.id == run), None)
+            found[run] = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks else NAN
+        return found[run]
+
+    def _run_of(self, status: GpuStatus) -> str:
+        run = self.view.run_on(status.sample)
+        return run.id if run else ""
+
+    def _join(self, row: int, across: list[Line], rooms: GpuRooms) -> Line:
+        """The lines of a row side by side: the same object where all of them are as before."""
+        if len(across) == 1:
+            return across[0]
+
+        def join() -> Line:
+            line: Line = []
+            for part in across:
+                line += [*part, Segment(" " * (rooms.cells - length(part) + BETWEEN))]
+            return line
+
+        return self._rows.get(("row", row), (across, rooms), join)
+
+    def _epochs(self, columns: GpuColumns, grid: Grid) -> Line:
+        """Begins of epochs of the selected run."""
+        view = self.view
+        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
+        if ranks is None:
+            return []
+        marks, name = view.epochs.chart_marks([run.key for run in ranks.all]).marks, safe(ranks.first.name)
+        shows = marks, name, columns, grid
+        return self._rows.get("epochs", shows, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
+
+    def _follow(self, rooms: GpuRooms) -> None:
+        """Bring a GPU on screen when it is selected; from then on the wheel decides."""
+        subject = self.view.subject
+        selection = subject, rooms.rows, rooms.down
+        if selection != self._followed:
+            self._followed = selection
+            selected = next((i for i, s in enumerate(self.view.samples) if s.device.uuid == subject), -1)
+            row = selected % rooms.down if selected >= 0 else self.top
+            self.top = min(max(self.top, row - rooms.rows + 1), row)
+        self.top = max(0, min(self.top, rooms.down - rooms.rows))
+
+    def _mark(self, statuses: Sequence[GpuStatus], rooms: GpuRooms) -> Line:
+        """Count GPUs above and below those on screen, and name the free ones among them."""
+        above = [one for at, one in enumerate(statuses) if at % rooms.down < self.top]
+        below = [one for at, one in enumerate(statuses) if at % rooms.down >= self.top + rooms.rows]
+        free = [one.sample.device.label for one in (*above, *below) if one.state is GpuState.FREE]
+        return gpu_heading.hidden(len(above), len(below), free, self.size.width)
+
+
+def _bracket(runs: Sequence[str], place: int, first: int, end: int) -> str:
+    """The part of the bracket at a GPU: its neighbors on screen, from `first` to `end`, may be of the same run."""
+    run = runs[place]
+    if not run:
+        return ""
+    above = place > first and runs[place - 1] == run
+    below = place + 1 < end and runs[place + 1] == run
+    if not above and not below:
+        return ""
+    return BRACKET[0] if not above else BRACKET[1] if below else BRACKET[2]
+
 
 WHEEL = 3
 """Rows that the wheel scrolls, as elsewhere."""

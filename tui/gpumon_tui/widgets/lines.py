@@ -1,9 +1,9 @@
-"""A widget of lines that repaints only the cells that changed."""
+"""A picture of the view for a room of so many cells: what a widget shows, and what needs no widget to be drawn."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.segment import Segment
 from rich.style import Style
@@ -11,12 +11,58 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpumon_tui.pictures.picture import Picture, Room
-from gpumon_tui.pictures.style_cache import StyleCache
-from gpumon_tui.renderables.difference import changed
-from gpumon_tui.renderables.text_width import Line, length
+from gpumon_tui.render.cells import changed
+from gpumon_tui.render.text_width import Line, length
+from gpumon_tui.state import View
 from gpumon_tui.textual_private.painter import Change
-from gpumon_tui.view import View
+
+
+class Room(NamedTuple):
+    """The room of a picture, in cells."""
+
+    width: int
+    height: int
+
+
+class Picture:
+    """Lines of the view for `size`. A line that is the same object as before shows the same."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.size = Room(0, 0)
+
+    def lines(self) -> list[Line]:
+        """Return the lines, at most as many as there is room for."""
+        raise NotImplementedError
+
+
+class StyleCache(dict[Style | None, Style]):
+    """Styles on the picture's ground, in the look of the view; each is worked out once.
+
+    A dictionary, since every segment that is painted asks for one.
+    """
+
+    def __init__(self, view: View, on: str) -> None:
+        super().__init__()
+        self._view = view
+        self._on = on
+        self.faded = False
+        """Whether what is shown is old."""
+
+    def __missing__(self, style: Style | None) -> Style:
+        ink = self[style] = self._view.look.cells(style, self._on, self.faded)
+        return ink
+
+    def pieces(self, line: Line, cells: int) -> list[tuple[str, Style]]:
+        """Return the texts of a line, at least as long as `cells`, with their styles on this terminal."""
+        look = self._view.look
+        letters = look.letters
+        pieces = [
+            (text if text.isascii() else letters(text, style), self[style]) for text, style, _ in look.bounds(line)
+        ]
+        rest = cells - length(line)
+        return [*pieces, (" " * rest, self[None])] if rest > 0 else pieces
+
 
 BLANK: Line = [Segment("")]
 

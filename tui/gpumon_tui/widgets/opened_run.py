@@ -1,4 +1,4 @@
-"""An opened run on the page of runs: its head, the table of its epochs with a cursor, and its curves."""
+"""The way from an epoch of an opened run to its time and its GPUs on the charts."""
 
 from __future__ import annotations
 
@@ -8,25 +8,60 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import RunState
+from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS
 from gpumon_tui import theme
-from gpumon_tui.asked import Answer
-from gpumon_tui.kept_runs import FRESH
+from gpumon_tui.background import Answer
+from gpumon_tui.data.run_ledger import FRESH
+from gpumon_tui.keybindings import RUNS
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import run_opened
-from gpumon_tui.renderables.nothing_to_list import READING_LEDGER
-from gpumon_tui.renderables.run_curves import RunCurves, curves, with_cursor
-from gpumon_tui.renderables.run_opened import RowScale
-from gpumon_tui.renderables.section import heading, keys, margin, more, placed, rows, section, side_by_side, wished
-from gpumon_tui.renderables.table import LazyRows, Row
-from gpumon_tui.renderables.text_width import Line, cut, safe
-from gpumon_tui.view import View
+from gpumon_tui.render import run_detail
+from gpumon_tui.render.run_curves import RunCurves, curves, with_cursor
+from gpumon_tui.render.run_detail import RowScale
+from gpumon_tui.render.section import heading, keys, margin, more, placed, rows, section, side_by_side, wished
+from gpumon_tui.render.table import LazyRows, Row
+from gpumon_tui.render.text_width import READING_LEDGER, Line, cut, safe
+from gpumon_tui.state import View
+from gpumon_tui.way_back import WayBack
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.summary import EpochSummary
-    from gpumon_tui.run_reading.rows import OpenRun, StretchRow
+    from gpumon_tui.data.run_rows import OpenRun, StretchRow
+
+
+AROUND = 1.2
+"""The window is as much longer than the epoch, at least, so that its begin and its end are seen."""
+
+
+def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack | None, str]:
+    """Point the charts at an epoch; return the way back, or None and why there is nothing to see."""
+    begin, end = row.of.begun, row.of.ended
+    end = end if is_known(end) else begin + row.of.seconds
+    devices = [device.uuid for device in run.record.devices]
+    here = [sample.device.uuid for sample in view.samples if sample.device.uuid in devices]
+    name = safe(run.record.run.name)
+    if not (is_known(begin) and is_known(end)):
+        return None, f"it is not known when {row.title} of {name} was"
+    if not here:
+        return None, f"none of the GPUs of {name} is here" if devices else f"{name} was on no GPU"
+    oldest = view.history.begin
+    if not end > oldest:
+        since = f": history begins {units.moment(oldest)[:16]}" if is_known(oldest) else ""
+        return None, f"nothing of {row.title} is kept{since}"
+    before = view.shown.state()
+    if view.subject not in here:
+        view.select(here[0])
+    view.selected_run = run.record.run.id
+    window = next((one.seconds for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds >= AROUND * (end - begin)), None)
+    window = window or WINDOWS[-1].seconds
+    last = (begin + end + window) / 2
+    view.shown.hold(last if last < view.now else NAN, window)
+    view.shown.cursor = min((max(begin, oldest) + end) / 2, view.now)
+    ended = run.rows[-1].of.ended
+    return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), run.marks, ended), ""
+
 
 CURVES_FROM = 130
 """Cells from which curves stand beside the table of epochs."""
@@ -104,7 +139,7 @@ class OpenedRun:
         place = self._place(run) if run is not None else -1
         if run is None or place < 0:
             return ()
-        return run_opened.row(run.rows[place], self._scale(run), is_old=self._is_unseen(run))
+        return run_detail.row(run.rows[place], self._scale(run), is_old=self._is_unseen(run))
 
     def lines(
         self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
@@ -126,7 +161,7 @@ class OpenedRun:
         open_keys = (("v", "compare…"), ("r", "report"), ("Esc", "close"))
         press = keys((enter, "open")) if self._is_preview else keys(*open_keys)
         airy = height >= 30
-        head = run_opened.head(run, self._state(run), cells, 6 if airy else 2 if height < 18 else 3)
+        head = run_detail.head(run, self._state(run), cells, 6 if airy else 2 if height < 18 else 3)
         lines = [section(safe(name), _about(run), press, cells), *head, *live, *([[]] if airy else [])]
         self.rows_at = len(lines) + 1
         return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
@@ -180,14 +215,14 @@ class OpenedRun:
         """Curves, and below them what the colors of the table's bars mean."""
         if rows < LEGEND_FROM:
             return self._curves(run, known, cells, rows, selected)
-        legend = self._pictures.get("legend", (known, self.id, cells), lambda: run_opened.legend(run, cells))
+        legend = self._pictures.get("legend", (known, self.id, cells), lambda: run_detail.legend(run, cells))
         return [*self._curves(run, known, cells, rows - 1 - len(legend), selected), [], *legend]
 
     def _table(self, run: OpenRun, known: float, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
         """The table of epochs, the newest first, and the rows beside them."""
         many = len(run.rows)
         scale, is_old = self._scale(run), self._is_unseen(run)
-        chosen = placed(run_opened.columns(run, cells), cells, scale.empty)
+        chosen = placed(run_detail.columns(run, cells), cells, scale.empty)
         last = run.beside if height >= 22 else [*run.beside[:1], run.whole] if height >= 12 else [run.whole]
         last = last[-1:] if len(run.beside) == 1 else last[-6:]
         rule = 1 if height >= 10 else 0
@@ -197,7 +232,7 @@ class OpenedRun:
         from_top = many - 1 - place
         self._top = max(0, min(self._top, from_top, many - room), from_top - room + 1)
         self._rows = room
-        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale, is_old=is_old))
+        found = LazyRows(many, lambda at: run_detail.row(run.rows[many - 1 - at], scale, is_old=is_old))
         lines = [heading(chosen, cells)]
         lines += rows(
             chosen, found, cells, top=self._top, height=room, cursor=-1 if self._is_preview else from_top,
@@ -208,17 +243,17 @@ class OpenedRun:
         if rule and many:
             side = margin(cells)
             lines.append([Segment(" " * side + "─" * (cells - 2 * side), theme.RULE)])
-        below = [run_opened.beside_row(one, scale, cells, is_whole=one is run.whole) for one in last]
+        below = [run_detail.beside_row(one, scale, cells, is_whole=one is run.whole) for one in last]
         return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
 
     def _wished(self, run: OpenRun) -> int:
         """Cells of a table in which nothing is cut."""
         empty = self._scale(run).empty
-        columns = [one for one in enumerate(run_opened.columns(run, TABLE)) if one[0] not in empty]
+        columns = [one for one in enumerate(run_detail.columns(run, TABLE)) if one[0] not in empty]
         return max(TABLE, wished(columns) + 2 * margin(TABLE))
 
     def _scale(self, run: OpenRun) -> RowScale:
-        return self._scales.get(0, (self._answer().until, self.id), lambda: run_opened.scale_of(run))
+        return self._scales.get(0, (self._answer().until, self.id), lambda: run_detail.scale_of(run))
 
     def _place(self, run: OpenRun) -> int:
         """Place of the epoch under the cursor among the rows; the newest where none is chosen."""

@@ -11,17 +11,15 @@ from gpumon.model.frame import RunState
 from gpumon_tui import theme
 from gpumon_tui.look import Depth
 from gpumon_tui.memo import Memo
-from gpumon_tui.pictures.overview_past import EpochPicture
-from gpumon_tui.pictures.picture import Room
-from gpumon_tui.renderables import run_compared, run_live
-from gpumon_tui.renderables.section import keys, margin, more, section
-from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, safe, width
-from gpumon_tui.view import View
+from gpumon_tui.render import run_compare, run_detail
+from gpumon_tui.render.section import keys, margin, more, section
+from gpumon_tui.render.text_width import SENTENCE, Line, cut, safe, width
+from gpumon_tui.state import View
 from gpumon_tui.way_back import WayBack
-from gpumon_tui.widgets.epoch_on_chart import epoch_on_chart
-from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun
-from gpumon_tui.widgets.run_picker import HEAD, RunPicker
+from gpumon_tui.widgets.lines import Lines, Room
+from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun, epoch_on_chart
+from gpumon_tui.widgets.overview_past import EpochPicture
+from gpumon_tui.widgets.run_list import HEAD, RunPicker
 
 BOTH_FROM = 36
 """Rows from which the list stays above the opened run."""
@@ -319,7 +317,7 @@ class RunsSheet(Lines):
         """The run under the cursor as its processes tell of it, while it goes on, in at most so many lines."""
         view = self.view
         ranks = next((one for one in view.ranks if one.first.id == run_id), None)
-        if ranks is None or height < run_live.ROWS + 2 * head:
+        if ranks is None or height < run_detail.ROWS + 2 * head:
             return []
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         kept = view.kept.opened(run_id, is_over=False).found if self.opened.id else None
@@ -328,7 +326,7 @@ class RunsSheet(Lines):
         edge: Line = [Segment(when, theme.DIM)]
         press = keys((view.look.key("↵"), "open"))
         above = [[], section(safe(ranks.first.name), edge, press, cells)] if head else []
-        return [*above, *run_live.live(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
+        return [*above, *run_detail.live(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
 
     def _comparison(self, pair: tuple[str, str], cells: int, room: int) -> list[Line]:
         answer = self.view.kept.compared(*pair)
@@ -341,7 +339,7 @@ class RunsSheet(Lines):
         shows = answer.until, pair, cells, room, self.has_equal, has_colors
 
         def drawn() -> list[Line]:
-            return run_compared.compared(found, cells, room, has_equal=self.has_equal, has_colors=has_colors)
+            return run_compare.compared(found, cells, room, has_equal=self.has_equal, has_colors=has_colors)
 
         whole = self._pictures.get("compared", shows, drawn)
         shown = room - (len(whole) > room)

@@ -1,0 +1,103 @@
+"""Filters as people type them: words, `user:alice`, `gpu:3`, `mem>10`; all of them must hold."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gpumon.analysis.processes import job_or_container
+from gpumon.common.numbers import NAN
+from gpumon.model.process import Process
+from gpumon_tui.data.process_facts import ProcessFacts
+
+Test = Callable[[Process, ProcessFacts], bool]
+Value = Callable[[Process, ProcessFacts], float]
+_GIB = 2.0**30
+HINTS = ("user:", "gpu:", "run:", "mem>", "cpu>", "time>", "idle>")
+"""Beginnings of terms, for the hint beside the field."""
+
+TEXTS: dict[str, Callable[[Process, ProcessFacts], str]] = {
+    "user": lambda process, facts: process.user,
+    "run": lambda process, facts: run.name if (run := facts.run(process)) else "",
+    "job": lambda process, facts: job_or_container(process),
+    "program": lambda process, facts: facts.program(process),
+}
+"""Fields of words, by the name in a filter: a term holds where its word is a part of the field."""
+EXACT: dict[str, Callable[[Process, ProcessFacts], str]] = {
+    "gpu": lambda process, facts: facts.label(process),
+    "pid": lambda process, facts: str(process.pid),
+}
+NUMBERS: dict[str, Value] = {
+    "mem": lambda process, facts: process.memory_used / _GIB,
+    "sm": lambda process, facts: process.sm_utilization * 100,
+    "bandw": lambda process, facts: process.memory_utilization * 100,
+    "cpu": lambda process, facts: process.cpu_utilization * 100,
+    "host": lambda process, facts: process.host_memory / _GIB,
+    "time": lambda process, facts: facts.now - process.started,
+    "idle": lambda process, facts: since.seconds if (since := facts.idle.get(process.uuid)) else NAN,
+}
+"""Fields of numbers: GiB, percent, and for those of `SECONDS` seconds, or such as `90m`.
+
+`idle` is how long its allocated GPU has done nothing. No term holds for an unknown one."""
+SECONDS = ("time", "idle")
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq,
+}  # fmt: skip
+_NUMBER = re.compile(r"(\w+)(>=|<=|>|<|=)(\d+(?:\.\d+)?)([smhd]?)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNFINISHED = re.compile(r"!?|!?\w+(>=|<=|>|<|=)|!?\w+:")
+
+
+class Term(NamedTuple):
+    """A condition of a filter."""
+
+    text: str
+    """As it was typed."""
+    holds: Test
+
+
+def terms_of(text: str) -> tuple[Term, ...]:
+    """Return the conditions in a text. One that is not finished, such as `mem>`, is none yet."""
+    return tuple(Term(word, _test(word)) for word in text.split() if not _is_unfinished(word))
+
+
+def matching(processes: Sequence[Process], terms: Sequence[Term], facts: ProcessFacts) -> list[Process]:
+    """Return the processes for which all terms hold."""
+    return [process for process in processes if all(term.holds(process, facts) for term in terms)]
+
+
+def hidden_by(processes: Sequence[Process], terms: Sequence[Term], facts: ProcessFacts) -> list[tuple[str, int]]:
+    """Return how many processes each term hides by itself: those that hide any, the first that was typed first."""
+    counted = [(term.text, sum(not term.holds(process, facts) for process in processes)) for term in terms]
+    return [(text, number) for text, number in counted if number]
+
+
+def _is_unfinished(word: str) -> bool:
+    field = word.lstrip("!").rstrip("<>=:").lower()
+    return bool(_UNFINISHED.fullmatch(word)) and (not field or field in TEXTS | EXACT or field in NUMBERS)
+
+
+def _test(word: str) -> Test:
+    if word.startswith("!"):
+        refused = _test(word[1:])
+        return lambda process, facts: not refused(process, facts)
+    found = _NUMBER.fullmatch(word.lower())
+    if found and found[1] in NUMBERS and (found[1] in SECONDS or not found[4]):
+        return _compared(NUMBERS[found[1]], _COMPARE[found[2]], float(found[3]) * _SECONDS[found[4]])
+    field, colon, wanted = word.partition(":")
+    wanted = wanted.casefold()
+    if colon and (exact := EXACT.get(field.lower())):
+        return lambda process, facts: exact(process, facts) == wanted
+    if colon and (of := TEXTS.get(field.lower())):
+        return lambda process, facts: wanted in of(process, facts).casefold()
+    anywhere = word.casefold()
+    return lambda process, facts: any(
+        anywhere in text.casefold()
+        for text in (process.name, str(process.pid), *(of(process, facts) for of in TEXTS.values()))
+    )
+
+
+def _compared(value: Value, compare: Callable[[float, float], bool], limit: float) -> Test:
+    return lambda process, facts: compare(value(process, facts), limit)

@@ -1,0 +1,125 @@
+"""Hours and charges of users in this month of the calendar, from the accounts that a daemon keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model.process import Process
+from gpumon_tui.background import Asked
+
+if TYPE_CHECKING:
+    from gpumon.common.config import Prices
+    from gpumon.cost import Charge
+    from gpumon.storage.usage.query import StoredAccounts
+
+
+_AGAIN = 60.0
+"""Seconds for which they are good: a daemon writes the hour that goes on once a minute."""
+Read = Callable[[str, float, float], "StoredAccounts"]
+
+
+class UserMonth(NamedTuple):
+    """A user's part of a month."""
+
+    held: float
+    """Seconds."""
+    charge: Charge
+
+
+NO_MONTHS: Mapping[str, UserMonth] = {}
+
+
+class MonthReader:
+    """Reads them in a thread beside the view. `told` is called there."""
+
+    def __init__(self, told: Callable[[], object], read: Read | None = None) -> None:
+        self.asked = Asked(told)
+        self._read = read
+
+    def of(self, path: str, now: float, prices: Prices) -> Mapping[str, UserMonth]:
+        """Return the month of `now` (s since 1970) by user; empty until it was read, or where nothing keeps it."""
+        if not path:
+            return NO_MONTHS
+        return self.asked.ask(("month", path), lambda: self._month(path, now, prices), _AGAIN).found or NO_MONTHS
+
+    def _month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
+        from gpumon.cost import NO_CHARGE, price_hours
+        from gpumon.storage.usage.query import by_user, read_accounts
+        from gpumon.storage.usage.summary import PERIODS
+
+        begin, _ = PERIODS["month"](now, None)
+        kept = (self._read or read_accounts)(path, begin, now)
+        charges = price_hours(kept.hours, kept.devices, prices).users
+        return {one.user: UserMonth(one.held, charges.get(one.user, NO_CHARGE)) for one in by_user(kept.hours)}
+
+
+class KnownSum(NamedTuple):
+    """A sum of what is known."""
+
+    value: float = NAN
+    """NaN where nothing is."""
+    is_whole: bool = True
+    """Whether every part of it is known; else it is at least so much."""
+
+
+class UserTotal(NamedTuple):
+    """The processes of a user together."""
+
+    user: str
+    """Empty where it is not known whose they are."""
+    processes: int
+    gpus: frozenset[str]
+    """UUIDs."""
+    memory: KnownSum
+    """GPU memory, bytes."""
+    sm: KnownSum
+    """Kernel time over all GPUs: 2.0 is two GPUs always at work."""
+    cpu: KnownSum
+    host_memory: KnownSum
+    """Bytes."""
+    month: UserMonth | None = None
+    """Of this month of the calendar; None where it is not known."""
+
+
+def user_totals(processes: Iterable[Process]) -> list[UserTotal]:
+    """Return the totals of each user, the most GPU memory first."""
+    totals = [_total(user, found) for user, found in _by_user(processes).items()]
+    return sorted(totals, key=lambda total: _most_first(total.user, total.memory))
+
+
+def memory_by_user(processes: Iterable[Process]) -> list[tuple[str, KnownSum]]:
+    """Return each user with the GPU memory of the user's processes (bytes), the most first."""
+    found = [(user, _sum([process.memory_used for process in of])) for user, of in _by_user(processes).items()]
+    return sorted(found, key=lambda one: _most_first(*one))
+
+
+def _by_user(processes: Iterable[Process]) -> dict[str, list[Process]]:
+    by_user: dict[str, list[Process]] = {}
+    for process in processes:
+        by_user.setdefault(process.user, []).append(process)
+    return by_user
+
+
+def _most_first(user: str, memory: KnownSum) -> tuple[float, str]:
+    return -memory.value if is_known(memory.value) else 1.0, user
+
+
+def _total(user: str, processes: Sequence[Process]) -> UserTotal:
+    # A process has a row for each GPU it is on, and one CPU time and one host memory in all of them.
+    once = {process.pid: process for process in processes}.values()
+    return UserTotal(
+        user=user,
+        processes=len(once),
+        gpus=frozenset(process.uuid for process in processes),
+        memory=_sum([process.memory_used for process in processes]),
+        sm=_sum([process.sm_utilization for process in processes]),
+        cpu=_sum([process.cpu_utilization for process in once]),
+        host_memory=_sum([process.host_memory for process in once]),
+    )
+
+
+def _sum(values: Sequence[float]) -> KnownSum:
+    known = [value for value in values if is_known(value)]
+    return KnownSum(sum(known), len(known) == len(values)) if known else KnownSum(is_whole=False)

@@ -1,0 +1,137 @@
+"""News for the terminal around the view: its title, and notifications of what one would look up for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.common.text import clean, cut
+from gpumon.model import units
+from gpumon.model.frame import RunState
+from gpumon.model.origin import Capability
+
+if TYPE_CHECKING:
+    from gpumon_tui.state import View
+
+SAVE, RESTORE = "\x1b[22;2t", "\x1b[23;2t"
+"""Put the title of before on the terminal's stack, and take it from there again."""
+_END = "\x1b\\"
+LONGEST = 60
+"""Cells of a title."""
+_NO_TITLE = ("", "dumb", "linux", "unknown", "vt100")
+_SAID = {
+    RunState.FINISHED: "finished", RunState.FAILED: "failed", RunState.INTERRUPTED: "was interrupted",
+    RunState.STOPPED: "was stopped", RunState.DIED: "died",
+}  # fmt: skip
+
+
+class TerminalNews:
+    """Writes the title where it has changed, and one notification for each thing that happened."""
+
+    def __init__(self, env: Mapping[str, str], write: Callable[[str], object], *, notifies: bool = False) -> None:
+        self._write = write
+        self._has_title = env.get("TERM", "") not in _NO_TITLE
+        self._in_tmux = bool(env.get("TMUX"))
+        self.notifies = notifies
+        self._title = ""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: what is so then is no news."""
+        self._runs: dict[str, RunState] = {}
+        self._free: frozenset[str] | None = None
+
+    def take(self, view: View) -> None:
+        """Take what the view shows now."""
+        if not self._has_title:
+            return
+        title = title_of(view)
+        if title != self._title:
+            self._write(f"{SAVE if not self._title else ''}\x1b]2;{title}{_END}")
+            self._title = title
+        if view.age or view.frame is None or view.filling:
+            return
+        for text in self._news(view):
+            if self.notifies and Capability.LIVE in view.origin.capabilities:
+                self._notify(text)
+
+    def end(self, write: Callable[[str], object]) -> None:
+        """Give the terminal its title back, by `write`: the view has ended."""
+        if self._title:
+            self._title = ""
+            write(f"\x1b]2;{_END}{RESTORE}")
+
+    def _news(self, view: View) -> list[str]:
+        found = []
+        is_first = self._free is None
+        before, self._runs = self._runs, {}
+        for ranks in view.ranks:
+            run = ranks.first
+            key, state = run.id or run.key, ranks.state
+            self._runs[key] = state
+            if before.get(key) is RunState.RUNNING and state in _SAID:
+                found.append(f"{_name(run.name) or _name(run.id)} {_SAID[state]}")
+        statuses = view.statuses
+        free = frozenset(one.sample.device.uuid for one in statuses if one.state is GpuState.FREE)
+        known = frozenset(one.sample.device.uuid for one in statuses if one.state in _HELD)
+        if self._free is None:
+            self._free = free
+        new = free - self._free
+        if not is_first and new:
+            labels = [one.sample.device.label for one in statuses if one.sample.device.uuid in new]
+            found.append(f"GPU {', '.join(labels)} free")
+        self._free = (self._free | free) - known  # one that is not known for a while becomes free by no news
+        return found
+
+    def _notify(self, text: str) -> None:
+        """By both ways that terminals know; each leaves alone what it does not know."""
+        for sequence in (f"\x1b]9;gpumon: {text}{_END}", f"\x1b]777;notify;gpumon;{text.replace(';', ',')}{_END}"):
+            self._write(through_tmux(sequence) if self._in_tmux else sequence)
+
+
+_HELD = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
+
+
+def through_tmux(sequence: str) -> str:
+    """Wrap a sequence so that tmux hands it on, where its option allow-passthrough lets it; else tmux drops it."""
+    doubled = sequence.replace("\x1b", "\x1b\x1b")
+    return f"\x1bPtmux;{doubled}{_END}"
+
+
+def title_of(view: View) -> str:
+    """Return the title: what is free, and how far the selected run is, or else the first; or that it is not of now."""
+    parts = ["gpumon", *([view.origin.label.lower()] if view.origin.label else [])]
+    if view.paused:
+        parts.append("paused")
+    elif view.origin.ended:
+        parts.append("ended")
+    elif view.age:
+        parts.append(f"{view.hostname} stale" if view.hostname else "stale")
+    elif view.samples:
+        states = [status.state for status in view.statuses]
+        free = states.count(GpuState.FREE)
+        if free or FREE_OR_NOT.issuperset(states):
+            parts.append(f"{free} free")
+        running = [ranks for ranks in view.ranks if ranks.state is RunState.RUNNING]
+        chosen = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)
+        for ranks in ([chosen] if chosen else running)[:1]:
+            run = ranks.slowest
+            epoch = f" {units.epoch_position(run.epoch, run.epochs, run.base)}" if run.epoch >= 0 else ""
+            parts.append(f"{_name(ranks.first.name)}{epoch}")
+    return cut(" · ".join(clean(part, LONGEST) for part in parts), LONGEST)
+
+
+def _name(text: str) -> str:
+    """A stranger's name without anything that could end a sequence or order the terminal about."""
+    return clean(text, 40)
+
+
+def to_terminal(text: str) -> None:
+    """Write to a terminal that nothing is drawn on any more, if it is still there."""
+    if sys.__stderr__ is not None and sys.__stderr__.isatty():
+        with suppress(OSError, ValueError):
+            sys.__stderr__.write(text)
+            sys.__stderr__.flush()

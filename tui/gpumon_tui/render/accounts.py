@@ -1,0 +1,269 @@
+"""The columns of accounts of users, and of one user's GPUs, days or hours, with costs where anything has a price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.segment import Segment
+
+from gpumon.common.config import Prices
+from gpumon.common.numbers import NAN
+from gpumon.cost import UNKNOWN, Amount
+from gpumon.model import units
+from gpumon.model.columns import USER_BY_KEY
+from gpumon.reports import charges
+from gpumon.reports.usage import (
+    Headlines,
+    account_energy,
+    energy_text,
+    hours_text,
+    idle_note,
+    idle_text,
+    unknown_work,
+    used_text,
+)
+from gpumon.storage.usage.summary import WINDOW_PERIODS
+from gpumon_tui import palette, theme
+from gpumon_tui.data.accounts import AccountRow
+from gpumon_tui.glyphs import spelled
+from gpumon_tui.render.findings import wrapped
+from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, described
+from gpumon_tui.render.table import Cell
+from gpumon_tui.render.text_width import Line, cut, fit, length, safe
+
+_PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
+    palette.ink("text"), palette.ink("dim"), palette.ink("faint"), palette.ink("strong"), palette.ink("warn"),
+)  # fmt: skip
+_BAR = palette.tinted("text", 0.4)
+HELD = "held"
+"""The column by which a table is sorted first."""
+PLACE = "name"
+
+
+class ShownAccount(NamedTuple):
+    """A row on screen."""
+
+    row: AccountRow
+    share: float
+    """Its hours, of the most that any row has."""
+    now: str
+    """GPUs that are held now, in words."""
+    gpus: float
+    """Number of them; NaN where nobody knows."""
+
+
+AccountColumn = ProcessColumn[ShownAccount]
+
+
+def columns(of: str, prices: Prices | None, *, has_now: bool, has_times: bool) -> tuple[AccountColumn, ...]:
+    """Return the columns of rows that are each `of` a user, a GPU, a day or an hour.
+
+    `has_now`: with what is held now; `has_times`: with the time of each row of which nothing is known.
+    """
+    return tuple(_columns(of, prices, has_now, has_times))
+
+
+def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> Iterator[AccountColumn]:
+    yield AccountColumn(
+        PLACE, of, 16, 12, (lambda a, f: a.row.name.casefold()) if of == "user" else (lambda a, f: a.row.place),
+        lambda a, f: Cell(safe(a.row.name), _PLAIN) if a.row.name else Cell("unknown", _DIM),
+        right=False, falls=False, brief_cells=11, wide_cells=24,
+    )  # fmt: skip
+    if has_now:
+        now = _column(
+            "now", "now", 10, 4, lambda a, f: a.gpus, lambda a, f: Cell(a.now, _PLAIN if a.gpus > 0 else _FAINT),
+            right=False, brief_cells=8,
+        )  # fmt: skip
+        yield now if of == "user" else now._replace(title="now")
+    yield AccountColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE)
+    yield _column(HELD, "held", 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
+    yield _column("used", "used", 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
+    yield _column(
+        "idle", "idle_held", 15, 9, lambda a, f: a.row.account.idle_held if a.row.account.judged else NAN,
+        lambda a, f: _number(idle_text(a.row.account)), brief="idle", brief_cells=11,
+    )  # fmt: skip
+    yield _column(
+        "energy", "energy", 12, 8, lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
+    )
+    if prices is not None:
+        for place, column in enumerate(charges.priced(prices)):
+            yield _cost(column.short, column.key, 7.0 - place, prices)
+    if has_times:
+        yield _column(
+            "unseen", "unseen", 9, 7.5, lambda a, f: a.row.unseen,
+            lambda a, f: _number(hours_text(a.row.unseen) if a.row.unseen else ""),
+        )  # fmt: skip
+    yield AccountColumn("note", USER_BY_KEY["note"].short, 0, 1, None, _note, right=False)
+
+
+def _column(
+    name: str, key: str, cells: int, keep: float, order: Callable[[ShownAccount, object], float],
+    cell: Callable[[ShownAccount, object], Cell], **layout: Any,
+) -> AccountColumn:  # fmt: skip
+    return described(name, USER_BY_KEY[key], cells, keep, order, cell, has_units=True, **layout)
+
+
+def _number(text: str) -> Cell:
+    return Cell(text, _FAINT if text == units.MISSING else _PLAIN)
+
+
+def _bar(shown: ShownAccount, facts: object) -> Cell:
+    return Cell("▆" * round(shown.share * BAR_CELLS), _BAR)
+
+
+def _held(shown: ShownAccount, facts: object) -> Cell:
+    """The time held: none in time that was seen is none, of other time it is not known."""
+    row = shown.row
+    if not row.account.held and (row.unseen or not row.is_of_window):
+        return Cell(units.MISSING, _FAINT)
+    return Cell(hours_text(row.account.held), _STRONG)
+
+
+def _used(shown: ShownAccount, facts: object) -> float:
+    account = shown.row.account
+    return account.busy / account.held if account.judged else NAN
+
+
+def _has_energy(shown: ShownAccount) -> bool:
+    return bool(shown.row.account.metered or shown.row.account.energy)
+
+
+def _energy(shown: ShownAccount, facts: object) -> Cell:
+    """The energy; that of nobody's known part has no time that goes with it."""
+    account = shown.row.account
+    is_rest = not shown.row.name and account.energy
+    return _number(energy_text(account.energy) if is_rest else account_energy(account))
+
+
+def _note(shown: ShownAccount, facts: object) -> Cell:
+    account = shown.row.account
+    if not shown.row.name:
+        return Cell(unknown_work(account), _DIM)
+    return Cell(idle_note(account), _WARN)
+
+
+def _cost(title: str, name: str, keep: float, prices: Prices) -> AccountColumn:
+    """The column of an amount of a charge, by its name."""
+
+    def amount(shown: ShownAccount) -> Amount:
+        found: Amount = getattr(shown.row.charge, name) if shown.row.charge else UNKNOWN
+        return found
+
+    return AccountColumn(
+        f"{name} cost", title, 14, keep, lambda a, f: amount(a).value if amount(a).is_meaningful else NAN,
+        lambda a, f: _number(charges.text(amount(a), name, prices)), brief_cells=12,
+    )  # fmt: skip
+
+
+TITLES = ("GPU-hours held", "Used", "Allocated, idle", "Not seen")
+"""Of the headlines."""
+NARROW = 60
+"""Cells below which headlines are numbers alone, and the choice of a window has a line of its own."""
+_LABEL, _VALUE = 17, 12
+"""Cells of a headline's title and number."""
+
+
+class AccountPlace(NamedTuple):
+    """Cells that can be clicked."""
+
+    row: int
+    begin: int
+    end: int
+    key: str
+    """Textual's name of the key that does the same."""
+
+
+class Choice(NamedTuple):
+    """Something that a key chooses."""
+
+    key: str
+    """As it is shown; empty for one that its neighbor's key leads to."""
+    name: str
+    press: str
+    """Textual's name of the key."""
+    is_chosen: bool = False
+
+
+def window_lines(
+    user: str, period: str, title: str, cells: int, *, is_newest: bool
+) -> tuple[list[Line], list[AccountPlace]]:
+    """Return the first lines: whose accounts, the choice of a period, and the window with arrows to its neighbors."""
+    head: Line = [Segment(" Accounts ", theme.BAR_STRONG)]
+    if user:
+        head.append(Segment(f"› {safe(user)} ", theme.BAR_STRONG))
+    choices = [Choice(one[0], one.title(), one[0], one == period) for one in WINDOW_PERIODS]
+    turns: Line = [
+        Segment("‹ ", theme.KEY), Segment(title, theme.BAR_STRONG),
+        Segment(" › ", theme.BAR_DIM if is_newest else theme.KEY),
+    ]  # fmt: skip
+    at = cells - length(turns)
+    places = [AccountPlace(0, at, at + 2, "left"), AccountPlace(0, cells - 3, cells, "right")]
+    if cells >= NARROW:
+        buttons, found = _choices(choices, length(head) + 2, 0)
+        head = [*head, Segment("  ", theme.BAR), *buttons]
+        if length(head) < at:
+            return [_filled([*head, Segment(" " * (at - length(head)), theme.BAR), *turns], cells)], [*found, *places]
+        head = head[: 1 + bool(user)]
+    buttons, found = _choices(choices, 0, 1)
+    room = max(0, at)
+    first = [*cut(head, room), Segment(" " * (room - min(room, length(head))), theme.BAR), *turns]
+    return [_filled(cut(first, cells), cells), _filled(buttons, cells)], [*places, *found]
+
+
+def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, list[AccountPlace]]:
+    """Return a line of choices."""
+    line, places = _choices(choices, 1, row, on_bar=False)
+    return cut([Segment(" "), *line], cells), places
+
+
+def _choices(
+    choices: Sequence[Choice], at: int, row: int, *, on_bar: bool = True
+) -> tuple[Line, list[AccountPlace]]:  # fmt: skip
+    line: Line = []
+    places = []
+    key_style, name_style = (theme.KEY, theme.BAR_DIM) if on_bar else (theme.TITLE, theme.DIM)
+    for one in choices:
+        key, name = f" {one.key}" if one.key else "", f" {one.name} "
+        begin = at + length(line)
+        line += [Segment(key, theme.PAGE if one.is_chosen else key_style),
+                 Segment(name, theme.PAGE if one.is_chosen else name_style)]  # fmt: skip
+        places.append(AccountPlace(row, begin, at + length(line), one.press))
+    return line, places
+
+
+def headline_lines(told: Headlines, cells: int) -> list[Line]:
+    """Return the sums of a window, each with its words where there is room for them."""
+    lines: list[Line] = []
+    for title, value, below in zip(TITLES, told[::2], told[1::2], strict=True):
+        head: Line = [Segment(f" {title:<{_LABEL}}", theme.DIM), Segment(fit(value, _VALUE), theme.STRONG)]
+        room = cells - length(head) - 1
+        words = list(wrapped(safe(below, cells * 4), room)) if cells >= NARROW else []
+        indent = Segment(" " * length(head))
+        for place, part in enumerate(words or [""]):
+            lines.append([*(head if place == 0 else [indent]), Segment(part, theme.DIM)])
+    return lines
+
+
+def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) -> tuple[Line, list[AccountPlace]]:
+    """Return the last line: as many keys as have room; the last one of them always has it."""
+    texts = [(one, f" {spelled(one.key) if is_ascii else one.key}", f" {one.name} ") for one in keys]
+    room = cells - sum(len(part) for part in texts[-1][1:])
+    line: Line = []
+    places = []
+    for one, key, name in texts:
+        if one is not keys[-1] and length(line) + len(key) + len(name) > room:
+            continue
+        begin = length(line)
+        line += [Segment(key, theme.KEY), Segment(name, theme.BAR_DIM)]
+        places.append(AccountPlace(row, begin, length(line), one.press))
+    return _filled(cut(line, cells), cells), places
+
+
+def said_line(said: str, cells: int) -> Line:
+    """Return the last line where something is said to the user."""
+    return _filled(cut([Segment(f" {said} ", theme.BAR_STRONG)], cells), cells)
+
+
+def _filled(line: Line, cells: int) -> Line:
+    return [*line, Segment(" " * max(0, cells - length(line)), theme.BAR)]

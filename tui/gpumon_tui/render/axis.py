@@ -1,0 +1,197 @@
+"""Labels below a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, floor, inf, isfinite, log10, nan
+from time import localtime
+from typing import NamedTuple
+
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.metrics import Kind, Metric, Unit
+from gpumon.storage.history.buckets import Grid
+
+STEPS = (
+    1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86400,
+    2 * 86400, 5 * 86400,
+)  # fmt: skip
+
+
+def clock_labels(columns: Grid, cells: int, apart: int = 12) -> list[tuple[int, str]]:
+    """Cell and text of times of day and dates in the viewer's time zone, for a window in the past."""
+    span = columns.step * columns.buckets
+    step = next((s for s in STEPS if cells * s / span >= apart), STEPS[-1])
+    labels: list[tuple[int, str]] = []
+    zone = localtime(columns.begin).tm_gmtoff
+    at = ceil((columns.begin + zone) / step) * step - zone
+    while at < columns.end:
+        text = units.moment(at)
+        text = text[5:10] if text.endswith("00:00:00") else text[11:] if step < 60 else text[11:16]
+        begin = max(0, min(cells - len(text), round(cells * (at - columns.begin) / span) - len(text) // 2))
+        if not labels or begin > labels[-1][0] + len(labels[-1][1]):
+            labels.append((begin, text))
+        at += step
+    return labels
+
+
+def lay(labels: list[tuple[int, str]], ground: str) -> str:
+    """Labels on a line, as far as they have room there."""
+    line = list(ground)
+    for cell, text in labels:
+        if cell + len(text) <= len(line):
+            line[cell : cell + len(text)] = text
+    return "".join(line)
+
+
+_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+_COLDEST, _HOTTEST = 20.0, 100.0
+"""°C of an axis of temperature. It does not begin at zero, which no device is near, so that nothing is filled there."""
+_KIB = 1024.0
+
+
+class Shown(NamedTuple):
+    """Form of the numbers of a metric on an axis and in a table beside it."""
+
+    divisor: float
+    unit: str
+    decimals: int
+
+    def text(self, value: float) -> str:
+        """The bare number; a dash where nothing is known."""
+        return units.signed(f"{value / self.divisor:,.{self.decimals}f}") if is_known(value) else units.MISSING
+
+
+_BARE = Shown(1.0, "", 4)
+
+
+class ValueAxis(NamedTuple):
+    """From the bottom to the top of a chart, in base units."""
+
+    low: float
+    high: float
+    parts: int
+    """Between numbers at equal distances."""
+    shown: Shown
+
+    def share(self, value: float) -> float:
+        """Return where a value stands: 0 at the bottom, 1 at the top, and no further; NaN for one that is unknown."""
+        # NaN != NaN; no call of is_known, because a call would cost more than all else.
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low))) if value == value else nan
+
+    def labels(self, rows: int, cells: int) -> dict[int, str]:
+        """Return numbers by the row that they stand beside, the unit with the topmost where there is room, or below it.
+
+        One that has no room in any form is left out: cut off it would be another number.
+        """
+        found, unit = self._numbers(rows, cells), self.shown.unit
+        if found.get(0) and not found[0].endswith(unit) and 1 not in found and rows > 2 and len(unit) <= cells:
+            found[1] = unit
+        return found
+
+    def _numbers(self, rows: int, cells: int) -> dict[int, str]:
+        every = self._parts()
+        # Nearer to each other than every second row only where there would not be two.
+        roomy = [parts for parts in every if rows > 2 * parts or parts == 1]
+        best = self._most(roomy, rows, cells)
+        return best if len(best) > 1 else self._most([*roomy, *every], rows, cells)
+
+    def _most(self, choices: Sequence[int], rows: int, cells: int) -> dict[int, str]:
+        """Return the numbers of the first of these parts of which all have room, else of those with most."""
+        most: dict[int, str] = {}
+        for parts in choices:
+            values = [self.low + (self.high - self.low) * part / parts for part in range(parts + 1)]
+            texts = [_written(value / self.shown.divisor, self._digits(parts), cells) for value in values]
+            with_unit = f"{texts[-1]} {self.shown.unit}".rstrip()
+            texts[-1] = with_unit if len(with_unit) <= cells else texts[-1]
+            places = (round((rows - 1) * (1 - part / parts)) for part in range(parts + 1))
+            found = {place: text for place, text in zip(places, texts, strict=True) if len(text) <= cells}
+            if all(len(text) <= cells for text in texts):
+                return found
+            most = found if len(found) > len(most) else most
+        return most
+
+    def _digits(self, parts: int) -> int:
+        """Digits by which numbers at equal distances differ, four at least."""
+        apart, largest = (self.high - self.low) / max(1, parts), max(abs(self.low), abs(self.high))
+        return max(4, floor(log10(largest / apart)) + 2) if apart > 0 else 4
+
+    def _parts(self) -> list[int]:
+        """Parts between the numbers that are shown: all, else every second one and so on where that is even."""
+        return [self.parts // each for each in range(1, self.parts + 1) if self.parts % each == 0]
+
+
+def _written(value: float, digits: int, cells: int) -> str:
+    """Return a number, with an exponent where it has no room otherwise."""
+    text = _without_zeros(f"{value:.{digits}g}")
+    if len(text) <= cells:
+        return text
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    return min(text, _without_zeros(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"), key=len)
+
+
+def _without_zeros(text: str) -> str:
+    return units.signed(text.replace("e+0", "e").replace("e+", "e").replace("e-0", "e-"))
+
+
+def axis_around(values: Iterable[float]) -> ValueAxis:
+    """Return the axis of numbers that a training logged: from a round one below all finite `values` to one above."""
+    known = [value for value in values if isfinite(value)]
+    if not known:
+        return ValueAxis(0.0, 1.0, 2, _BARE)
+    low, high = min(known), max(known)
+    if high <= low:
+        low, high = low - abs(low or 1.0) * 0.5, high + abs(high or 1.0) * 0.5
+    raw = (high - low) / 4
+    decade = 10.0 ** floor(log10(raw)) if 0 < raw < inf else 1.0
+    step = next((n * decade for n in (1, 2, 2.5, 5, 10) if n * decade >= raw * 0.999), 10 * decade)
+    begin = floor(low / step + 1e-9) * step
+    parts = max(1, ceil((high - begin) / step - 1e-9))
+    return ValueAxis(begin, begin + step * parts, parts, _BARE)
+
+
+def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:
+    """Return the axis for values up to `largest`, or NaN; `limit`: what they cannot exceed, or NaN.
+
+    Where both are unknown it has no parts, so that no number stands beside it.
+    """
+    if metric.unit is Unit.RATIO or _is_share(metric):
+        return ValueAxis(0.0, 1.0, 4, shown(metric, 1.0))
+    if metric.unit is Unit.CELSIUS:
+        parts = 4 if not largest > _HOTTEST else 5
+        return ValueAxis(_COLDEST, _HOTTEST + 20.0 * (parts - 4), parts, shown(metric, _HOTTEST))
+    top = max((one for one in (largest, limit) if is_known(one) and one < inf), default=nan)
+    if not is_known(top):
+        return ValueAxis(0.0, 1.0, 0, shown(metric, 1.0))
+    if not top > 0:
+        top = 1.0
+    scale = shown(metric, top).divisor
+    step = _round_up(top / scale / 4) * scale
+    return ValueAxis(0.0, 4 * step, 4, shown(metric, 4 * step))
+
+
+def shown(metric: Metric, top: float) -> Shown:
+    """Return how values up to `top` are written."""
+    per_second = "/s" if metric.kind is Kind.COUNTER or metric.unit is Unit.BYTES_PER_SECOND else ""
+    if metric.unit is Unit.RATIO or _is_share(metric):
+        return Shown(0.01, "%", 0)
+    if metric.unit in (Unit.BYTES, Unit.BYTES_PER_SECOND):
+        for power, name in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+            if top >= _KIB**power:
+                return Shown(_KIB**power, name + per_second, 1)
+        return Shown(1.0, "B" + per_second, 0)
+    if metric.unit is Unit.HERTZ:
+        return Shown(1e9, "GHz", 2)  # as in the column of clocks
+    if metric.unit is Unit.JOULES:
+        return Shown(1.0, "W" if per_second else "J", 0)
+    return Shown(1.0, {Unit.WATTS: "W", Unit.CELSIUS: "°C", Unit.SECONDS: "s"}.get(metric.unit, "") or per_second, 0)
+
+
+def _is_share(metric: Metric) -> bool:
+    """Whether it counts seconds of something, whose rate is the share of time."""
+    return metric.unit is Unit.SECONDS and metric.kind is Kind.COUNTER
+
+
+def _round_up(value: float) -> float:
+    decade = 10.0 ** floor(log10(value))
+    return next((n * decade for n in _ROUND if n * decade >= value * (1 - 1e-9)), 10 * decade)

@@ -1,0 +1,90 @@
+"""Bars: half blocks on a thin line, so that they read without color too, and rows of them stay apart."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.analysis.memory import THIS_RUN, breakdown_of, known_parts
+from gpumon.model.frame import Sample
+from gpumon_tui import palette, theme
+from gpumon_tui.render.text_width import Line
+
+FULL, HALF, TRACK = "▄", "▃", "▁"
+"""Half a cell is a lower one, not a narrower one: between that and the track would be a hole."""
+SEEN = 0.005
+"""The least share that has something of a bar: a smaller one reads as 0 in the number beside it."""
+
+
+def bar(share: float, cells: int, style: Style) -> Line:
+    """`share` of `cells` filled, to half a cell; a missing share, or an infinite one, is a dotted track."""
+    if cells <= 0:
+        return []
+    if not isfinite(share):
+        return [Segment("┈" * cells, theme.TRACK)]
+    filled = bar_text(share, cells).rstrip(TRACK)
+    return [Segment(filled, style), Segment(TRACK * (cells - len(filled)), theme.TRACK)]
+
+
+def bar_text(share: float, cells: int) -> str:
+    """The same as bare text."""
+    if not isfinite(share):
+        return "┈" * cells
+    halves = round(min(max(share, 0.0), 1.0) * 2 * cells)
+    if share >= SEEN:
+        halves = max(1, halves)
+    full, half = divmod(halves, 2)
+    return (FULL * full + HALF * half).ljust(cells, TRACK)
+
+
+CELL = "▆"
+"""Lower than a cell, so that rows do not touch."""
+TINTS = {
+    "allocated": palette.tinted("memory", 0.62),
+    "cached": palette.tinted("memory", 0.30),
+    "context": palette.tinted("memory", 0.18),
+    "others": palette.tinted("power", 0.34),
+    "free": palette.ink("track"),
+    "driver": palette.ink("track"),
+}
+"""The parts of memory, by the fields of `MemoryBreakdown`."""
+WHOLE = palette.tinted("memory", 0.45)
+"""Memory of which nobody tells what it is."""
+
+
+def tint(name: str, title: str, *, alone: bool) -> Style:
+    """Return the style of a part; `alone`: nothing is known of any run, so that nobody is another."""
+    if title == THIS_RUN or (alone and name == "others"):
+        return WHOLE
+    return TINTS[name]
+
+
+def parts_of(sample: Sample) -> list[tuple[float, Style]]:
+    """Return bytes and style of what is in use, in the order of the bar; empty where that is unknown."""
+    divided = breakdown_of(sample)
+    if divided is None:
+        return []
+    known = [(part, size) for part, size in known_parts(divided) if part.name not in ("free", "driver")]
+    alone = len(known) == 1
+    return [(size, tint(part.name, part.title, alone=alone)) for part, size in known]
+
+
+def memory_bar(sample: Sample, cells: int) -> Line:
+    """Draw memory in use of the total in `cells` cells; without them nothing is drawn, not even an empty bar."""
+    total = sample.value("gpu.memory_total")
+    parts = parts_of(sample)
+    if not parts or not (isfinite(total) and total > 0):
+        return []
+    line: Line = []
+    at, done = 0.0, 0
+    for size, style in parts:
+        at += size
+        end = min(cells, max(done, round(at * cells / total)))
+        if end > done:
+            line.append(Segment(CELL * (end - done), style))
+            done = end
+    if done < cells:
+        line.append(Segment(CELL * (cells - done), TINTS["free"]))
+    return line

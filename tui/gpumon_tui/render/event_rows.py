@@ -1,0 +1,289 @@
+"""Events as rows: words, GPU and group of each, those that match a filter, and the log joined with what frames told."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model import units
+from gpumon.model.events import BY_NAME, LASTING, NOT_SEEN, XID, Event, EventSubject
+from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words, with_restarts
+from gpumon.storage.events.query import LoggedEvent
+from gpumon_tui.render.text_width import safe
+
+SAME = 2 * SECOND
+"""ns between two events of one kind and subject that are the same one, told by the log and by a frame."""
+WRITTEN_FOR = 120.0
+"""Seconds after which the log says nothing of now: it is written each minute, and read some seconds later."""
+ALL = "all"
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    ALL: (),
+    "critical": (),
+    "warnings": (),
+    "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
+    "throttled": ("throttling_began", "throttling_ended"),
+    "GPUs": ("gpu_lost", "gpu_back", XID, "driver_lost", "driver_reloaded"),
+    "idle": ("idle_began", "idle_ended"),
+}
+"""Kinds by the name of what they are about; of severities, none: they are asked of each event."""
+_SEVERITIES = {"critical": "critical", "warnings": "warning"}
+_ENDS_OF_DAEMONS = ("daemon_stopped", RESTARTED.name)
+"""Kinds that last no time themselves: for how long the daemon had run until then passes for how long it was down."""
+_NO_RUNS: Mapping[str, Sequence[str]] = {}
+_NO_RESTARTS: Mapping[tuple[int, str], LastedEvent] = {}
+_GOOD = ("gpu_back", "driver_reloaded", "idle_ended")
+
+
+class EventRow(NamedTuple):
+    """An event as the page shows it."""
+
+    event: LoggedEvent
+    time: float
+    """s since 1970."""
+    gpu: str
+    """For people: `GPU 0–3`; empty without one."""
+    user: str
+    words: str
+    took: str
+    is_open: bool
+    """Whether it goes on."""
+    severity: str
+    letters: str
+    """All that a filter looks in, without capitals."""
+
+    @property
+    def key(self) -> tuple[int, str, EventSubject]:
+        """The same for the same event."""
+        return self.event.time_ns, self.event.kind.name, self.event.subject
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """Its glyph, and the role of its color."""
+        name = self.event.kind.name
+        if self.severity == "critical":
+            return "▲", "crit"
+        if self.severity == "warning":
+            return "△", "warn"
+        if name.startswith("run_"):
+            return ("▸" if name == "run_began" else "●"), "run"
+        return ("●", "util") if name in _GOOD else ("·", "dim")
+
+
+def joined(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedEvent]:
+    """Return both, the newest first; what the log has too is told once, as the log tells it.
+
+    What goes on by the log, which is written once a minute, has ended where a frame since told its end.
+    """
+    seen = [one for one in seen if one.kind != NOT_SEEN or not _went_on(one, logged)]
+    ends = {(_ended(one), one.subject): one.time_ns for one in seen if _ended(one)}
+    logged = [
+        one._replace(until_ns=0) if 0 < one.time_ns <= ends.get((one.kind.name, one.subject), 0) else one
+        for one in logged
+    ]
+    times: dict[tuple[str, EventSubject], list[int]] = {}
+    lasting: dict[tuple[str, EventSubject], int] = {}
+    for one in logged:
+        times.setdefault((one.kind.name, one.subject), []).append(one.time_ns)
+        if one.until_ns:
+            lasting[one.kind.name, one.subject] = one.time_ns
+    found = list(logged)
+    for event in seen:
+        key = event.kind, event.subject
+        goes_on = event.kind in LASTING and lasting.get(key, event.time_ns + 1) <= event.time_ns
+        if not goes_on and all(abs(time - event.time_ns) > SAME for time in times.get(key, ())):
+            kind = BY_NAME[event.kind].for_details(event.details)
+            found.append(
+                LoggedEvent(event.time_ns, kind, event.subject, event.subject.device, event.lasted, 0, event.details)
+            )
+    return sorted(found, key=lambda one: one.time_ns, reverse=True)
+
+
+def _ended(event: Event) -> str:
+    """The name of the kind of what ends here, seen or not; empty where nothing does."""
+    return str(event.details.get("of", "")) if event.kind == NOT_SEEN else BY_NAME[event.kind].ends
+
+
+def _went_on(event: Event, logged: Sequence[LoggedEvent]) -> bool:
+    """Whether the log knows that something whose end nobody saw in the frames goes on."""
+    name, time_ns = _ended(event), event.time_ns
+    return any(
+        one.time_ns < time_ns and one.until_ns > time_ns + SAME
+        for one in logged
+        if one.until_ns and one.kind.name == name and one.subject == event.subject
+    )
+
+
+def all_rows(
+    logged: Sequence[LoggedEvent], seen: Iterable[Event], labels: Mapping[str, str], *, is_of_now: bool,
+    now: float = NAN, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
+) -> list[EventRow]:  # fmt: skip
+    """Return rows of the log, oldest first, and of what frames told, with restarts as one each; the newest first.
+
+    `labels`, `is_of_now`, `now` and `runs` as in `rows_of`.
+    """
+    told = with_restarts(sorted(joined(logged, seen), key=attrgetter("time_ns")))
+    restarts = {_key(one.event): one for one in told if one.unwatched is not None}
+    events = sorted((one.event for one in told), key=attrgetter("time_ns"), reverse=True)
+    return rows_of(events, labels, is_of_now=is_of_now, now=now, restarts=restarts, runs=runs)
+
+
+def _key(event: LoggedEvent) -> tuple[int, str]:
+    """The same for the same end of a daemon."""
+    return event.time_ns, event.kind.name
+
+
+def rows_of(
+    events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True, now: float = NAN,
+    restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
+) -> list[EventRow]:  # fmt: skip
+    """Return rows of events, the newest first; `labels` are the numbers of GPUs by UUID, as far as they are known.
+
+    `runs` has the GPUs of runs by id: their ranks begin one after the other, so that the first event knows of few.
+
+    Of what began, and whose end nobody saw, the row says for how long it was seen at least, and there is no other: one
+    stop of a daemon leaves the end of everything unseen. `is_of_now`: the log is of a daemon that goes on, and what has
+    not ended by it is known to go on, `now` (s since 1970), unless the log is older than that; else when it was last
+    seen is all that is known.
+    """
+    labels = {**_numbered(events), **labels}
+    seen_until, closing = _unseen(events)
+    every = _gpus_of_runs(events, runs)
+    rows = []
+    for place, event in enumerate(events):
+        if place not in closing:
+            until_ns = seen_until.get(place, 0)
+            at_least = (until_ns - event.time_ns) / SECOND if until_ns else NAN
+            is_known_now = is_of_now and not event.until_ns / SECOND < now - WRITTEN_FOR
+            gpu = _gpu(event, labels, every)
+            rows.append(_row(event, gpu, labels, at_least, restarts.get(_key(event)), goes_on=is_known_now, now=now))
+    return rows
+
+
+def _numbered(events: Sequence[LoggedEvent]) -> dict[str, str]:
+    """Numbers of GPUs by UUID, as the log has them, the newest last."""
+    told = ((one.subject.device, one.device.removeprefix("GPU ")) for one in reversed(events) if one.subject.device)
+    return {uuid: number for uuid, number in told if number and uuid != number}
+
+
+def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
+    """Return until when (ns since 1970) events went on whose end nobody saw, and the events that say so, by places."""
+    begun: dict[tuple[str, EventSubject], int] = {}
+    seen_until: dict[int, int] = {}
+    closing: set[int] = set()
+    for place, event in sorted(enumerate(events), key=lambda one: (one[1].time_ns, one[1].kind.name == NOT_SEEN)):
+        if event.kind.name != NOT_SEEN:
+            begun.pop((event.kind.ends, event.subject), None)
+            begun[event.kind.name, event.subject] = place
+        elif (first := begun.pop((str(event.details.get("of")), event.subject), None)) is not None:
+            seen_until[first] = event.time_ns
+            closing.add(place)
+    return seen_until, closing
+
+
+def _row(
+    event: LoggedEvent, place: str, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *,
+    goes_on: bool, now: float,
+) -> EventRow:  # fmt: skip
+    gpu, user = safe(place), safe(event.subject.user)
+    said = [event.subject.run, details(event, timed=False)]
+    lasted = event.lasted
+    if restart is not None:
+        unwatched, since = unwatched_words(restart)
+        said += [f"{unwatched} {units.clock(since)}" if is_known(since) else unwatched, went_on_words(restart, labels)]
+    if event.kind.name in _ENDS_OF_DAEMONS:
+        if is_known(lasted):
+            said.append(f"had run for {units.long_duration(lasted)}")
+        lasted = NAN
+    words = ", ".join([safe(part) for part in said if part])
+    goes_on = goes_on and event.until_ns > 0 and not is_known(at_least)
+    took = "ongoing" if goes_on else units.long_duration(lasted) if is_known(lasted) else ""
+    if is_known(at_least):
+        took = f"≥ {units.short_duration(at_least)}" if at_least >= 1.0 else ""
+    elif event.until_ns and not goes_on:
+        took = f"last seen {_moment(event.until_ns / SECOND, now)}"
+    severity = event.severity
+    letters = f"{event.kind.label} {event.kind.name} {gpu} {user} {words} {severity}".lower()
+    return EventRow(event, event.time_ns / SECOND, gpu, user, words, took, goes_on, severity, letters)
+
+
+def _moment(time: float, now: float) -> str:
+    """`14:03`; of another day `09-21`, as far as it is known which day it is now."""
+    text = units.moment(time)
+    return text[11:16] if not is_known(now) or text[:10] == units.moment(now)[:10] else text[5:10]
+
+
+def _gpus_of_runs(events: Sequence[LoggedEvent], runs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, None]]:
+    """Return the UUIDs of the GPUs of runs by id, as its events and `runs` know them together."""
+    found = {run: dict.fromkeys(uuids) for run, uuids in runs.items()}
+    for event in events:
+        uuids = event.details.get("gpus")
+        if event.subject.run and isinstance(uuids, list):
+            found.setdefault(event.subject.run, {}).update(dict.fromkeys(one for one in uuids if isinstance(one, str)))
+    return found
+
+
+def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mapping[str, None]]) -> str:
+    """The GPU that it is about; of a run, those that it has."""
+    if event.subject.device:
+        number = labels.get(event.subject.device)
+        return f"GPU {number}" if number else event.device
+    uuids = event.details.get("gpus")
+    if not isinstance(uuids, list):
+        return ""
+    numbers = [labels[uuid] for uuid in runs.get(event.subject.run, uuids) if isinstance(uuid, str) and uuid in labels]
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        return f"GPU {','.join(numbers)}" if numbers else ""
+    known = sorted(map(int, numbers))
+    if len(known) > 1 and known[-1] - known[0] == len(known) - 1:
+        return f"GPU {known[0]}–{known[-1]}"
+    return f"GPU {','.join(map(str, known))}"
+
+
+def is_of(row: EventRow, group: str) -> bool:
+    """Whether a row belongs to a group."""
+    if group in _SEVERITIES:
+        return row.severity == _SEVERITIES[group]
+    return group == ALL or row.event.kind.name in GROUPS[group]
+
+
+def group_counts(rows: Sequence[EventRow]) -> dict[str, int]:
+    """Return how many rows each group has."""
+    return {name: sum(is_of(row, name) for row in rows) for name in GROUPS}
+
+
+def is_on(row: EventRow, label: str) -> bool:
+    """Whether a row is about the GPU of a number, alone or with others."""
+    first, _, last = row.gpu.removeprefix("GPU ").partition("–")
+    if last:
+        return label.isdecimal() and int(first) <= int(label) <= int(last)
+    return label in first.split(",")
+
+
+def matching(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequence[EventRow]:
+    """Return the rows of a group, of a GPU if one is named, that have all words; `gpu:3 user:bob` are words too."""
+    found = [row for row in rows if is_of(row, group)] if group != ALL else rows
+    if gpu:
+        found = [row for row in found if is_on(row, gpu)]
+    for word in words.lower().split():
+        name, colon, value = word.partition(":")
+        if name == "gpu" and colon:
+            found = [row for row in found if is_on(row, value)] if value else found
+        elif name == "user" and colon:
+            found = [row for row in found if row.user.lower().startswith(value)]
+        else:
+            found = [row for row in found if word in row.letters]
+    return found
+
+
+def place_of(row: EventRow, rows: Sequence[EventRow]) -> int:
+    """Return the place of the row of the same event, by bisection; 0 where there is none. The newest stand first."""
+    place = bisect_left(rows, -row.event.time_ns, key=lambda one: -one.event.time_ns)
+    while place < len(rows) and rows[place].event.time_ns == row.event.time_ns:
+        if rows[place].key == row.key:
+            return place
+        place += 1
+    return 0

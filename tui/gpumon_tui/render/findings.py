@@ -1,0 +1,93 @@
+"""Findings as lines: those of what is selected first, each with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.common.program import callable_commands
+from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_findings
+from gpumon.diagnosis.gpu import nothing_found
+from gpumon.model import units
+from gpumon_tui import theme
+from gpumon_tui.render.text_width import READING_HISTORY, Line, cut, safe, width
+
+STYLES: dict[Severity, Style] = {
+    Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.CRITICAL,
+}  # fmt: skip
+_INDENT = "  "
+_LETTERS = 4096
+"""Of one text: the advice of a group names each GPU."""
+UNKNOWN = "The current state is unknown."
+LAST_SEEN = "The current state is unknown; this is what was last seen."
+
+
+def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[Finding]:
+    """Findings about `selected` (UUIDs of GPUs, ids of runs) first, then the others; each part by severity."""
+    return sorted(found, key=lambda one: (one.subject.id not in selected, -one.severity))
+
+
+def attention(
+    found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False, unknown: Sequence[str] = (),
+    *, is_read: bool = True,
+) -> list[Line]:  # fmt: skip
+    """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known.
+
+    `unknown` is what no rule could judge; until history `is_read`, none has judged all.
+    """
+    lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
+    none = nothing_found(unknown) if is_read else READING_HISTORY
+    if not is_old and all(one.severity is Severity.INFO for one in found):
+        lines += [[Segment(part, theme.PLAIN)] for part in wrapped(none, cells)]
+    for group in group_findings(selected_first(found, selected)):
+        one = group.first
+        style = STYLES[one.severity]
+        head: Line = [
+            Segment(safe(group.title), theme.STRONG if group.ids.isdisjoint(selected) else theme.TITLE),
+            Segment(f"  {one.severity.name.lower()}", style),
+        ]
+        lines.append(cut(head, cells))
+        for text, ink in ((one.summary, theme.PLAIN), (callable_commands(group.action), theme.DIM)):
+            lines += [[Segment(_INDENT + part, ink)] for part in wrapped(safe(text, _LETTERS), cells - len(_INDENT))]
+    return lines
+
+
+def wrapped(text: str, cells: int) -> Iterator[str]:
+    """Lines of whole words of at most `cells` cells. A longer word continues in the next line: it may be an id."""
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if line and width(longer) > cells:
+            yield line
+            longer = word
+        while width(longer) > cells:
+            end = next(at for at in range(1, len(longer) + 1) if at == len(longer) or width(longer[: at + 1]) > cells)
+            yield longer[:end]
+            longer = longer[end:]
+        line = longer
+    if line:
+        yield line
+
+
+def in_few_lines(text: str, cells: int, most: int) -> list[str]:
+    """Return a text in at most so many lines of whole words; an ellipsis tells that there is more of it."""
+    lines = list(wrapped(text, cells))
+    if len(lines) <= most:
+        return lines
+    last = lines[most - 1]
+    while last and width(last) > cells - 2:
+        last = last.rpartition(" ")[0]
+    return [*lines[: most - 1], f"{last} …".lstrip()]
+
+
+def counted(found: Sequence[FindingGroup]) -> str:
+    """The number of findings for people: `2 findings`; empty for none."""
+    return units.counted(len(found), "finding") if found else ""
+
+
+def counted_briefly(found: Sequence[FindingGroup]) -> str:
+    """The same for a narrow place: `△2`, or `▲2` where one of them is critical; empty for none."""
+    is_critical = any(group.first.severity is Severity.CRITICAL for group in found)
+    return f"{'▲' if is_critical else '△'}{len(found)}" if found else ""

@@ -1,0 +1,292 @@
+"""One GPU large: its numbers, its curves on one time grid, and the parts of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.memory import breakdown_of, known_parts
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.frame import Boundary, Run, Sample
+from gpumon.model.metrics import BY_NAME, Availability, Metric
+from gpumon.storage.history.buckets import Grid
+from gpumon_tui import palette, theme
+from gpumon_tui.render.axis import ValueAxis, value_axis
+from gpumon_tui.render.bars import CELL, memory_bar, tint
+from gpumon_tui.render.gpu_facts import card_head
+from gpumon_tui.render.line_plot import KeptPlots, PlotCurve, averaged, span_words
+from gpumon_tui.render.numerals import numerals
+from gpumon_tui.render.section import NAME
+from gpumon_tui.render.text_width import READING_HISTORY, Line, cut, fit, length
+from gpumon_tui.render.time_marks import epochs_above, times_below
+
+UTILIZATION, MEMORY = "gpu.utilization", "gpu.memory_used"
+LARGE = (UTILIZATION, MEMORY)
+SMALL = ("gpu.power", "gpu.temperature", "gpu.clock_sm", "gpu.pcie_received")
+TITLES = {"gpu.power": "Power", "gpu.temperature": "Temperature", "gpu.clock_sm": "Clock",
+          "gpu.pcie_received": "PCIe in"}  # fmt: skip
+ROLES = {UTILIZATION: "util", MEMORY: "memory", "gpu.power": "power", "gpu.temperature": "temp",
+         "gpu.clock_sm": "text", "gpu.pcie_received": "key"}  # fmt: skip
+FEWEST_ROWS, FEWEST_MEMORY_ROWS = 9, 11
+"""Below, nothing is drawn, and no curve of memory."""
+NARROW = 20
+"""Cells before a chart up to which there are no large numbers."""
+NUMBERS_FROM = 100
+"""Cells from which numbers stand large beside their curves."""
+SIDE = 18
+"""Cells for the large numbers and what is told below them."""
+SMALL_FROM = 17
+"""Rows from which there are small charts."""
+AROUND_SMALL = 3
+"""Rows beside theirs: a blank one, names, times."""
+
+
+class ChartsPlan(NamedTuple):
+    """Rows of each chart, and cells before the large ones."""
+
+    before: int
+    cells: int
+    utilization: int
+    memory: int
+    small: int
+    """Rows of each of the small charts; 0 where there are none."""
+    small_cells: int
+    head: int
+    """Rows that say who has the GPU, and its facts."""
+
+
+class GpuCharts(NamedTuple):
+    """A GPU with its history, as charts show it."""
+
+    sample: Sample
+    run: Run | None
+    large: Mapping[str, PlotCurve]
+    small: Mapping[str, PlotCurve]
+    grid: Grid
+    marks: Sequence[EpochMark]
+    faults: Sequence[Boundary]
+    now: float
+    window: float
+    edge: str
+    sent: float
+    """Bytes per second that it sends, or NaN."""
+    fine: Grid
+    """The columns of the small charts."""
+    who: Line
+    """State, user and run of it in words, where no row says so; else empty."""
+    is_hot: bool = False
+    """Whether it is heat-throttled by its counters."""
+    oldest: float = nan
+    """The begin of history (s since 1970), or NaN."""
+    interval: float = 1.0
+    """Seconds from sample to sample."""
+    is_read: bool = True
+    """Whether all of history is read: only then is it known that there are no samples."""
+
+
+def small_of(sample: Sample) -> tuple[str, ...]:
+    """Return the metrics of the small charts that a GPU has a sensor for."""
+    return tuple(name for name in SMALL if name not in sample.device.missing)
+
+
+def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len(SMALL)) -> ChartsPlan:
+    """Share out a room: the utilization has most of it.
+
+    `alone`: no row of a table says who has the GPU. `smalls`: small charts that stand side by side.
+    """
+    is_wide = cells >= NUMBERS_FROM
+    before = 27 if is_wide else 11
+    inner = cells - before - (2 if is_wide else 1)
+    head = 2 if alone and not is_wide else 1
+    fixed = 5 + head
+    small = max(2, (rows - fixed - AROUND_SMALL) // 4) if rows >= SMALL_FROM and is_wide and smalls else 0
+    rest = rows - fixed - (small + AROUND_SMALL if small else 0)
+    memory = max(4 if rest >= 11 else 2, rest // 3) if rows >= FEWEST_MEMORY_ROWS else 0
+    across = max(1, smalls)
+    small_cells = max(1, (cells - 4 - (across - 1) * 4) // across - 6) if across > 1 else inner
+    return ChartsPlan(before, inner, rest - memory, memory, small, small_cells, head)
+
+
+def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -> list[Line]:
+    """Return all rows of the charts; `plots` are those of the last time."""
+    sample, before = gpu.sample, plan.before
+    is_wide = before > NARROW
+    utilization, memory = (gpu.large[name] for name in LARGE)
+    percent, used = sample.value(UTILIZATION), sample.value(MEMORY)
+    whole = sample.value("gpu.memory_total")
+    begin = max(gpu.now - gpu.window, gpu.oldest) if is_known(gpu.oldest) else gpu.now - gpu.window
+    worked, held = (averaged(curve, gpu.grid, begin, gpu.now) for curve in (utilization, memory))
+    span = span_words(worked.seconds, gpu.window, max(gpu.interval, gpu.grid.step / 2))
+    stats: list[Line] = [
+        [Segment(f"{name:<12}", theme.DIM), Segment(f"{units.percent(value):>5}", theme.PLAIN)]
+        for name, value in ((span, worked.mean), ("lowest", worked.low))
+    ]
+    total = f"of {units.gibibytes(whole)}" if is_known(whole) else ""
+    peak = f"peak {units.gibibytes(held.high)}" if is_known(held.high) else ""
+    of = ", ".join(filter(None, (total, peak)))
+    told = [Segment(of if len(of) <= SIDE else peak, theme.DIM)]
+    side = (
+        _side(units.rounded(percent * 100), "%", "util", stats, plan.utilization),
+        _side(units.gibibytes(used), "GiB", "memory", [told], plan.memory),
+    )
+    title: Line = [Segment("Utilization" if is_wide else "Util", NAME)]
+    beside: Line = []
+    if not is_wide:
+        title = [*title, Segment(f"{units.percent(percent):>5}", palette.ink("util", bold=True))]
+    if not is_wide or not plan.memory:
+        beside = [
+            Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
+            Segment(f"{' ' if total else ', '}{of} GiB" if of else "", theme.DIM),
+        ]
+    margin = 2 if is_wide else 1
+    lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
+    lines.append(_beside(title, before, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
+    lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
+    lines.append(_beside([], before, times_below(gpu.grid, gpu.now, gpu.edge)))
+    lines.append(_beside([Segment("Memory", NAME)], before, beside))
+    if plan.memory:
+        lines += _chart(gpu, MEMORY, plan.memory, side[1], plan, plots)
+    lines.append(_beside([], before, memory_bar(sample, plan.cells)))
+    lines.append(_beside([], before, legend(sample, gpu.run, plan.cells)))
+    if plan.small:
+        lines.append([])
+        lines += _small(gpu, plan, plots)
+    return lines
+
+
+def legend(sample: Sample, run: Run | None, cells: int) -> Line:
+    """Return the parts of memory with their tints and sizes, in GiB, and how it presses."""
+    if sample.device.is_divided:
+        return [Segment(fit("divided by MIG: its instances have the memory", cells).rstrip(), theme.DIM)]
+    divided = breakdown_of(sample)
+    if divided is None:
+        return [Segment("breakdown unknown", theme.DIM)]
+    known = known_parts(divided)
+    alone = sum(part.name not in ("free", "driver") for part, _ in known) == 1
+    line: Line = []
+    for is_long, between, given_up in (
+        (True, 3, ()), (False, 3, ()), (False, 2, ()), (False, 2, ("driver",)), (False, 2, ("driver", "context")),
+    ):  # fmt: skip
+        line = []
+        for part, size in known:
+            if part.name in given_up:
+                continue
+            name = part.title if is_long else part.name
+            line += [Segment(" " * between)] if line else []
+            line += [
+                Segment(CELL, tint(part.name, part.title, alone=alone)), Segment(f" {name} ", theme.DIM),
+                Segment(units.gibibytes(size), theme.PLAIN),
+            ]  # fmt: skip
+        if length(line) <= cells:
+            break
+    fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
+    if run is not None and held > 0 and is_known(fragments):
+        line.append(Segment(f"   fragments {units.percent(fragments / held)}", theme.DIM))
+        if length(line) > cells:
+            line.pop()
+    return cut(line, cells)
+
+
+def _side(text: str, unit: str, role: str, stats: Sequence[Line], rows: int) -> list[Line]:
+    """A number, in large where there are rows for it, and below it what is told of its past."""
+    large = numerals(text)
+    is_large = len(large) <= rows
+    ink = palette.ink(role, bold=not is_large)
+    lines: list[Line] = [[Segment(row, ink)] for row in (large if is_large else [text])]
+    lines[-1].append(Segment(f" {unit}", theme.DIM))
+    return [*lines, *stats]
+
+
+def _chart(
+    gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan, plots: KeptPlots
+) -> list[Line]:  # fmt: skip
+    curve, axis = gpu.large[name], _axis(gpu, name, gpu.large[name])
+    labels = axis.labels(rows, 7) if _known(curve.mean) else {}
+    lines: list[Line] = []
+    for at, row in enumerate(plots.lines(name, curve, axis, rows, ROLES[name])):
+        left = side[at] if at < len(side) and plan.before > NARROW else []
+        label = labels.get(at, "")
+        lines.append(_beside(left, plan.before, row, label))
+    if not _known(curve.mean) and lines:
+        why = gpu.sample.device.missing.get(name)
+        asleep = gpu.sample.reason if gpu.sample.state is Availability.ASLEEP else ""
+        none = "no samples in this window" if gpu.is_read else READING_HISTORY
+        reason = why.reason if why is not None else asleep or none
+        lines[rows // 2] = _beside([], plan.before, [Segment(fit(reason, plan.cells).center(plan.cells), theme.DIM)])
+    return lines
+
+
+def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
+    """The small charts side by side, each below its name and value of now; a single one has the edge of the large."""
+    if len(gpu.small) == 1:
+        return _single(gpu, *next(iter(gpu.small.items())), plan, plots)
+    cells = plan.small_cells + 6
+    blocks: list[list[Line]] = []
+    for name, curve in gpu.small.items():
+        axis = _axis(gpu, name, curve)
+        labels = axis.labels(plan.small, 5) if _known(curve.mean) else {}
+        head = _head(gpu, name, axis, cells)
+        rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
+        body: list[Line] = [
+            [Segment(fit(labels.get(at, ""), 5, right=True) + " ", theme.FAINT), *row] for at, row in enumerate(rows)
+        ]
+        blocks.append([head, *body, [Segment(" " * 6), *times_below(gpu.fine, gpu.now, gpu.edge)]])
+    lines: list[Line] = []
+    for parts in zip(*blocks, strict=True):
+        line: Line = [Segment("  ")]
+        for part in parts:
+            line += [*part, Segment(" " * (cells - length(part) + 4))]
+        lines.append(line)
+    return lines
+
+
+def _single(gpu: GpuCharts, name: str, curve: PlotCurve, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
+    axis, before = _axis(gpu, name, curve), plan.before
+    labels = axis.labels(plan.small, 7) if _known(curve.mean) else {}
+    head = _head(gpu, name, axis, before - 4)
+    rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
+    return [
+        cut([Segment("  "), *head], before),
+        *(_beside([], before, row, labels.get(at, "")) for at, row in enumerate(rows)),
+        _beside([], before, times_below(gpu.fine, gpu.now, gpu.edge)),
+    ]
+
+
+def _head(gpu: GpuCharts, name: str, axis: ValueAxis, cells: int) -> Line:
+    metric = BY_NAME[name]
+    newest = next(reversed(_known(gpu.small[name].mean)), nan) if name == SMALL[3] else gpu.sample.value(name)
+    limit = gpu.sample.value(metric.limit) if metric.limit else nan
+    unit = f" of {axis.shown.text(limit)} {axis.shown.unit}" if is_known(limit) else f" {axis.shown.unit}"
+    unit = unit if is_known(newest) else ""
+    out = f", out {axis.shown.text(gpu.sent)}" if name == SMALL[3] and is_known(gpu.sent) else ""
+    if len(TITLES[name]) + len(axis.shown.text(newest)) + len(unit) + len(out) < cells:
+        unit += out
+    value: Line = [Segment(axis.shown.text(newest), palette.ink(ROLES[name], bold=True)), Segment(unit, theme.DIM)]
+    title: Line = [Segment(TITLES[name], NAME)]
+    room = cells - length(title) - length(value)
+    return cut([*title, Segment(" " * max(1, room)), *value], cells)
+
+
+def _axis(gpu: GpuCharts, name: str, curve: PlotCurve) -> ValueAxis:
+    metric: Metric = BY_NAME[name]
+    limit = gpu.sample.value(metric.limit) if metric.limit and not gpu.sample.device.is_divided else nan
+    return value_axis(metric, max(_known(curve.high), default=nan), limit)
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if is_known(value)]
+
+
+def _beside(left: Line, before: int, right: Line, label: str = "") -> Line:
+    """A line with what stands at the left, the number on the axis, and the picture."""
+    margin = 2 if before > NARROW else 1
+    line: Line = [Segment(" " * margin), *cut(left, SIDE if before > NARROW else before - margin)]
+    room = before - 1 - length(line)
+    if room < len(label):
+        return cut([*line, Segment(" "), *right], before) if right else line
+    return [*line, Segment(label.rjust(room), theme.FAINT), Segment(" "), *right]

@@ -1,0 +1,203 @@
+"""The columns of the table of GPUs, for a width: which there are, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+from gpumon.model.columns import GPU_BY_KEY
+
+SHORT = 56
+"""Below so many cells a GPU has a short line."""
+SHORT_CELLS = 39
+"""Of a short line where several stand side by side."""
+WIDE = 100
+VERY_WIDE = 198
+"""Cells from which there are columns of what drivers do not always tell:"""
+SELDOM_TOLD = {"fan": 7, "performance_state": 4, "encoder_utilization": 7, "decoder_utilization": 7}
+"""Cells by column."""
+NUMBERS = ("temperature", "power", "clock_sm", "pcie_received", "pcie_sent", *SELDOM_TOLD)
+"""Columns of numbers after that of memory, from left to right."""
+BAR = "bar"
+MEASURED = {
+    BAR: "gpu.memory_total",
+    **{key: GPU_BY_KEY[key].metric for key in (*NUMBERS, "throttled") if key not in SELDOM_TOLD},
+}
+"""Metrics by the columns that leave where no GPU has them."""
+HOLDERS = "holders"
+"""Name of the columns that leave where nobody tells who has a GPU."""
+TAIL, SHORT_TAIL, BRIEF_TAIL, BRIEF = 42, 29, 26, 80
+"""Cells for who has a GPU, from 100 cells on, below, where `jupyter-kernel` is whole, and below 80 cells."""
+STATE_TAIL = 16
+"""Cells for the state of a GPU alone."""
+
+
+class GpuColumns(NamedTuple):
+    """First cells of words and bars, and cells after the last one of numbers; 0 where there is no such column.
+
+    Columns of metrics have the keys of `model.columns`.
+    """
+
+    cells: int
+    begin: int
+    label: int
+    """Of a GPU's number."""
+    strip: int
+    strip_cells: int
+    percent: int
+    bar: int
+    bar_cells: int
+    used: int
+    of: int
+    temperature: int
+    power: int
+    clock_sm: int
+    pcie_received: int
+    pcie_sent: int
+    throttled: int
+    user: int
+    user_cells: int
+    run: int
+    epoch: int
+    end: int
+    fan: int = 0
+    performance_state: int = 0
+    encoder_utilization: int = 0
+    decoder_utilization: int = 0
+    has_holders: bool = True
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a word stands for epoch and state."""
+        return self.cells < SHORT
+
+
+@lru_cache(maxsize=64)
+def gpu_columns(
+    cells: int, label: int = 1, *, totals: bool = False, told: frozenset[str] = frozenset(),
+    missing: frozenset[str] = frozenset(),
+) -> GpuColumns:  # fmt: skip
+    """Share out `cells`; `label` is the cells of the longest number of a GPU.
+
+    `totals`: memory is not the same on all, so that each row says how much there is. `told`: columns of `SELDOM_TOLD`
+    that some driver reports; `missing`: those of `MEASURED` that no GPU has, and maybe `HOLDERS`.
+    """
+    if cells < SHORT:
+        return _short(cells, label)
+    is_wide = cells >= WIDE
+    begin = 2 if is_wide else 1
+    index = begin + max(3, label)
+    bar_cells = 0 if BAR in missing else 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
+    wanted = {
+        "of": 6 * (totals and cells >= 80), "temperature": (4 + is_wide) * (cells >= 70),
+        "power": (5 + is_wide) * (cells >= 76),
+        "clock_sm": 8 * (cells >= 150), "pcie_received": 8 * (cells >= 185), "pcie_sent": 6 * (cells >= 185),
+        **{key: width * (cells >= VERY_WIDE and key in told) for key, width in SELDOM_TOLD.items()},
+        "throttled": 14 * (cells >= 150),
+    }  # fmt: skip
+    wanted |= dict.fromkeys(missing & wanted.keys(), 0)
+    has_holders = HOLDERS not in missing
+    tail = TAIL + 4 * (cells >= 150) if is_wide else SHORT_TAIL if cells >= BRIEF else BRIEF_TAIL
+    tail = tail if has_holders else STATE_TAIL
+    margin = 2 if is_wide else 1
+    numbers = 5 + (bar_cells + 2 if bar_cells else 0) + 6 + is_wide + sum(wanted.values())
+    room = cells - margin - index - 2 - numbers - 2 - is_wide - tail
+    strip_cells = max(0, room if room <= 69 else 69 + (room - 69) * 2 // 3)
+    strip = index + 2 if is_wide else index + 1 + (strip_cells > 0)
+    at = strip + strip_cells
+    percent = at = at + 5
+    bar = at + 2 if bar_cells else 0
+    at = bar + bar_cells if bar_cells else at
+    used = at = at + (7 if is_wide else 6)
+    ends = dict.fromkeys(wanted, 0)
+    for name, width in wanted.items():
+        if width:
+            ends[name] = at + 3 if name == "throttled" else at + width
+            at += width
+    user = at + (3 if is_wide else 2)
+    user_cells = 0 if not has_holders else 10 if cells >= 150 else 8 if cells >= 120 else 7
+    return GpuColumns(
+        cells=cells, begin=begin, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=bar,
+        bar_cells=bar_cells, used=used, user=user, user_cells=user_cells, run=user + user_cells,
+        epoch=cells - margin - 11 if is_wide else cells - margin, end=cells - margin, has_holders=has_holders, **ends,
+    )  # fmt: skip
+
+
+def _short(cells: int, label: int) -> GpuColumns:
+    index = 1 + max(2, label)
+    strip_cells = max(0, min(8, cells - 30)) if cells >= 34 else 0
+    strip = index + 1
+    percent = strip + strip_cells + 4 + (strip_cells > 0)
+    used = percent + 5
+    user = min(used + 1, cells)
+    return GpuColumns(
+        cells=cells, begin=1, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=0, bar_cells=0,
+        used=used, of=0, temperature=0, power=0, clock_sm=0, pcie_received=0, pcie_sent=0, throttled=0, user=user,
+        user_cells=6, run=0, epoch=0, end=cells - 1,
+    )  # fmt: skip
+
+
+def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
+    """Devices by their labels: `0–3`, `0,5`, of MIG instances `0:1`; empty where none is known."""
+    known = [label for uuid in uuids if (label := labels.get(uuid))]
+    spans: list[list[int]] = []
+    for index in sorted(int(label) for label in known if label.isdecimal()):
+        if spans and index == spans[-1][1] + 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    whole = [str(first) if first == last else f"{first}–{last}" for first, last in spans]
+    return ",".join((*whole, *sorted(label for label in known if not label.isdecimal())))
+
+
+BETWEEN = 2
+"""Cells between two GPUs side by side."""
+SEVERAL_FROM = 80
+"""Cells from which several stand side by side where rows are scarce."""
+FEWEST_MARKED = 3
+"""Rows from which the count of hidden GPUs has a row of its own; below, it stands at the end of the last."""
+
+
+class GpuRooms(NamedTuple):
+    """The places of GPUs: they read down, then across."""
+
+    across: int
+    cells: int
+    """Of each."""
+    rows: int
+    """Of GPUs on screen."""
+    down: int
+    """Of all GPUs."""
+    answer: bool
+    """Whether a row says how many are free."""
+    heading: bool
+    epochs: bool
+    """Whether there is a row for the epochs of a run."""
+
+    @property
+    def first(self) -> int:
+        """The row of the first GPU."""
+        return int(self.heading) + 2 * int(self.answer)
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether some are not on screen."""
+        return self.rows < self.down
+
+
+def gpu_rooms(cells: int, rows: int, gpus: int) -> GpuRooms:
+    """Return how `gpus` stand in a room; headings and epochs have what is left."""
+    rows = max(1, rows)
+    across = 1
+    if gpus > rows and cells >= SEVERAL_FROM:
+        across = min(ceil(gpus / rows), (cells + BETWEEN) // (SHORT_CELLS + BETWEEN))
+    down = ceil(gpus / across)
+    each = (cells - BETWEEN * (across - 1)) // across
+    spare = rows - down
+    answer = each < SHORT and across == 1 and spare >= 2
+    heading = each >= SHORT and spare >= 1
+    epochs = each >= SHORT and spare >= 2
+    shown = down if spare >= 0 else rows - 1 if rows >= FEWEST_MARKED else rows
+    return GpuRooms(across, each, shown, down, answer, heading, epochs)

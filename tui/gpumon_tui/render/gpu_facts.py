@@ -1,0 +1,85 @@
+"""Facts about a GPU beside its curves: performance state, fan, video engines, and what holds its clocks."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from rich.segment import Segment
+
+from gpumon.analysis.throttling import throttle_reasons
+from gpumon.model import units
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME
+from gpumon.model.vendors import SHORT_CLOCK_EVENTS
+from gpumon_tui import theme
+from gpumon_tui.render.axis import shown
+from gpumon_tui.render.text_width import Line, cut, length
+
+BETWEEN = 3
+"""Cells between two facts."""
+
+
+def throttled(sample: Sample, *, is_hot: bool, room: int = 0) -> str:
+    """Return what holds the clocks of a GPU, `no` where nothing does; empty where that is unknown.
+
+    `is_hot`: counters since the sample before tell of heat; the driver names only what holds them at this moment.
+    With `room` in cells the reasons are in short words, and only counted where these have no room.
+    """
+    reasons = throttle_reasons(sample)
+    if reasons is None:
+        return "heat" if is_hot else ""
+    if room:
+        reasons = tuple(SHORT_CLOCK_EVENTS.get(reason, reason) for reason in reasons)
+    text = ", ".join(reasons) or ("heat" if is_hot else "no")
+    return text if not room or len(text) <= room else units.counted(len(reasons), "reason")
+
+
+def facts(sample: Sample, *, charted: bool = True, is_hot: bool = False) -> list[tuple[str, str]]:
+    """Return name and value of what the driver tells; nothing stands for what it does not.
+
+    `charted`: temperature, power and clock have charts of their own, and are not said again; `is_hot`: as `throttled`.
+    """
+    found: list[tuple[str, str]] = []
+    for metric in () if charted else (BY_NAME[name] for name in ("gpu.temperature", "gpu.power", "gpu.clock_sm")):
+        if isfinite(value := sample.value(metric.name)):
+            form = shown(metric, value)
+            found.append(("", f"{form.text(value)} {form.unit}"))
+    state = sample.value("gpu.performance_state")
+    found += [("", units.performance_state(state))] if isfinite(state) else []
+    for name, metric_name in (("fan", "gpu.fan"), ("encoder", "gpu.encoder_utilization"),
+                         ("decoder", "gpu.decoder_utilization")):  # fmt: skip
+        if isfinite(value := sample.value(metric_name)):
+            found.append((name, units.metric(value, BY_NAME[metric_name])))
+    if held := throttled(sample, is_hot=is_hot):
+        found.append(("throttled", held))
+    return found
+
+
+def facts_line(sample: Sample, cells: int, *, charted: bool = True, is_hot: bool = False) -> Line:
+    """Return them in one line of at most `cells` cells; those that have no room are left out from the right."""
+    line: Line = []
+    for name, value in facts(sample, charted=charted, is_hot=is_hot):
+        part: Line = [Segment(f"{name} ", theme.DIM)] if name else []
+        part.append(Segment(value, theme.PLAIN))
+        if length(line) + BETWEEN + length(part) > cells:
+            break
+        line += [Segment(" " * BETWEEN), *part] if line else part
+    return line
+
+
+def card_head(
+    sample: Sample, who: Line, cells: int, left: int, *, charted: bool, rows: int = 1, is_hot: bool = False
+) -> list[Line]:  # fmt: skip
+    """Return the first lines of a GPU's card: which one, `who` has it and what it does, and at the right its facts.
+
+    Of two `rows` the second one has the facts.
+    """
+    head: Line = [Segment(" " * left), Segment(f"GPU {sample.device.label}", theme.STRONG)]
+    if who:
+        head += [Segment("  "), *who]
+    end = cells - left
+    if rows > 1:
+        return [cut(head, end), [Segment(" " * left), *facts_line(sample, end - left, charted=charted, is_hot=is_hot)]]
+    told = facts_line(sample, end - length(head) - BETWEEN, charted=charted, is_hot=is_hot)
+    room = end - length(head) - length(told)
+    return [[*head, Segment(" " * room), *told] if told else cut(head, end)]

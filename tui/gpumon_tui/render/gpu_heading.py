@@ -1,0 +1,142 @@
+"""Headings, epochs, and GPUs that are not on screen: the lines around those of GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+from rich.segment import Segment
+
+from gpumon.analysis.epochs import EpochMark, every_nth, marks_within
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
+from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
+from gpumon.storage.history.buckets import Grid
+from gpumon_tui import theme
+from gpumon_tui.freshness import END, NOW, window_texts
+from gpumon_tui.render.gpu_columns import NUMBERS, GpuColumns
+from gpumon_tui.render.gpu_row import FREE
+from gpumon_tui.render.text_width import READING_HISTORY, Line, Placed, cut, drawn, length, width
+from gpumon_tui.render.time_columns import window_words
+
+EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Of so many epochs one is marked, so that marks are at least so many cells apart:"""
+APART = 8
+
+
+def heading(
+    columns: GpuColumns,
+    window: float,
+    sizes: set[float],
+    edge: str = NOW,
+    first: str = GPU_BY_KEY["gpu"].short,
+    *,
+    is_read: bool = True,
+) -> Line:
+    """Return the headings of the columns; `edge` says until when the strips of `window` seconds go, `first` is that of
+    the first column. Until history `is_read` it is said that it is not."""
+    row = Placed()
+    ink = theme.HEADING
+    if not columns.is_short:
+        row.put(columns.begin, first, ink)
+    until = window_texts(window_words(window), edge) if is_read else (READING_HISTORY, "reading …")
+    for text in (f"{GPU_BY_KEY['history'].short}, {until[0]}", *until):
+        if width(text) <= columns.strip_cells + 1:
+            row.put(columns.strip, text, ink if is_read else theme.FAINT)
+            break
+    if columns.cells >= 100 and edge in (NOW, END):
+        row.right(columns.percent, edge, ink)
+    size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
+    memory = GPU_BY_KEY["memory_used"].heading_with_unit
+    title = f"{memory} of {size}" if size else memory
+    row.put(columns.bar, title, ink) if columns.bar_cells else row.right(columns.used, memory, ink)
+    for key in NUMBERS:
+        if end := getattr(columns, key):
+            row.right(end, GPU_BY_KEY[key].heading_with_unit, ink)
+    if columns.throttled:
+        row.put(columns.throttled, GPU_BY_KEY["throttled"].short, ink)
+    if columns.is_short:
+        return drawn(row.pieces, columns.cells)
+    if not columns.has_holders:
+        row.right(columns.end, GPU_BY_KEY["state"].short, ink)
+        return drawn(row.pieces, columns.cells)
+    row.put(columns.user, GPU_BY_KEY["user"].short, ink)
+    run = GPU_BY_KEY["run"].short
+    row.put(columns.run, run if columns.cells >= 100 else run.replace(" or", ","), ink)
+    row.right(columns.epoch, GPU_BY_KEY["epoch"].short, ink)
+    if columns.epoch < columns.end:
+        row.right(columns.end, GPU_BY_KEY["left"].short, ink)
+    return drawn(row.pieces, columns.cells)
+
+
+def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
+    """Return the begins of a run's epochs below the strips."""
+    within = marks_within(marks, grid.begin, grid.begin + columns.strip_cells * grid.step)
+    if not within:
+        return []
+    every = next((many for many in EVERY if _is_apart(within, many, grid)), EVERY[-1])
+    row, free = Placed(), 0
+    for mark in every_nth(within, every):
+        text, cell = f"╵e{mark.epoch}", grid.at(mark.time)
+        if cell >= free and cell + width(text) <= columns.strip_cells:
+            row.put(columns.strip + cell, text, theme.RUN)
+            free = cell + width(text) + 1
+    row.put(columns.strip + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
+    return drawn(row.pieces, columns.cells)
+
+
+def _is_apart(marks: Sequence[EpochMark], every: int, grid: Grid) -> bool:
+    """Whether the marks of every so many epochs have room for their names."""
+    cells = (grid.at(mark.time) for mark in every_nth(marks, every))
+    return all(after - before >= APART for before, after in pairwise(cells))
+
+
+def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
+    """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none.
+
+    `edge` says of when it is, where that is not now. Without room for all of it the busy ones are one number, and then
+    the size of the free GPU is left out.
+    """
+    ways = ((False, True), (True, True), (True, False))
+    lines = [_answer(statuses, edge, is_brief=is_brief, has_size=has_size) for is_brief, has_size in ways]
+    return cut(next((line for line in lines if length(line) <= cells), lines[-1]), cells)
+
+
+def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_size: bool) -> Line:
+    statuses = countable_statuses(statuses)
+    counts: Counter[GpuState] = Counter(status.state for status in statuses)
+    line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
+    free = [status.sample for status in statuses if status.state is GpuState.FREE]
+    if free or set(counts) <= FREE_OR_NOT:
+        line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
+    if free:
+        names = " ".join(sample.device.label for sample in free[:4]) + (" …" if len(free) > 4 else "")
+        line.append(Segment(f" GPU {names} ", theme.STRONG))
+        if has_size and len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
+            line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
+    others = [(sum(counts[state] for state in states), name) for name, states in _NAMES.items()]
+    for count, word in (*busy_counts(statuses, is_brief=is_brief), *others):
+        if count:
+            line += [Segment(f" {count}", theme.PLAIN), Segment(f" {word}", theme.DIM)]
+    unknown = sum(counts[state] for state in _UNKNOWN)
+    if unknown:
+        line += [Segment(f" {unknown}", theme.WARN), Segment(" unknown", theme.DIM)]
+    return line
+
+
+_NAMES = {"allocated": (GpuState.ALLOCATED,), "idle": (GpuState.HELD, GpuState.IDLE)}
+_UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE)
+
+
+def hidden(above: int, below: int, free: Sequence[str], cells: int) -> Line:
+    """Return `+5 ▼ · 2 free: GPU 27, 31`: GPUs that have no room on screen."""
+    counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
+    line: Line = [Segment(f"  {counts}", theme.TITLE)]
+    if free:
+        named = f" {len(free)} free: GPU {', '.join(free)} "
+        word = named if width(named) + width(counts) + 6 <= cells else f" {len(free)} free "
+        line += [Segment(" ·", theme.DIM), Segment(word, theme.GOOD)]
+    return [*line, Segment(" ")]

@@ -1,0 +1,272 @@
+"""A GPU as one line: its last minutes, what it does now, and who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import NamedTuple
+
+from rich.style import Style
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model import units
+from gpumon.model.columns import GPU_BY_KEY
+from gpumon.model.device import REPLAY_PREFIX
+from gpumon.model.frame import Run, Sample
+from gpumon.model.metrics import BY_NAME, Availability
+from gpumon.model.vendors import short_name
+from gpumon_tui import palette, theme
+from gpumon_tui.render.bars import CELL, TINTS, memory_bar
+from gpumon_tui.render.gpu_columns import NUMBERS, SELDOM_TOLD, GpuColumns
+from gpumon_tui.render.gpu_facts import throttled
+from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel, holder, level, of_now
+from gpumon_tui.render.text_width import Line, Piece, Placed, fit, width
+
+MARK = "▌"
+BRACKET = ("┌", "│", "└")
+"""The first, the middle and the last GPU of a run."""
+SHORTER = {
+    "allocated, idle": "idle", "heat-throttled": "throttled", "divided by MIG": "divided", "state unknown": "unknown",
+    "no GPU driver answers": "no driver",
+}  # fmt: skip
+"""States where there is no room for the whole word; beside who has the GPU, idle says that it is allocated."""
+THROTTLED_CELLS = 11
+"""Cells of the reasons for lower clocks."""
+WIDE_USERS = 7
+_NAME = 12
+"""Letters of a program that how long its GPU has been idle leaves room for, where both have none."""
+FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
+_FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
+"""States of a GPU whose values are old, or none."""
+_TOO_LONG = "…"
+"""In place of a number that has no room: cut, it would be another one."""
+_PERCENT = 3
+"""Digits of a share, for which there is room."""
+
+
+class GpuLine(NamedTuple):
+    """The content of a GPU's line."""
+
+    sample: Sample
+    state: GpuState
+    label: GpuLabel
+    idle: str
+    """For how long it has been allocated and idle: `3 h 12 m`; empty where that is not so."""
+    holder: GpuHolder
+    left: float
+    """Seconds until its run ends, or NaN."""
+    received: float
+    sent: float
+    """Bytes per second over PCIe, or NaN."""
+    history: Line
+    bracket: str = ""
+    """One of `BRACKET` where its neighbors are of the same run."""
+    is_selected: bool = False
+
+
+def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
+    """Return the texts of a line, by their cells."""
+    row = Placed()
+    is_old = gpu.state in _FADED
+    strong = theme.DIM if is_old else theme.STRONG
+    if gpu.is_selected:
+        row.put(0, MARK, theme.TITLE)
+    index = gpu.sample.device.label or units.MISSING
+    row.right(columns.label, index, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
+    if columns.strip_cells:
+        row.segments(columns.strip, gpu.history)
+    # The last one known of a driver that hangs would pass for one of now, beside a strip that ends in a gap.
+    utilization = NAN if gpu.sample.state is Availability.STALE else gpu.sample.value("gpu.utilization")
+    _percent(row, utilization, columns.percent, strong)
+    if columns.bar_cells:
+        row.segments(columns.bar, memory_bar(gpu.sample, columns.bar_cells))
+    _memory(row, gpu.sample, columns, is_old=is_old)
+    _numbers(row, gpu, columns, is_old=is_old)
+    (_short_tail if columns.is_short else _tail)(row, gpu, columns)
+    return row.pieces
+
+
+def _percent(row: Placed, value: float, end: int, strong: Style) -> None:
+    if not isfinite(value):
+        row.right(end, units.MISSING, theme.FAINT)
+        return
+    row.put(end - 1, "%", theme.DIM)
+    row.right(
+        end - 1,
+        _within(_PERCENT, GPU_BY_KEY["utilization"].write_without_unit(value)),
+        strong if value >= 0.005 else theme.DIM,
+    )
+
+
+def _within(room: int, *texts: str) -> str:
+    """The first of the texts that has room in so many cells."""
+    return next((text for text in texts if width(text) <= room), _TOO_LONG)
+
+
+def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -> None:
+    used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
+    if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
+        row.right(columns.used, "host's", theme.DIM)
+        return
+    if not isfinite(used):
+        row.right(columns.used, units.MISSING, theme.FAINT)
+        return
+    size = used / 2**30
+    style = theme.DIM if is_old or size < 0.05 else theme.LEVELS[level(BY_NAME["gpu.memory_used"], used, total)]
+    if columns.is_short:
+        row.put(columns.used - 1, "G", theme.DIM)
+        row.right(columns.used - 1, _within(columns.used - 2 - columns.percent, f"{size:.0f}"), style)
+    else:
+        before = columns.bar + columns.bar_cells if columns.bar_cells else columns.percent + 1
+        row.right(
+            columns.used,
+            _within(columns.used - before, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}"),
+            style,
+        )
+    if columns.of and isfinite(total) and not sample.device.is_divided:  # the rest of that is free to nobody
+        row.put(columns.used, f"/{_within(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
+
+
+def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) -> None:
+    sample, before = gpu.sample, max(columns.used, columns.of)
+
+    def number(end: int, text: str, style: Style) -> None:
+        nonlocal before  # in the order of the columns
+        if end:
+            text = _within(end - before - 1, text)
+            row.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
+            before = end
+
+    faint_below = {"pcie_received": 0.05 * 2**30, "pcie_sent": 0.05 * 2**30, **dict.fromkeys(SELDOM_TOLD, 0.005)}
+    rates = {"pcie_received": gpu.received, "pcie_sent": gpu.sent}
+    for key in NUMBERS:
+        column = GPU_BY_KEY[key]
+        value = rates[key] if key in rates else sample.value(column.metric)
+        if key == "performance_state":
+            number(columns.performance_state, units.performance_state(value), theme.DIM)
+            continue
+        style = theme.DIM if value < faint_below.get(key, 0.0) else theme.PLAIN
+        if key == "temperature":
+            style = theme.LEVELS[level(BY_NAME[column.metric], value)]
+        number(getattr(columns, key), column.write_without_unit(value), style)
+    if columns.throttled:
+        is_hot = gpu.label.is_hot
+        text = throttled(sample, is_hot=is_hot, room=THROTTLED_CELLS) or units.MISSING
+        style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
+        row.put(columns.throttled, fit(text, THROTTLED_CELLS), style)
+
+
+def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
+    """User, run or program, and at the end its epoch and time left, or the state in words."""
+    if gpu.state is GpuState.FREE:
+        row.put(columns.user - 1, " free ", FREE)
+        return
+    who = gpu.holder
+    is_first = gpu.bracket in ("", BRACKET[0])
+    at = columns.run
+    if is_first:
+        _users(row, who.users, columns.user, columns.user_cells - 1)
+    if gpu.bracket:
+        row.put(at, gpu.bracket, theme.RUN)
+        at += 2
+    name = who.name if is_first and columns.has_holders else ""
+    end = columns.end
+    if gpu.label.quiet and who.epoch:
+        if is_first:
+            end = _epoch(row, gpu, columns, columns.epoch - at - width(name) - 1)
+    elif is_first or not gpu.label.quiet:
+        room = end - at - (min(width(name), _NAME) + 1 if name else 0)
+        text = _word(gpu, room, beside=bool(who.users))
+        if text.endswith("…"):  # the state is worth more than the name
+            text = _word(gpu, end - at, beside=bool(who.users))
+        end = row.right(end, text, gpu.label.style)
+    if name and end - 1 > at:
+        row.put(at, fit(name, end - 1 - at).rstrip(), theme.RUN if who.is_run else theme.PLAIN)
+
+
+def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
+    """The place of a run, of steps briefly where its name needs the room; return the cell where it begins."""
+    if columns.epoch < columns.end and isfinite(gpu.left):
+        row.right(columns.end, units.short_duration(gpu.left), theme.PLAIN)
+    who = gpu.holder
+    is_brief = width(who.place) > room
+    return row.right(columns.epoch, who.brief if is_brief else who.place, theme.STRONG)
+
+
+def _users(row: Placed, users: tuple[str, ...], at: int, cells: int) -> None:
+    if not users:
+        return
+    others = f"+{len(users) - 1}"
+    wanted = (f" {others}" if cells > WIDE_USERS else others, "+", "") if len(users) > 1 else ("",)
+    more = next((one for one in wanted if width(users[0]) + len(one) <= cells), "")
+    row.put(at, fit(users[0], cells - len(more)).rstrip() + more, theme.PLAIN)
+
+
+def _word(gpu: GpuLine, room: int, *, beside: bool) -> str:
+    """The state in as many letters as there is room for; `beside`: the user stands there."""
+    word = gpu.label.word
+    brief = SHORTER.get(word, word) if beside or word != "allocated, idle" else word
+    timed = [f"{one} {gpu.idle}" for one in (word, brief)] if gpu.idle else []
+    for text in (*timed, word, brief):
+        if width(text) <= room:
+            return text
+    return fit(brief, max(0, room))
+
+
+def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
+    """User, and at the end the epoch or the state in a word, which is never given up."""
+    who = gpu.holder
+    if gpu.state is GpuState.FREE:
+        row.put(columns.user, " free ", FREE)
+        return
+    end, room = columns.end, columns.end - columns.user
+    if gpu.label.quiet and who.epoch:
+        begin = row.right(end, fit(who.brief, room).strip(), theme.RUN)
+    else:
+        user = min(width(who.users[0]), columns.user_cells) + 1 if who.users else 0
+        text = _word(gpu, room - user, beside=bool(who.users))
+        if text.endswith("…"):  # the state is worth more than the name
+            text = _word(gpu, room, beside=bool(who.users))
+        begin = row.right(end, text, gpu.label.style)
+    _users(row, who.users, columns.user + 1, min(columns.user_cells + 2, begin - columns.user - 2))
+
+
+def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
+    """Return number, model, UUID, utilization, memory, temperature, power, users, run or program, epoch and `word`.
+
+    They are separated by tabs. An id that a log does not tell is none. Of a GPU whose driver does not answer no value
+    passes for one of now.
+    """
+    device, sample = status.sample.device, of_now(status.sample)
+    held = holder(sample, run, status.processes, len(status.runs))
+    write_watts = GPU_BY_KEY["power"].write_without_unit
+    watts = [write_watts(sample.value(name)) for name in ("gpu.power", "gpu.power_limit")]
+    told = watts if is_known(sample.value("gpu.power_limit")) else watts[:1]
+    uuid = units.MISSING if device.uuid.startswith(REPLAY_PREFIX) else device.uuid
+    return "\t".join((
+        device.label, short_name(device.name), uuid,
+        GPU_BY_KEY["utilization"].write(sample.value("gpu.utilization"), is_narrow=True),
+        units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total")),
+        GPU_BY_KEY["temperature"].write(sample.value("gpu.temperature")), f"{'/'.join(told)} W",
+        ", ".join(held.users), held.name, held.epoch, word,
+    ))  # fmt: skip
+
+
+def host_row(history: Line, host: Callable[[str], float], name: str, columns: GpuColumns) -> list[Piece]:
+    """Return the texts of the line; `host` gives its metrics by their names."""
+    row = Placed()
+    row.right(columns.label, "CPU", theme.STRONG)
+    if columns.strip_cells:
+        row.segments(columns.strip, history)
+    row.right(columns.percent, units.percent(host("host.cpu_utilization")), theme.STRONG)
+    used, total = host("host.memory_used"), host("host.memory_total")
+    if columns.bar_cells and isfinite(used) and total > 0:
+        full = min(columns.bar_cells, round(columns.bar_cells * used / total))
+        row.put(columns.bar, CELL * full, palette.tinted("memory", 0.45))
+        row.put(columns.bar + full, CELL * (columns.bar_cells - full), TINTS["free"])
+    size = units.gibibytes(used)
+    row.right(columns.used, f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else size, theme.PLAIN)
+    row.put(columns.user, f"host {name}".rstrip(), theme.DIM)
+    return row.pieces

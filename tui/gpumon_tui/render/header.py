@@ -1,0 +1,308 @@
+"""The first line of the screen: whose GPUs, how many do what, their power, and how fresh that is.
+
+Each part has a place of its own, so that nothing moves when a state changes. What has no room goes: power, models,
+the host, counts. Never given up: that numbers are simulated or recorded, and how fresh they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from math import fsum, isfinite
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState, Load
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
+from gpumon.common.program import callable_commands
+from gpumon.diagnosis.finding import ranges
+from gpumon.model import units
+from gpumon.model.metrics import Availability
+from gpumon.model.vendors import short_name
+from gpumon_tui import palette, theme
+from gpumon_tui.render.text_width import Line, cut, length, safe, width
+
+if TYPE_CHECKING:  # a view draws with renderables
+    from gpumon_tui.state import View
+
+WIDE = 100
+"""Cells from which power has a place."""
+_LIVENESS_ENDS, _POWER_ENDS = 11, 29
+"""Cells from there to the end of a wide line: of the clock, and of the liveness before it."""
+_STATE, _WIDE_STATE, _USUAL_POWER = 14, 17, 15
+"""Cells that are kept for the liveness and for the power, whatever they are just now."""
+_GAP = 2
+_APART = 4
+"""Cells between the machine and what stands at its sides."""
+_GIB = 2.0**30
+_BRIEF_FROM = 3
+"""Models from which only their number is told."""
+_MEMORY_KIND = re.compile(r" HBM\w*$")
+_ON = "panel"
+_WARNED = 0.06
+"""Share of the color of a warning behind the line that gives its reason."""
+_COUNTED = (
+    (GpuState.BUSY, "busy", "busy", "strong"),
+    (GpuState.ALLOCATED, "allocated", "allocated", "strong"),
+    (GpuState.HELD, "allocated, idle", "idle", "warn"),
+    (GpuState.IDLE, "idle", "idle", "strong"),
+    (GpuState.ASLEEP, "asleep", "asleep", "strong"),
+    (GpuState.UNKNOWN, "unknown", "unknown", "strong"),
+    (GpuState.STALE, "stale", "stale", "warn"),
+    (GpuState.UNREADABLE, "unreadable", "unreadable", "crit"),
+    (GpuState.LOST, "lost", "lost", "crit"),
+    (GpuState.FREE, "free", "free", "util"),
+)
+"""Each state with its words, in full and where room is short, and the role of its number."""
+_USUAL = (GpuState.BUSY, GpuState.HELD, GpuState.FREE)
+_HELD_BESIDE_IDLE = "held idle"
+"""Allocated and idle, where others are idle of which it is not known whether they are allocated."""
+_SILENT = frozenset((Availability.LOST, Availability.NO_DRIVER))
+
+
+def header(view: View, cells: int) -> Line:
+    """Return the line in so many cells."""
+    name, chips = [_text(" gpumon", "key", bold=True)], _chips(view)
+    state, clock = _state(view), _clock(view)
+    ends = cells - (_LIVENESS_ENDS if clock else 1)
+    least = length(name) + length(chips) + _GAP + length(state)
+    if least > ends:
+        clock, ends = [], cells - 1  # the state is worth more than the time
+    if least > ends:
+        return cut(_placed([*name, *chips, _text(" ", "text"), *state], [_text(" " * cells, "text")], cells), cells)
+    at = ends - length(state)
+    head, counts, power = _parts(view, name, chips, min(at, ends - (_STATE if cells < WIDE else _WIDE_STATE)), cells)
+    if at <= cells - _POWER_ENDS:  # a state that is longer than usual
+        power = []
+    before = cells - _POWER_ENDS - length(power) if power else at
+    line = _placed(head, counts, _middle(head, counts, before - _GAP, cells)) if counts else head
+    for machine in _machine(view) if cells >= WIDE else ():
+        place = before - _APART - length(machine)
+        if place >= length(line) + _APART:
+            line = _placed(line, machine, place)
+            break
+    if power:
+        line = _placed(line, power, cells - _POWER_ENDS - length(power))
+    line = _placed(_placed(line, state, at), clock, cells - 1 - length(clock))
+    return cut(_placed(line, [], cells), cells)
+
+
+def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
+    """Host and models, counts, power: as much of what stands left of the state as there is room for."""
+    host, models = _host(view), _models(view)
+    full, brief = (_counts(view.countable_statuses, is_brief=is_brief) for is_brief in (False, True))
+    least = _counts(view.countable_statuses, is_brief=True, is_least=True)
+    free = _counts(view.countable_statuses, is_brief=True, of=frozenset((GpuState.FREE,)))
+    everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
+    if cells >= WIDE:
+        power = _power(view)
+        before = cells - _POWER_ENDS - (length(power) or _USUAL_POWER)
+        versioned = [*name, *host, *models, *_driver(view), *chips]
+        for head, counts in ((versioned, full), (everything, full), (everything, brief), (hosted, brief)):
+            usual = max(length(counts), _usual_counts(view))
+            if head is versioned and cells // 2 - 4 - usual // 2 < length(head) + _GAP:
+                continue  # the counts stay where they are, and the version as well
+            if length(head) + _GAP + length(counts) + _GAP <= before:
+                return head, counts, power
+    for head, counts in (
+        (everything, brief),
+        (hosted, brief),
+        (hosted, least),
+        (bare, brief),
+        (bare, least),
+        (hosted, free),
+        (bare, free),
+        (hosted, []),
+    ):
+        if counts is free and not free:
+            continue
+        if length(head) + _GAP + length(counts) + _GAP <= until:
+            return head, counts, []
+    return bare, [], []
+
+
+def _usual_counts(view: View) -> int:
+    """Cells of the counts with the usual states of GPUs: whether there is room does not depend on those of now."""
+    count = len(countable_statuses(view.statuses))
+    words = (Load.PAUSING.value, *(full for state, full, _, _ in _COUNTED if state in _USUAL))
+    return length([_text(" · ".join(f"{count} {word}" for word in words), "dim")]) if count else 0
+
+
+def _middle(head: Line, counts: Line, until: int, cells: int) -> int:
+    """The place of the counts: around a place that is left of the middle, since more stands at the right."""
+    at = cells // 2 - 4 if cells >= WIDE else (cells + length(head) - _LIVENESS_ENDS - _STATE) // 2
+    return max(length(head) + _GAP, min(at - length(counts) // 2, until - length(counts)))
+
+
+def _text(text: str, role: str, *, bold: bool = False) -> Segment:
+    return Segment(text, palette.ink(role, _ON, bold=bold))
+
+
+def _placed(line: Line, part: Line, place: int) -> Line:
+    return [*line, _text(" " * max(0, place - length(line)), "text"), *part]
+
+
+def _host(view: View) -> Line:
+    return [_text(f"  {safe(view.hostname)}", "strong", bold=True)] if view.hostname else []
+
+
+def _models(view: View) -> Line:
+    """The GPUs by their models, once: `8 × H100 80GB HBM3`; instances of a divided one are no GPUs."""
+    names = [
+        _MEMORY_KIND.sub("", short_name(sample.device.name)) for sample in view.samples if not sample.device.is_instance
+    ]
+    found = Counter(names)
+    if not found:
+        return []
+    if len(found) >= _BRIEF_FROM:
+        return [_text(f"  {len(names)} GPUs", "dim")]
+    return [_text("  " + " + ".join(f"{count} × {safe(name)}" for name, count in found.items()), "dim")]
+
+
+def _driver(view: View) -> Line:
+    """The version of the driver, where it is known."""
+    version = safe(view.driver.version)
+    is_gone = bool(view.samples) and all(sample.state is Availability.NO_DRIVER for sample in view.samples)
+    return [_text(f"  driver {version}", "dim")] if version and not is_gone else []
+
+
+def _machine(view: View) -> list[Line]:
+    """The host's CPU and memory, as far as they are known and of now: both, and for less room the CPU alone."""
+    if view.age > 0:
+        return []
+    cpu, used, total = (view.host(f"host.{name}") for name in ("cpu_utilization", "memory_used", "memory_total"))
+    found: Line = []
+    if isfinite(cpu):
+        found = [_text("CPU ", "dim"), _text(f"{100 * cpu:3.0f}", "strong", bold=True), _text("%", "dim")]
+    if not (isfinite(used) and isfinite(total) and total > 0):
+        return [found] if found else []
+    digits = 1 if total < 100 * _GIB else 0
+    size = f"{total / _GIB:.{digits}f}"
+    memory = [
+        _text("   RAM ", "dim"), _text(f"{used / _GIB:.{digits}f}".rjust(len(size)), "strong", bold=True),
+        _text(f" of {size} GiB", "dim"),
+    ]  # fmt: skip
+    return [[*found, *memory], found] if found else [memory]
+
+
+def _chips(view: View) -> Line:
+    """Chips that say that numbers are not of live hardware, or not of now."""
+    chips: Line = []
+    label = _label(view)
+    style = theme.CHIP if label == "REPLAY" else theme.LABEL
+    for text, own in ((label, style), ("PAST" if view.shows_past else "", theme.CHIP)):
+        if text:
+            chips += [_text(" ", "text"), Segment(f" {text} ", own)]
+    return chips
+
+
+def _label(view: View) -> str:
+    """The word for numbers that are not of live hardware; with the GPUs that it is true of, where others are live."""
+    origin = view.origin
+    if not origin.parts:
+        return safe(origin.label).split(" ")[0]
+    labels = {one.origin.source: safe(one.origin.label).split(" ")[0] for one in origin.parts if one.origin.label}
+    words = " + ".join(dict.fromkeys(labels.values()))
+    if len(labels) == len(origin.parts):
+        return words
+    places = {sample.device.index for sample in view.samples if sample.device.source in labels}
+    return f"{words} {ranges(places)}" if places else ""
+
+
+def _counts(
+    statuses: Sequence[GpuStatus], *, is_brief: bool, is_least: bool = False, of: Collection[GpuState] = tuple(GpuState)
+) -> Line:
+    """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all.
+
+    `is_brief` has short words; `is_least` one number for all that are in use; `of`: no other state is counted.
+    """
+    if not statuses:
+        return []
+    statuses = countable_statuses(statuses)
+    states = Counter(status.state for status in statuses)
+    if states and set(states) <= {GpuState.UNREADABLE, GpuState.LOST}:
+        return [_text("no GPU answers", "crit", bold=True)]
+    counted: list[tuple[int, str, str]] = []
+    for state, full, short, role in _COUNTED:
+        count = states[state]
+        if state not in of:
+            continue
+        is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= FREE_OR_NOT
+        if not count and not is_told_none:
+            continue
+        if state is GpuState.BUSY:
+            counted += [(number, word, role) for number, word in busy_counts(statuses, is_brief=is_least)]
+            continue
+        if state is GpuState.HELD and states[GpuState.IDLE]:
+            short = _HELD_BESIDE_IDLE
+        counted.append((count, short if is_brief else full, role))
+    parts: Line = []
+    for count, word, role in counted:
+        if parts:
+            parts.append(_text(" · ", "faint"))
+        is_good = role == "util" and count
+        parts.append(_text(str(count), role if count else "dim", bold=bool(count)))
+        parts.append(_text(f" {word}", "util" if is_good else "dim", bold=bool(is_good)))
+    return parts
+
+
+def _power(view: View) -> Line:
+    """Power and limit of the GPUs that answer now; `≥` where some of them do not report it, `–` where none does."""
+    every = [one for one in view.samples if not one.device.is_instance]
+    samples = [one for one in every if one.state not in _SILENT]
+    if not samples:
+        return []
+    samples = [one for one in samples if one.state is not Availability.STALE] or samples
+    is_old = view.age > 0 or samples[0].state is Availability.STALE
+    reporting = [one for one in samples if isfinite(one.value("gpu.power"))] or samples
+    watts = fsum(one.value("gpu.power") for one in reporting)
+    limit = fsum(one.value("gpu.power_limit") for one in samples)
+    if not isfinite(limit) and not isfinite(watts):
+        return []
+    scale, unit, digits = (1000.0, "kW", 2) if max(watts, limit, key=_or_0) >= 1000.0 else (1.0, "W", 0)
+    sign = "≥" if len(reporting) < len(samples) else ""
+    value = f"{sign}{watts / scale:.{digits}f}" if isfinite(watts) and not is_old else "–"
+    room = len(f"{limit / scale:.{digits}f}") if isfinite(limit) else 0
+    of = f" of {limit / scale:.{digits}f} {unit}" if isfinite(limit) else f" {unit}"
+    part = f", {len(reporting)} of {len(every)} GPUs" if len(reporting) < len(every) else ""
+    return [_text(value.rjust(room), "strong", bold=True), _text(of + part, "dim")]
+
+
+def _or_0(value: float) -> float:
+    return value if isfinite(value) else 0.0
+
+
+def _state(view: View) -> Line:
+    fresh = view.freshness
+    style: Style = fresh.style + theme.ON_BAR
+    return [Segment(f"{fresh.mark} {safe(fresh.word)}", style)]
+
+
+def _clock(view: View) -> Line:
+    """The time of the picture; it goes on where none comes, and stands still where the picture is held."""
+    if view.frame is None:
+        return []
+    silent = view.freshness.frame_age
+    age = silent if isfinite(silent) and not view.paused else 0.0
+    return [_text(units.clock(view.now + age), "text")]
+
+
+def reason(view: View, cells: int) -> Line:
+    """Tell why nothing newer comes, and of when the values below are, in the color of a warning."""
+    fresh = view.freshness
+    role = "crit" if fresh.style is theme.CRITICAL else "warn"
+    ground = Style(bgcolor=palette.color(role, _WARNED))
+    parts, behind = safe(callable_commands(fresh.reason)).split(" · "), ""
+    while len(parts) > 1 and width(" · ".join(parts)) + 3 > cells:  # a part that is cut off says nothing
+        parts.pop(0 if parts[0].startswith("paused ") else -1)  # that the picture is held stands in the header
+    told = " · ".join(parts)
+    if fresh.age > 0 and view.frame is not None and isfinite(fresh.read_before):
+        behind = f"  The values below are from {units.clock(view.now - fresh.read_before)}."
+    line: Line = [Segment(f"  {told}.", palette.ink(role, bold=True) + ground)]
+    line = cut(line, cells)
+    if behind and length(line) + len(behind) <= cells:
+        line.append(Segment(behind, palette.ink("text") + ground))
+    return [*line, Segment(" " * (cells - length(line)), ground)]

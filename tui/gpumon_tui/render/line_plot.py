@@ -1,0 +1,269 @@
+"""Mean and extremes of a curve over a stretch of time, and how much of that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from math import fsum, nan
+from typing import NamedTuple
+
+from gpumon.common.numbers import is_known
+from gpumon.storage.history.buckets import Grid
+from gpumon_tui.render.axis import ValueAxis
+from gpumon_tui.render.cells import EMPTY, PaintedCell, Row, Tint, painted
+from gpumon_tui.render.text_width import Line
+from gpumon_tui.render.time_columns import halves, window_words
+
+FILL, BAND, LIMIT = 0.035, 0.15, 0.6
+"""Shares of the color: of the area under the line, of the band, and of lines at limits."""
+EIGHTHS = " ▁▂▃▄▅▆▇"
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""Bits of braille, by the half of the cell and from above."""
+_BLANK = 0x2800
+_MARKED = 12
+"""Columns from one mark of a line to the next."""
+
+
+class PlotCurve(NamedTuple):
+    """The values of a metric; NaN is a gap."""
+
+    low: Sequence[float]
+    """Two for each column, as all three."""
+    mean: Sequence[float]
+    high: Sequence[float]
+
+
+class Overlaid(NamedTuple):
+    """The line of somebody else in the same picture."""
+
+    mean: Sequence[float]
+    role: str
+    mark: str = ""
+    """A letter that stands on the line here and there, where lines have no colors; empty for none."""
+
+
+class LimitLine(NamedTuple):
+    """A value at which something happens, and the role of its line."""
+
+    value: float
+    role: str
+
+
+def plot(
+    curve: PlotCurve, axis: ValueAxis, rows: int, role: str, overlaid: Sequence[Overlaid] = (),
+    limits: Sequence[LimitLine] = (), mark: str = "",
+) -> list[Row]:  # fmt: skip
+    """Return `rows` of cells, one for every two points of `curve`; the area is only where the axis begins at zero.
+
+    `mark` is that of the curve's own line, as those of the overlaid ones.
+    """
+    picture = _grounds(curve, axis, rows, role)
+    for limit in limits:
+        if axis.low <= limit.value <= axis.high:
+            row = min(rows - 1, int((1 - axis.share(limit.value)) * rows))
+            for column, cell in enumerate(picture[row]):
+                if cell.glyph in " █":
+                    picture[row][column] = PaintedCell("─", Tint(limit.role, LIMIT), cell.ground)
+    grounds: dict[tuple[int, int], Tint | None] = {}
+    lines = (*overlaid, Overlaid(curve.mean, role, mark))
+    for mean, ink, _ in lines:
+        for (column, row), dots in line_dots(mean, axis, rows).items():
+            cell = picture[row][column]
+            if (column, row) in grounds:  # another line is here
+                dots |= ord(cell.glyph) - _BLANK
+            else:
+                grounds[column, row] = _behind(cell)
+            picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), grounds[column, row])
+    for place, line in enumerate(lines):
+        if line.mark:
+            _put_marks(picture, line, line_dots(line.mean, axis, rows), place * _MARKED // len(lines))
+    return picture
+
+
+def _put_marks(picture: list[Row], line: Overlaid, dots: Iterable[tuple[int, int]], first: int) -> None:
+    """Put the mark of a line on it, in other columns than those of the other lines."""
+    marked = set()
+    for column, row in dots:
+        if column % _MARKED == first and column not in marked:
+            marked.add(column)
+            picture[row][column] = PaintedCell(line.mark, Tint(line.role), picture[row][column].ground)
+
+
+def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[int, int], int]:
+    """Return the dots of a line by column and row; steps are joined vertically, gaps are not."""
+    found: dict[tuple[int, int], int] = {}
+    most = 4 * rows - 1
+    last = -1
+    for place, value in enumerate(mean):
+        share = axis.share(value)
+        if share != share:  # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop
+            last = -1
+            continue
+        dot = int((1 - share) * most + 0.5)
+        span: Iterable[int] = (dot,)
+        if last >= 0 and abs(dot - last) > 1:
+            step = 1 if dot > last else -1
+            span = range(last + step, dot + step, step)
+        half = _DOTS[place % 2]
+        for at in span:
+            key = place // 2, at // 4
+            found[key] = found.get(key, 0) | half[at % 4]
+        last = dot
+    return found
+
+
+def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Row]:
+    """The area and the band, with edges exact to an eighth of a cell."""
+    fill, band = Tint(role, FILL) if axis.low == 0 else None, Tint(role, BAND)
+    picture: list[Row] = [[EMPTY] * (len(curve.mean) // 2) for _ in range(rows)]
+    # A block in the color of its own ground: seen where there are no colors.
+    whole, plain = PaintedCell("█", band, band), PaintedCell(" ", None, fill)
+    scale = 8 * rows
+    for column in range(len(curve.mean) // 2):
+        pair = slice(2 * column, 2 * column + 2)
+        lows = [value for value in curve.low[pair] if value == value]
+        highs = [value for value in curve.high[pair] if value == value]
+        if not lows or not highs:
+            continue
+        bottom, top = round(axis.share(min(lows)) * scale), round(axis.share(max(highs)) * scale)
+        if fill is None and bottom == top:
+            continue
+        for row in range(rows):
+            base = 8 * (rows - 1 - row)
+            if base >= top:
+                continue
+            if base + 8 <= bottom:
+                if fill is not None:
+                    picture[row][column] = plain
+            elif base >= bottom and base + 8 <= top:
+                picture[row][column] = whole
+            else:
+                picture[row][column] = _edge(max(0, bottom - base), min(8, top - base), fill, band)
+    return picture
+
+
+@lru_cache(maxsize=1024)
+def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
+    """The cell in which an area ends, in eighths from below: of three in it the smallest is left out."""
+    parts = ((bottom, fill), (top - bottom, band), (8 - top, None))
+    kept = [(size, tint) for size, tint in parts if size > 0]
+    if len(kept) == 3:
+        del kept[min(range(3), key=lambda place: kept[place][0])]
+    if len(kept) == 1:
+        return PaintedCell(" " if kept[0][1] != band else "█", kept[0][1], kept[0][1])
+    (size, below), (_, above) = kept
+    if below is None:  # under a band that hangs in the air: the band is what is behind, the page what is inked
+        return PaintedCell(EIGHTHS[min(7, size)], Tint("ground"), above)
+    if below == above:
+        return PaintedCell(" ", below, below)
+    return PaintedCell(EIGHTHS[min(7, max(1, size))], below, above)
+
+
+def _behind(cell: PaintedCell) -> Tint | None:
+    """The tint that takes most of a cell."""
+    if cell.glyph in EIGHTHS[1:]:
+        ink = None if cell.ink == Tint("ground") else cell.ink
+        return ink if EIGHTHS.index(cell.glyph) >= 4 else cell.ground
+    return cell.ground
+
+
+class Averaged(NamedTuple):
+    """Mean, lowest and highest value of what is known; NaN where nothing is."""
+
+    mean: float
+    low: float
+    high: float
+    seconds: float
+    """Seconds that are known."""
+
+
+def averaged(curve: PlotCurve, columns: Grid, begin: float, end: float) -> Averaged:
+    """Return what a curve on `columns` has from `begin` to `end` (s since 1970): columns reach beyond a window."""
+    grid = halves(columns)
+    lengths = [min(edge + grid.step, end) - max(edge, begin) for edge in _begins(grid, len(curve.mean))]
+    known = [
+        (value, length) for value, length in zip(curve.mean, lengths, strict=True) if length > 0 and is_known(value)
+    ]
+    seconds = fsum(length for _, length in known)
+    mean = fsum(value * length for value, length in known) / seconds if seconds > 0 else nan
+    lows, highs = (_within(line, lengths) for line in (curve.low, curve.high))
+    return Averaged(mean, min(lows, default=nan), max(highs, default=nan), seconds)
+
+
+def span_words(seconds: float, window: float, step: float) -> str:
+    """Return how long what is averaged lasts: `10 min`, or `5 min 18 s` where no more of the window is known.
+
+    What lacks less than `step` seconds is whole: times are rounded, and a sample is due.
+    """
+    if not 0 < seconds < window - step:
+        return window_words(window)
+    whole = round(seconds)
+    for (large, size), (small, part) in (
+        (("d", 86400), ("h", 3600)),
+        (("h", 3600), ("min", 60)),
+        (("min", 60), ("s", 1)),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {large}" + (f" {rest} {small}" if rest else "")
+    return f"{whole} s"
+
+
+def _begins(grid: Grid, many: int) -> Iterator[float]:
+    return ((grid.first + place) * grid.step for place in range(many))
+
+
+def _within(values: Sequence[float], lengths: Sequence[float]) -> list[float]:
+    return [value for value, length in zip(values, lengths, strict=True) if length > 0 and is_known(value)]
+
+
+class _KeptPicture(NamedTuple):
+    curve: PlotCurve
+    shape: object
+    picture: list[Row]
+    lines: list[Line]
+
+
+class KeptPlots:
+    """The last picture of each place."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, _KeptPicture] = {}
+
+    def forget(self) -> None:
+        """Draw everything anew."""
+        self._kept.clear()
+
+    def lines(self, place: Hashable, curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Line]:
+        """Return the lines of `plot`; one that is as before is the same object."""
+        kept = self._kept.get(place)
+        shape = axis, rows, role, len(curve.mean)
+        if kept is None or kept.shape != shape:
+            picture = plot(curve, axis, rows, role)
+            lines = [painted(row) for row in picture]
+        else:
+            same = min(_same(*both) for both in zip(kept.curve, curve, strict=True)) // 2
+            if 2 * same >= len(curve.mean):
+                return kept.lines
+            # A line comes from the column before: that is drawn too, and left out again.
+            begin = max(0, same - 1)
+            end = PlotCurve(*(line[2 * begin :] for line in curve))
+            picture = [
+                old[:same] + new[same - begin :]
+                for old, new in zip(kept.picture, plot(end, axis, rows, role), strict=True)
+            ]
+            lines = [
+                before if new == old else painted(new)
+                for before, old, new in zip(kept.lines, kept.picture, picture, strict=True)
+            ]
+        self._kept[place] = _KeptPicture(curve, shape, picture, lines)
+        return lines
+
+
+def _same(old: Sequence[float], new: Sequence[float]) -> int:
+    """Return how many values at the begin are the same; a gap is the same as a gap."""
+    for place, (before, after) in enumerate(zip(old, new, strict=True)):
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
+        if before != after and (before == before or after == after):
+            return place
+    return len(new)

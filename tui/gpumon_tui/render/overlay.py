@@ -1,0 +1,54 @@
+"""A box of lines over others, which step back behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon_tui import palette
+from gpumon_tui.render.text_width import Line, cut, length
+
+FADED = palette.tinted("dim", 0.6)
+_PANEL = Style(bgcolor=palette.color("panel"))
+
+
+def overlay(page: Sequence[Line], box: Sequence[Line], cells: int, edge: str = "key") -> tuple[list[Line], int, int]:
+    """Return a page of lines with a box in its middle, and the first cell and row of the box.
+
+    `edge` is the role of the edge at its left. A box that is larger than the page is cut.
+    """
+    wide = min(cells, max((length(line) for line in box), default=0) + 4)
+    left, top = (cells - wide) // 2, max(0, (len(page) - len(box) - 2) // 2)
+    blank: Line = []
+    inner = [blank, *box, blank][: max(0, len(page) - top)]
+    lines = [_faded(line) for line in page]
+    for row, line in enumerate(inner, top):
+        shown = cut(line, wide - 4)
+        body = [Segment(text, _PANEL + style if style else _PANEL) for text, style, _ in shown]
+        fill = Segment(" " * (wide - 2 - length(shown)), _PANEL)
+        bar = Segment("▌", palette.ink(edge, "panel"))
+        before, after = _window(lines[row], 0, left), _window(lines[row], left + wide, cells)
+        lines[row] = [*before, bar, Segment(" ", _PANEL), *body, fill, *after]
+    return lines, left + 2, top + 1
+
+
+def _faded(line: Line) -> Line:
+    return [Segment("".join(text for text, _, _ in line), FADED)]
+
+
+def _window(line: Line, begin: int, end: int) -> Line:
+    """The cells of a faded line between two; a letter of two cells that is cut becomes a blank."""
+    if end <= begin:
+        return []
+    text = line[0].text if line else ""
+    kept, at = [], 0
+    for letter in text:
+        own = length([Segment(letter)])
+        if begin <= at and at + own <= end:
+            kept.append(letter)
+        elif at < end and at + own > begin:
+            kept.append(" " * (min(at + own, end) - max(at, begin)))
+        at += own
+    return [Segment("".join(kept) + " " * max(0, end - max(at, begin)), FADED)]

@@ -1,0 +1,262 @@
+"""The one statement of each column of processes: heading, width, order and cell. A table takes what has room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gpumon.analysis.gpu_state import IdleTime
+from gpumon.analysis.processes import job_or_container, uses_video
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY, Column
+from gpumon.model.frame import Run
+from gpumon.model.metrics import Unit
+from gpumon.model.process import Process
+from gpumon_tui import palette
+from gpumon_tui.data.process_facts import ProcessFacts
+from gpumon_tui.render.table import Cell
+from gpumon_tui.render.text_width import safe
+
+Of = TypeVar("Of")
+_PLAIN, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
+_STRONG, _BOLD, _RUN, _WARN = (
+    palette.ink("strong"), palette.ink("strong", bold=True), palette.ink("run"), palette.ink("warn"),
+)  # fmt: skip
+IDLE_FROM = 60.0
+"""Seconds of an allocated GPU's idleness from which its processes say so."""
+_BAR = palette.tinted("memory", 0.62)
+TIME_CELLS = 8
+_EPOCH_CELLS = 5
+"""Cells of the heading above epochs."""
+_GPU_CELLS = 3
+_UNKNOWN = float("nan")
+BAR_CELLS = 6
+WIDE = 100
+"""Cells from which columns are two cells apart, and memory has a bar."""
+VERY_WIDE = 150
+"""Cells from which names have more room, whatever leaves for it; below they take what nothing else needs."""
+
+
+class ProcessColumn(NamedTuple, Generic[Of]):
+    """A column of processes, or of their users; `cells` of 0 takes what room is left."""
+
+    name: str
+    """For the config file and for `sorted by`."""
+    title: str
+    cells: int
+    """Of the largest value that it can ever hold."""
+    keep: float
+    """The larger, the longer it stays when there is no room."""
+    order: Callable[[Of, ProcessFacts], float | str] | None
+    """The value by which a table is sorted: NaN and an empty text are unknown, and stand last. None for no order."""
+    cell: Callable[[Of, ProcessFacts], Cell]
+    right: bool = True
+    falls: bool = True
+    """Whether the largest stand first when somebody sorts by it."""
+    brief: str = ""
+    """The heading where columns stand close; `title` where it is empty."""
+    brief_cells: int = 0
+    wide_cells: int = 0
+    is_needed: Callable[[Sequence[Process]], bool] = bool
+    """Whether any of these processes has something for it."""
+    from_cells: int = 0
+    """Fewest cells of a table that has it."""
+
+
+def _base(process: Process, facts: ProcessFacts) -> Cell:
+    return Cell("", _PLAIN if facts.is_own(process) else _DIM)
+
+
+def _pid(process: Process, facts: ProcessFacts) -> Cell:
+    return _base(process, facts)._replace(text=PROCESS_BY_KEY["pid"].write(process.pid))
+
+
+def _gpu(process: Process, facts: ProcessFacts) -> Cell:
+    label = facts.label(process) or units.MISSING
+    if process.uuid not in facts.silent:
+        return Cell(label, _BOLD)
+    return Cell(f"○{label}" if len(label) < _GPU_CELLS else label, _WARN)
+
+
+def _user(process: Process, facts: ProcessFacts) -> Cell:
+    return _base(process, facts)._replace(text=safe(process.user) or units.MISSING)
+
+
+def _number(text: str, process: Process, facts: ProcessFacts) -> Cell:
+    """A number in its style: one that is zero or unknown steps back."""
+    is_nothing = text in ("0", "0.0", units.MISSING)
+    return Cell(text, _FAINT) if is_nothing else _base(process, facts)._replace(text=text)
+
+
+def _bar(process: Process, facts: ProcessFacts) -> Cell:
+    share = process.memory_used / facts.memory.get(process.uuid, 0.0) if facts.memory.get(process.uuid) else 0.0
+    cells = round(min(1.0, max(0.0, share)) * BAR_CELLS) if is_known(share) else 0
+    return Cell("▆" * cells, _BAR)
+
+
+def _share(key: str) -> Callable[[Process, ProcessFacts], Cell]:
+    """Cells of a share of a GPU's time, which is not known while the driver does not answer."""
+
+    def cell(process: Process, facts: ProcessFacts) -> Cell:
+        value = _UNKNOWN if process.uuid in facts.silent else getattr(process, key)
+        return _number(PROCESS_BY_KEY[key].write_without_unit(value), process, facts)
+
+    return cell
+
+
+def _measured(key: str) -> Callable[[Process, ProcessFacts], Cell]:
+    """Cells of a number."""
+    write = PROCESS_BY_KEY[key].write_without_unit
+    return lambda process, facts: _number(write(getattr(process, key)), process, facts)
+
+
+def _memory(process: Process, facts: ProcessFacts) -> Cell:
+    text = PROCESS_BY_KEY["memory_used"].write_without_unit(process.memory_used)
+    return Cell(text, _FAINT if text == units.MISSING else _STRONG if facts.is_own(process) else _PLAIN)
+
+
+def _run(process: Process, facts: ProcessFacts) -> Cell:
+    """The run; of a process without one that its GPU is allocated and idle."""
+    run, idle = facts.run(process), facts.idle.get(process.uuid)
+    if run:
+        return Cell(safe(run.name), _RUN)
+    text = about_idle(idle)
+    return Cell(text, _WARN) if text else Cell("", _RUN)
+
+
+def about_idle(idle: IdleTime | None) -> str:
+    """Return how long a GPU has been allocated and idle, by the first part of it: `idle 3 h`, `idle > 3 h`."""
+    if idle is None or idle.seconds < IDLE_FROM:
+        return ""
+    return f"idle {'> ' if idle.at_least else ''}{' '.join(units.short_duration(idle.seconds).split(' ')[:2])}"
+
+
+def _epoch(process: Process, facts: ProcessFacts) -> Cell:
+    run = facts.run(process)
+    if run is None or run.epoch < 0:
+        return Cell("", _PLAIN)
+    return Cell(units.epoch_position(run.epoch, run.epochs, run.base), _PLAIN)
+
+
+def _last_epoch(run: Run) -> int:
+    """Cells of the last epoch of a run's plan, or of the one that it is in where there is none."""
+    number = run.base + run.epochs - 1 if run.epochs else run.epoch
+    return len(units.epoch_position(number, run.epochs, run.base))
+
+
+def _run_order(process: Process, facts: ProcessFacts) -> str:
+    run = facts.run(process)
+    return run.name.casefold() if run else ""
+
+
+def _epoch_order(process: Process, facts: ProcessFacts) -> float:
+    run = facts.run(process)
+    return float(run.epoch) if run and run.epoch >= 0 else _UNKNOWN
+
+
+def _program(process: Process, facts: ProcessFacts) -> Cell:
+    return _base(process, facts)._replace(text=safe(facts.program(process)) or units.MISSING)
+
+
+def _some(name: str) -> Callable[[Sequence[Process]], bool]:
+    """Whether any process has a value of a field."""
+    return lambda processes: any(is_known(getattr(one, name)) for one in processes)
+
+
+def described(
+    name: str, column: Column, cells: int, keep: float, order: Callable[[Of, ProcessFacts], float | str],
+    cell: Callable[[Of, ProcessFacts], Cell], *, has_units: bool = False, **layout: Any,
+) -> ProcessColumn[Of]:  # fmt: skip
+    """A column of `model.columns`: its heading, side and direction; `layout` says how this table shows it.
+
+    `has_units`: its cells have units, and the heading has none.
+    """
+    title = column.short if has_units else column.heading_with_unit
+    brief = {"brief": f"{column.short}%"} if column.unit is Unit.RATIO and not has_units else {}
+    return ProcessColumn(
+        name, title, cells, keep, order, cell, **{"right": column.is_number, "falls": column.falls, **brief, **layout}
+    )
+
+
+def _numbers(
+    name: str, key: str, cells: int, keep: float, cell: Callable[[Process, ProcessFacts], Cell], **layout: Any
+) -> ProcessColumn[Process]:
+    """A column that is sorted by its number, and there where a process has one."""
+    layout = {"is_needed": _some(key), **layout}
+    return described(name, PROCESS_BY_KEY[key], cells, keep, lambda p, f: getattr(p, key), cell, **layout)
+
+
+COLUMNS: tuple[ProcessColumn[Process], ...] = (
+    _numbers("pid", "pid", 7, 8.5, _pid, is_needed=bool),
+    described(
+        "gpu", PROCESS_BY_KEY["gpu"], _GPU_CELLS, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, brief_cells=4
+    ),
+    described("user", PROCESS_BY_KEY["user"], 8, 10, lambda p, f: p.user.casefold(), _user, wide_cells=12),
+    ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
+    _numbers("mem", "memory_used", 5, 12, _memory, brief="GiB", is_needed=bool),
+    _numbers("sm", "sm_utilization", 4, 8, _share("sm_utilization")),
+    _numbers("bandw", "memory_utilization", 4, 1, _share("memory_utilization")),
+    _numbers("enc", "encoder_utilization", 5, 0.5, _share("encoder_utilization"), is_needed=uses_video),
+    _numbers("dec", "decoder_utilization", 5, 0.5, _share("decoder_utilization"), is_needed=uses_video),
+    _numbers("cpu", "cpu_utilization", 5, 7, _measured("cpu_utilization")),
+    _numbers("host", "host_memory", 8, 2, _measured("host_memory"), brief="host", brief_cells=6),
+    described(
+        "time", PROCESS_BY_KEY["started"], TIME_CELLS, 4, lambda p, f: f.now - p.started,
+        lambda p, f: Cell(elapsed(f.now - p.started), _DIM), is_needed=_some("started"),
+    ),
+    described("run", PROCESS_BY_KEY["run"], 12, 5, _run_order, _run, wide_cells=22),
+    described(
+        "epoch", PROCESS_BY_KEY["epoch"], _EPOCH_CELLS, 3, _epoch_order, _epoch,
+        is_needed=lambda processes: any(one.run for one in processes),
+    ),
+    described(
+        "job", PROCESS_BY_KEY["where"], 22, 2.5, lambda p, f: job_or_container(p).casefold(),
+        lambda p, f: _base(p, f)._replace(text=safe(job_or_container(p))),
+        wide_cells=32, is_needed=lambda processes: any(map(job_or_container, processes)),
+    ),
+    described("program", PROCESS_BY_KEY["name"], 0, 11, lambda p, f: f.program(p).casefold(), _program),
+)  # fmt: skip
+BY_NAME = {column.name: column for column in COLUMNS}
+ORDERS = tuple(column for column in COLUMNS if column.order)
+"""Columns by which a table can be sorted."""
+FIRST_ORDER = "mem"
+
+
+def needed(
+    processes: Sequence[Process], before: Sequence[ProcessColumn[Process]] = ()
+) -> tuple[ProcessColumn[Process], ...]:
+    """Return the columns for which any of these processes has something, and those that were needed `before`."""
+    return tuple(
+        column for column in COLUMNS if column.is_needed is bool or column in before or column.is_needed(processes)
+    )
+
+
+def as_wide_as(columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts) -> tuple[ProcessColumn[Process], ...]:
+    """Return the columns with that of epochs as wide as the plans of the runs can ever bring."""
+    cells = max((_EPOCH_CELLS, *map(_last_epoch, facts.runs.values())))
+    return tuple(one._replace(cells=cells) if one.name == "epoch" else one for one in columns)
+
+
+def in_order(
+    of: Sequence[Of], column: ProcessColumn[Of], falls: bool, facts: ProcessFacts, tie: Callable[[Of], Any]
+) -> list[Of]:
+    """Return rows sorted by a column; what is unknown stands last, equals by `tie`."""
+    order = column.order or (lambda one, facts: 0)
+    rows = sorted(of, key=tie)
+    values = [order(row, facts) for row in rows]
+    # NaN != NaN; no call of is_known, because a value may be a text as well.
+    known = [place for place, value in enumerate(values) if value == value and value != ""]
+    unknown = () if len(known) == len(rows) else sorted({*range(len(rows))}.difference(known))
+    known.sort(key=values.__getitem__, reverse=falls)
+    return [rows[place] for place in (*known, *unknown)]
+
+
+def elapsed(seconds: float) -> str:
+    """Whole minutes, `12 m`, and tens of seconds before: a column that changes every second repaints every row."""
+    if not seconds >= 0:
+        return units.MISSING
+    if seconds < 60:
+        return f"{int(seconds) // 10 * 10} s" if seconds >= 10 else "<10 s"
+    text = units.short_duration(seconds)
+    return text if len(text) <= TIME_CELLS else " ".join(text.split()[:2])

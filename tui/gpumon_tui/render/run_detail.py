@@ -1,0 +1,358 @@
+"""A run that goes on as its processes tell of it: its ranks, what its framework holds, and what it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.past_findings import is_partly_sampled, sampled_text
+from gpumon.model import units
+from gpumon.model.columns import BY_KEY, RANKS, View, shown
+from gpumon.model.frame import TRAINING, Run
+from gpumon.model.metrics import Unit
+from gpumon.reports import epoch_text
+from gpumon.reports.run_tables import OPEN
+from gpumon_tui import palette, theme
+from gpumon_tui.data.run_rows import COLUMNS
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.findings import in_few_lines
+from gpumon_tui.render.gpu_columns import numbers
+from gpumon_tui.render.run_list import SEVERE, UNSEEN
+from gpumon_tui.render.section import heading, margin, more, placed, rows
+from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
+from gpumon_tui.render.text_width import SENTENCE, Line, cut, length, safe, width
+
+if TYPE_CHECKING:
+    from gpumon_tui.data.run_rows import OpenRun, StretchRow
+
+
+EPOCH_CELLS = 11
+STEP = 13
+"""Cells of a step."""
+_CELLS = {"rank": 5, "gpus": 6, "epoch": EPOCH_CELLS, "phase": 10, "step": STEP, "pid": 8}
+_KEEP = {"pid": 10, "wait": 35, "ooms": 30, "retries": 20}
+"""What is less important here than in the table of commands."""
+_SHOWN = shown(RANKS, View.TERMINAL)
+RANK_COLUMNS = (
+    *(
+        table_column(column, _CELLS.get(column.key, 0))._replace(keep=_KEEP.get(column.key, column.keep))
+        for column in _SHOWN
+    ),
+    TableColumn("", 0),
+)
+ROWS = 3
+"""Lines of a run of one process: what it is, headings, its row."""
+
+
+def facts(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int) -> Line:
+    """Return a line about a run: its ranks and GPUs, what it continues, its memory. `resumes`: id of that run."""
+    first, line = ranks.first, [Segment(" " * (margin(cells) + 1))]
+    gpus = numbers(ranks.gpus, labels)
+    told = [(f"{ranks.present} {'rank' if ranks.present == '1' else 'ranks'}", f" on GPU {gpus}" if gpus else "")]
+    if ranks.ooms > 0:
+        told.append((units.counted(round(ranks.ooms), "out-of-memory error"), ""))
+    if resumes or first.resumed:
+        begin = f" from epoch {units.epoch(first.first_epoch, first.epochs, first.base)}" if first.resumed else ""
+        told.append((f"resumes {safe(resumes)}" if resumes else "resumed", begin))
+    held = _most(ranks.all, "reserved")
+    if is_known(held):
+        of = " held by the framework" + (" of the fullest rank" if ranks.is_distributed else "")
+        told.append((units.number(held, Unit.BYTES), of))
+    for strong, rest in told:
+        line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(strong, theme.STRONG)]
+        line += [Segment(rest, theme.DIM)] if rest else []
+    return cut(line, cells - margin(cells))
+
+
+def live(
+    ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, drawn: Memo[Line]
+) -> list[Line]:  # fmt: skip
+    """Return the run in at most `height` lines: the facts, and a row for each rank here."""
+    lines = [facts(ranks, labels, resumes, cells)]
+    room = height - len(lines) - 1
+    if room < 1:
+        return lines[:height]
+    of = [_row(run, labels) for run in ranks.all]
+    empty = {
+        place for place in range(len(RANK_COLUMNS) - 1) if all(row[place].text in ("", units.MISSING) for row in of)
+    }
+    chosen = placed(RANK_COLUMNS, cells, empty)
+    shown = len(of) if len(of) <= room else room - 1
+    lines.append(heading(chosen, cells))
+    lines += rows(chosen, of[:shown], cells, top=0, height=shown, cursor=-1, has_keys=False, drawn=drawn)
+    return [*lines, more(len(of) - shown, 0, cells)] if shown < len(of) else lines
+
+
+def _row(run: Run, labels: Mapping[str, str]) -> Row:
+    memory = run.memory
+    place = units.epoch_within(EPOCH_CELLS, run.epoch, run.epochs, run.base) if run.epoch >= 0 else ""
+    cells = {
+        "rank": Cell(str(run.rank), theme.STRONG),
+        "gpus": Cell(numbers(run.gpus, labels), theme.STRONG),
+        "epoch": Cell(place, theme.RUN),
+        "phase": Cell(safe(run.phase)),
+        "step": Cell(_step(run)),
+        "wait": Cell(units.fine_duration(run.wait) if is_known(run.wait) else ""),
+        **{key: Cell(units.number(getattr(memory, key), Unit.BYTES)) for key in ("allocated", "reserved", "peak")},
+        "retries": Cell(_count(memory.retries), theme.DIM),
+        "ooms": Cell(_count(memory.ooms), theme.WARN if memory.ooms > 0 else theme.DIM),
+        "pid": Cell(str(run.pid), theme.DIM),
+    }  # fmt: skip
+    return (*(cells[column.key] for column in _SHOWN), Cell(""))
+
+
+def _step(run: Run) -> str:
+    """The step with its thousands set apart, as on the chart; without where that has no room."""
+    apart = "/".join(units.count(int(number)) for number in run.step_text.split("/") if number)
+    return apart if len(apart) <= STEP else run.step_text
+
+
+def _count(value: float) -> str:
+    return str(round(value)) if is_known(value) else ""
+
+
+def _most(runs: Sequence[Run], name: str) -> float:
+    return max((value for run in runs if is_known(value := getattr(run.memory, name))), default=NAN)
+
+
+BAR = 10
+HEAD_CELLS = 20
+"""Cells that the name of a metric may take above its column."""
+COST = 12
+"""Cells of an amount with its currency."""
+FINDINGS, FINDING_LINES = 2, 2
+"""Findings above the table, and lines of each at most."""
+DEVICE_CELLS = 24
+"""Room from which the GPUs of the run are named: a letter of them says nothing."""
+STRONG = palette.ink("strong", bold=True)
+_TRAIN, _WAIT, _WAITS_LONG = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
+_PHASES = {
+    "validate": palette.tinted("power", 0.42), "evaluate": palette.tinted("power", 0.42),
+    "test": palette.tinted("power", 0.42), "checkpoint": palette.tinted("temp", 0.42),
+}  # fmt: skip
+_EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
+INPUT_BOUND = "input_bound"
+_GOES_ON = " ▸"
+_WIDE, _HALF_WIDE, _NARROW = 130, 76, 10
+"""Cells of a table from which titles have all their room, or most of it; and their cells in a narrower one."""
+
+
+def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
+    """The columns of the table of a run's epochs, or of its steps."""
+    longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
+    titles = min(max(8, longest), _title_cells(cells))
+    metrics = [
+        TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
+        for place, text in enumerate(map(safe, run.metrics))
+    ]
+    changes = [TableColumn(_CHANGE.short, 7, right=True, keep=52)] if metrics else []
+    first, *others = map(table_column, COLUMNS)
+    title = table_column(_EPOCH, titles)._replace(right=True)
+    return (
+        title._replace(title="steps") if run.is_by_steps else title,
+        first,
+        table_column(_CHANGE, 7),
+        table_column(BY_KEY["phases"], BAR),
+        *others,
+        *(metrics[:1] and [metrics[0]._replace(keep=90)]),
+        *changes,
+        *metrics[1:],
+        *(TableColumn(title, COST, right=True, keep=74 - place) for place, title in enumerate(run.costs)),
+        table_column(BY_KEY["verdict"], 14),
+    )
+
+
+class RowScale(NamedTuple):
+    """Common to all rows of a run."""
+
+    longest: float
+    """Seconds of a full bar."""
+    largest: Mapping[str, float]
+    """The largest number of each column, by its key."""
+    empty: frozenset[int]
+    """Places of columns for which no row has anything."""
+
+
+def scale_of(run: OpenRun) -> RowScale:
+    """Return what the rows of a run have in common."""
+    totals = run.totals
+    others = enumerate(COLUMNS[1:], CHANGE + 2)
+    empty = {place for place, column in others if column.key not in totals.largest}
+    if len(run.rows) < 2:
+        empty |= {CHANGE, len(COLUMNS) + CHANGE + 2} if run.metrics else {CHANGE}
+    return RowScale(totals.longest, totals.largest, frozenset(empty))
+
+
+CHANGE = 2
+"""Place of the change against the epoch before; then come the bar, the other columns, a metric and its change."""
+
+
+def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
+    """An epoch as a row. An open epoch ends where its ledger ends, so that all its values share one moment.
+
+    `is_old`: the frames are not of now, so nobody knows whether the run still goes on.
+    """
+    of = one.of
+    style = STRONG if one.is_running else theme.PLAIN
+    sign = _GOES_ON if one.is_running and not is_old else OPEN if one.goes_on else ""
+    judged = one.verdict
+    verdict = judged.text if judged is not None else ""
+    if judged is not None and judged.kind == "running" and is_old:
+        verdict = UNSEEN
+    severity = judged.severity if judged is not None else None
+    is_slow = judged is not None and judged.kind == INPUT_BOUND
+    idle = judged is not None and judged.kind == "mostly_idle"
+    styles = {
+        "seconds": style, "utilization_mean": style, "energy": style,
+        "wait_share": theme.WARN if is_slow else theme.DIM, "idle_share": theme.WARN if idle else theme.DIM,
+    }  # fmt: skip
+    first, *others = (
+        Cell(epoch_text.cell(column, of, scale.largest), styles.get(column.key, theme.DIM)) for column in COLUMNS
+    )
+    logged = [Cell(text, style) for text in one.logged]
+    return (
+        Cell(one.title + sign, theme.RUN),
+        first,
+        Cell(_change(one.took_change), theme.DIM),
+        Cell("", parts=went(one, scale.longest, BAR)),
+        *others,
+        *logged[:1],
+        *([Cell(_change_of_value(one.logged_change), theme.DIM)] if logged else []),
+        *logged[1:],
+        *(Cell(text, theme.DIM) for text in one.costs),
+        Cell(safe(verdict), _judged(severity)),
+    )
+
+
+def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) -> Row:
+    """The whole run, or what lies between its epochs, in a row below them, of a table of so many cells."""
+    of = one.of
+    style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
+    first, *others = (Cell(epoch_text.cell(column, of, scale.largest), style) for column in COLUMNS)
+    logged = [Cell(text, style) for text in one.logged]
+    return (
+        Cell(safe(_title(one.title, cells)).strip(), style),
+        first,
+        Cell(""),
+        Cell("", parts=[] if is_whole else went(one, scale.longest, BAR)) if one.parts else Cell(""),
+        *others,
+        *logged[:1],
+        *([Cell("")] if logged else []),
+        *logged[1:],
+        *(Cell(text, style) for text in one.costs),
+        Cell(sampled_text(of) if is_whole and is_partly_sampled(of) else "", theme.DIM),
+    )
+
+
+def _title_cells(cells: int) -> int:
+    """The most cells of a row's title in a table of so many."""
+    return 17 if cells >= _WIDE else 14 if cells >= _HALF_WIDE else _NARROW
+
+
+def _title(title: str, cells: int) -> str:
+    """Return a title with how often it was, as `checkpoint ×4`, where there is room for both."""
+    return title if width(title.strip()) <= _title_cells(cells) else title.partition(" ×")[0]
+
+
+def went(one: StretchRow, longest: float, cells: int) -> Line:
+    """Time as a bar: work, waits for data, then each other phase."""
+    seconds = one.of.seconds
+    if not longest > 0 or not seconds > 0:
+        return []
+    beside = [(name, length) for name, length in one.parts if name != TRAINING and length > 0]
+    wait = min(seconds, one.of.wait) if is_known(one.of.wait) else 0.0
+    work = max(0.0, seconds - wait - sum(length for _, length in beside))
+    is_slow = one.verdict is not None and one.verdict.kind == INPUT_BOUND
+    pieces = [
+        (work, _TRAIN),
+        (wait, _WAITS_LONG if is_slow else _WAIT),
+        *((length, _PHASES.get(name, theme.FAINT)) for name, length in beside),
+    ]
+    line: Line = []
+    at = 0.0
+    for long, style in pieces:
+        first, at = round(at / longest * cells), at + long
+        count = min(cells, round(at / longest * cells)) - first
+        if count > 0:
+            line.append(Segment("▆" * count, style))
+    return line
+
+
+def legend(run: OpenRun, cells: int) -> list[Line]:
+    """Colors of the bars, for the phases that the run has, in as many lines as they take."""
+    names = [name for name in run.phases if name != TRAINING]
+    pairs = [("train", _TRAIN), ("waits for data", _WAIT)]
+    pairs += [(safe(name), _PHASES.get(name, theme.FAINT)) for name in names[:4]]
+    lines: list[Line] = [[]]
+    for name, style in pairs:
+        told: Line = [Segment("▆▆", style), Segment(f" {name}", theme.DIM)]
+        if lines[-1] and length(lines[-1]) + 2 + length(told) > cells:
+            lines.append([])
+        lines[-1] += [Segment("  "), *told] if lines[-1] else told
+    return [cut(line, cells) for line in lines]
+
+
+def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
+    """Lines about a run, at most `rows`: what it came to, what it was found to suffer from, what it was given."""
+    side = margin(cells)
+    indent = " " * (side + 1)
+    whole, line = run.whole, [Segment(indent)]
+    seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
+    for value, what in (
+        (state, ""), (units.fine_duration(run.seconds), ""), (seen, ""), (_epochs(run), ""),
+        (epoch_text.cell(BY_KEY["energy"], whole.of, run.totals.largest), ""), (by_ticks(run), ""),
+        (epoch_text.peak("memory_used_peak", whole.of), " peak"),
+    ):  # fmt: skip
+        fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
+        if value and value != units.MISSING and fits:
+            line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(value, STRONG)]
+            line += [Segment(what, theme.DIM)] if what else []
+    if length(line) + DEVICE_CELLS <= cells - side:
+        line.append(Segment(f"  ·  {run.devices}", theme.DIM))
+    found: list[Line] = [cut(line, cells - side)]
+    for finding in run.findings[:FINDINGS]:
+        glyph = "▲ " if finding.severity is Severity.CRITICAL else "△ "
+        text = f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
+        style = SEVERE[finding.severity]
+        parts = in_few_lines(safe(text, SENTENCE), max(1, cells - side - len(indent) - len(glyph)), FINDING_LINES)
+        for place, part in enumerate(parts):
+            sign = Segment(glyph, style + Style(bold=True)) if not place else Segment(" " * len(glyph))
+            found.append([Segment(indent), sign, Segment(part, theme.PLAIN)])
+    found += [cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - side) for text in run.about[:3]]
+    return found[: max(1, rows)]
+
+
+def by_ticks(run: OpenRun) -> str:
+    """Say that utilization is not from the driver's own samples, which are finer; empty where it is, or is unknown."""
+    whole = run.whole.of
+    if "ticks" not in whole.utilization_from or not is_known(whole.value("utilization_mean")):
+        return ""
+    return "util by ticks" if whole.utilization_from == "ticks" else "util partly by ticks"
+
+
+def _epochs(run: OpenRun) -> str:
+    if run.is_by_steps:
+        return units.counted(len(run.rows), "row") + " of steps"
+    of = run.record.run
+    if of.epochs:
+        done = run.totals.done if run.totals.done is not None else units.MISSING
+        return f"{done} of {of.epochs} epochs done"
+    return units.counted(run.totals.ended, "epoch") if run.rows else "no epochs"
+
+
+def _judged(severity: Severity | None) -> Style:
+    return theme.FAINT if severity is Severity.INFO else SEVERE[severity]
+
+
+def _change(share: float) -> str:
+    return units.change(share) if is_known(share) else ""
+
+
+def _change_of_value(share: float) -> str:
+    return units.change_of_value(share) if is_known(share) else ""

@@ -1,0 +1,238 @@
+"""Rows of the list of runs: those that go on, as frames tell, and those of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.progress import progress
+from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
+from gpumon.diagnosis.finding import Severity
+from gpumon.model import units
+from gpumon.model.columns import RUN_BY_KEY, RUNS, View, shown
+from gpumon.model.frame import ENDED_BADLY, RunState
+from gpumon_tui import palette, theme
+from gpumon_tui.data.run_rows import ListedRun, text_of
+from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
+from gpumon_tui.render.text_width import Line, fit, safe, width
+
+if TYPE_CHECKING:
+    from gpumon_tui.data.run_rows import RunDetail
+
+BAR = 10
+ALL_ROOM = 1000
+"""Cells that have room for every word."""
+VERDICT = RUN_BY_KEY["verdict"].short
+"""Title of the column that has the room that is left."""
+NARROW = 50
+"""Cells of a page below which columns are narrower."""
+EPOCH, NARROW_EPOCH = 11, 7
+"""Cells of an epoch, `13/90`, and those in a narrower page."""
+METRIC = 13
+"""Cells of a logged metric with its name."""
+MOST_NAME, VERDICT_CELLS = 40, 32
+"""Cells that a name may take, and those of a verdict that it does not."""
+_YEAR = 300 * 86400
+"""Seconds for which a day needs no year."""
+SEVERE: Mapping[Severity | None, Style] = {
+    None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: palette.ink("crit"),
+}  # fmt: skip
+
+
+class Order(NamedTuple):
+    """An order of the list."""
+
+    name: str
+    key: str
+    """Of the column that shows it."""
+    by: Callable[[ListedRun], Any]
+
+    @property
+    def falls(self) -> bool:
+        """Whether the latest, the largest or the worst stand first."""
+        return RUN_BY_KEY[self.key].falls
+
+    @property
+    def column(self) -> str:
+        """Title of the column that shows it."""
+        return RUN_BY_KEY[self.key].short
+
+
+def _high(value: float) -> float:
+    return -value if is_known(value) else NAN
+
+
+def _last(value: float) -> tuple[bool, float]:
+    """A key by which the unknown comes last."""
+    return not is_known(value), value
+
+
+ORDERS = (
+    Order("newest first", "started", lambda run: (run.is_over, -run.started)),
+    Order("by name", "name", lambda run: (run.name.casefold(), -run.started)),
+    Order("by user", "user", lambda run: (run.user.casefold(), -run.started)),
+    Order("longest first", "seconds", lambda run: _last(_high(run.seconds))),
+    Order("most energy first", "energy", lambda run: _last(_high(run.energy))),
+    Order("least utilized first", "utilization_mean", lambda run: _last(run.utilization)),
+    Order("worst end first", "verdict", lambda run: (not run.ended_badly, run.state, -run.started)),
+)
+"""The orders, in the turn in which a key takes them."""
+
+
+UNSEEN = "unseen"
+"""The state of a run that went on when it was last heard of, as `gpumon runs` has it."""
+
+
+def of_frame(
+    ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, monotonic_ns: int = 0, *, is_old: bool = False
+) -> ListedRun:  # fmt: skip
+    """A run from the frame on screen, completed from a ledger; `is_old`: the frame is stale.
+
+    `now` and `monotonic_ns` as of `progress`.
+    """
+    first, slowest, far = ranks.first, ranks.slowest, progress(ranks, epochs, now, monotonic_ns)
+    name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
+    is_over = ranks.state is not RunState.RUNNING
+    state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
+    if slowest.epoch >= 0:
+        place = units.epoch_position(slowest.epoch, slowest.epochs, slowest.base)
+    else:
+        place = first.step_text if first.facts.planned_steps > 0 else units.MISSING
+    tags = kept.tags if kept else ()
+    return ListedRun(
+        id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
+        ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (kept.gpus if kept else 0),
+        place=place, share=far.done, started=first.started,
+        seconds=max(0.0, (first.updated if is_over else now) - first.started),
+        left=NAN if is_over or is_old else far.left, utilization=kept.utilization if kept else NAN,
+        energy=kept.energy if kept else NAN,
+        tags=tags,
+        text=text_of(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
+        metric=f"{name} {units.padded_logged_number(first.metrics[name])}" if name else "",
+        written=kept.written if kept and not is_over else NAN,
+    )  # fmt: skip
+
+
+def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
+    """The runs in which every word is found: in name, id, user, framework, state or a tag."""
+    wanted = words.casefold().split()
+    return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
+
+
+_SHOWN = shown(RUNS, View.TERMINAL)
+COLUMNS = (RUN_BY_KEY["name"], *(column for column in _SHOWN if column.key != "name"))
+"""Columns of the list, behind that of a mark: names come first."""
+_KEEP = {"name": 99, "id": 10, "user": 70, "started": 65}
+"""What is less important than in the list of commands, which say nothing else of a run."""
+_CELLS = {
+    "id": 22, "user": 8, "gpus": 4, "started": 11, "progress": BAR, "utilization_mean": 4, "wait_share": 4,
+    "energy": 10, "metric": METRIC,
+}  # fmt: skip
+
+
+def columns(cells: int) -> tuple[TableColumn, ...]:
+    """The columns for a page of so many cells."""
+    name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
+    wide = {**_CELLS, "name": name, "epoch": NARROW_EPOCH if cells < NARROW else EPOCH}
+    found = {column.key: table_column(column, wide.get(column.key, 0)) for column in COLUMNS}
+    found = {key: made._replace(keep=_KEEP.get(key, made.keep)) for key, made in found.items()}
+    found["name"] = found["name"]._replace(wish=MOST_NAME)
+    found["verdict"] = found["verdict"]._replace(cells=0, wish=VERDICT_CELLS)
+    return (TableColumn("", 1, keep=100), *found.values())
+
+
+_KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
+    "user": lambda run: bool(run.user), "gpus": lambda run: run.gpus > 0, "progress": lambda run: is_known(run.share),
+    "left": lambda run: is_known(run.left), "utilization_mean": lambda run: is_known(run.utilization),
+    "wait_share": lambda run: run.is_kept, "energy": lambda run: is_known(run.energy),
+    "metric": lambda run: run.is_kept or bool(run.metric),
+}  # fmt: skip
+"""Whether a run has something for a column; one that a ledger has is told of a moment later."""
+
+
+def known(runs: Sequence[ListedRun]) -> frozenset[str]:
+    """Return the keys of columns that may be empty and for which some run has something."""
+    return frozenset(key for key, has in _KNOWN.items() if any(map(has, runs)))
+
+
+def empty(known: frozenset[str]) -> frozenset[int]:
+    """Return the places of columns for which no run has anything, by the keys that are `known`."""
+    keys = _KNOWN.keys() - known
+    return frozenset(place for place, column in enumerate(COLUMNS, 1) if column.key in keys)
+
+
+def row(
+    run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM,
+    most: float = 0.0,
+) -> Row:  # fmt: skip
+    """A run in a row of a page of so many cells, with `room` for its verdict; `detail` is known a moment later.
+
+    `most`: the largest energy of the list (J), whose unit all have.
+    """
+    place = units.without_plan(run.place, NARROW_EPOCH if cells < NARROW else EPOCH)
+    quiet = theme.DIM if run.is_over else theme.PLAIN
+    told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
+    verdict = detail.verdict if told and detail is not None and detail.verdict else run.state
+    if detail is not None and verdict == detail.verdict and detail.brief and width(safe(verdict)) > room:
+        verdict = detail.brief  # a share that is cut no longer says of what it is
+    severity = detail.severity if detail is not None else Severity.CRITICAL if run.ended_badly else None
+    wait = detail.wait if detail is not None else NAN
+    metric = run.metric or (detail.metric if detail is not None else "")
+    strong = palette.ink("strong", bold=True)
+    cells_of = {
+        "name": Cell(safe(run.name), theme.RUN if not run.is_over else strong if is_open else theme.PLAIN),
+        "id": Cell(safe(run.id), theme.FAINT),
+        "user": Cell(safe(run.user), theme.DIM),
+        "gpus": Cell(str(run.gpus or units.MISSING), quiet),
+        "started": Cell(_began(run.started, now), theme.DIM),
+        "progress": Cell("", parts=thin(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
+        "epoch": Cell(place, theme.PLAIN if run.is_over else strong),
+        "seconds": Cell(units.fine_duration(run.seconds)),
+        "left": Cell(units.duration(run.left) if is_known(run.left) else ""),
+        "utilization_mean": Cell(units.percent(run.utilization)),
+        "wait_share": Cell(units.percent(wait) if detail is not None else ""),
+        "energy": Cell(units.energy_in_column(run.energy, most or run.energy)),
+        "metric": Cell(_fitting(safe(metric))),
+        "verdict": Cell(safe(verdict), SEVERE[severity]),
+    }  # fmt: skip
+    return (Cell(*mark(run)), *(cells_of[column.key] for column in COLUMNS))
+
+
+def _fitting(metric: str) -> str:
+    """Return a name and its number in the cells of their column: a number that is cut off would be another one."""
+    name, _, number = metric.rpartition(" ")
+    number = number.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    if width(metric) <= METRIC or not name:
+        return metric
+    return f"{fit(name, max(1, METRIC - 1 - width(number))).rstrip()} {number}"
+
+
+def mark(run: ListedRun) -> tuple[str, Style]:
+    """The glyph of a run's state, and its style: the state stands in words beside it."""
+    if run.ended_badly:
+        return "▲", palette.ink("crit", bold=True)
+    if not run.is_over:
+        return "▸", palette.ink("run", bold=True)
+    return ("●", theme.GOOD) if run.state == "finished" else ("○", theme.DIM)
+
+
+def thin(share: float, cells: int, style: Style) -> Line:
+    """Progress as a heavy line, by halves of a cell; nothing where there is no plan."""
+    if not is_known(share):
+        return [Segment(" " * cells)]
+    halves = round(min(1.0, max(0.0, share)) * 2 * cells)
+    full, half = divmod(halves, 2)
+    return [
+        Segment("━" * full + "╸" * half, style), Segment("━" * (cells - full - half), theme.TRACK),
+    ]  # fmt: skip
+
+
+def _began(time: float, now: float) -> str:
+    """Day and time of day, `09-21 14:03`; of what began long ago the date."""
+    text = units.moment(time)
+    return text[5:16] if abs(now - time) < _YEAR else text[:10]

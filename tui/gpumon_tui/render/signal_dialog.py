@@ -1,0 +1,71 @@
+"""The question before a signal, as the lines of a box."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+
+from gpumon_tui import palette
+from gpumon_tui.data.signals import SignalChoice
+from gpumon_tui.render.process_head import ClickPlace
+from gpumon_tui.render.text_width import Line, fit, length
+
+_STRONG, _TEXT, _DIM = palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim")
+_KEY, _CRIT = palette.ink("key", bold=True), palette.ink("crit")
+_SELECTED, _SELECTED_DIM = palette.ink("strong", "select", bold=True), palette.ink("dim", "select")
+_SELECTED_KEY = palette.ink("key", "select", bold=True)
+_FOCUS, _FOCUS_BAD = palette.ink("ground", "key", bold=True), palette.ink("ground", "crit", bold=True)
+_NO, _YES = palette.ink("text", "select"), palette.ink("crit", "select", bold=True)
+NAME = 11
+"""Cells of the name of a signal."""
+
+
+def question(
+    title: str, about: str, consequences: Sequence[tuple[str, bool]], choices: Sequence[SignalChoice], *,
+    chosen: int, is_yes: bool, cells: int, rows: int,
+) -> tuple[list[Line], list[tuple[int, ClickPlace]]]:  # fmt: skip
+    """Return the lines, and what can be clicked: row, and cells, of `choice N`, `no` and `yes`.
+
+    `cells` and `rows` are the room; with little of it blank lines and explanations go first.
+    """
+    places: list[tuple[int, ClickPlace]] = []
+    is_low = rows < len(consequences) + len(choices) + 8
+    blank: list[Line] = [] if is_low else [[]]
+    lines: list[Line] = [[Segment(title, _STRONG), Segment(f"   {about}" if about else "", _DIM)], *blank]
+    for text, is_grave in consequences:
+        lines += [[Segment(part, _CRIT if is_grave else _TEXT)] for part in _wrapped(text, cells)]
+    lines += blank
+    says_room = max((len(choice.says) + len(choice.number.name) + 2 for choice in choices), default=0)
+    wide = min(cells, 4 + NAME + says_room + 2)
+    for place, (key, name, number, says) in enumerate(choices):
+        told = fit(f"{number.name}: {says}", wide - 4 - NAME)
+        key_style, name_style, says_style = (
+            (_SELECTED_KEY, _SELECTED, _SELECTED_DIM) if place == chosen else (_KEY, _TEXT, _DIM)
+        )
+        places.append((len(lines), ClickPlace(0, wide, f"choice {place}")))
+        lines.append([Segment(f" {key}  ", key_style), Segment(fit(name, NAME), name_style), Segment(told, says_style)])
+    lines += blank
+    verb = choices[chosen].name.lower() if choices[chosen].key != "r" else "terminate all"
+    no, yes = " No, keep it ", f" Yes, {verb} "
+    buttons: Line = [
+        Segment(no, _NO if is_yes else _FOCUS), Segment("   "), Segment(yes, _FOCUS_BAD if is_yes else _YES),
+    ]  # fmt: skip
+    places += [
+        (len(lines), ClickPlace(0, len(no), "no")),
+        (len(lines), ClickPlace(len(no) + 3, len(no) + 3 + len(yes), "yes")),
+    ]
+    hint: Line = [Segment("   Tab", _KEY), Segment(" choose  ", _DIM), Segment("Esc", _KEY), Segment(" close", _DIM)]
+    lines.append([*buttons, *hint] if length(buttons) + length(hint) <= cells else buttons)
+    return lines, places
+
+
+def _wrapped(text: str, cells: int) -> list[str]:
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > cells:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".lstrip()
+    return [*lines, line]

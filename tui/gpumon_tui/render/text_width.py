@@ -1,0 +1,150 @@
+"""Words in the place of rows, the same on every page."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.common.text import clean
+
+NO_PROCESS_DATA = "this recording has no process data"
+NO_RUN_DATA = "this recording has no run data"
+NO_RUN_SIMULATED = "no run in this simulation"
+"""Of trainings that somebody starts now it has none."""
+READING_LEDGER = "reading the ledger …"
+READING_HISTORY = "reading history …"
+SHOW_ALL = "Esc shows all"
+
+
+def all_hidden(what: str, many: int, told: str = "all are hidden") -> str:
+    """Return why nothing of `many` is listed: `told` is what hides them."""
+    return f"no {what} matches: of {many}, {told}"
+
+
+Line = list[Segment]
+SENTENCE = 400
+"""Letters of a sentence: more than the widest screen has cells."""
+
+# Latin letters, dashes, dots, arrows, lines, blocks and braille: one cell each, none combines.
+_NARROW = re.compile("[ -\u02ff\u2010-\u2026\u2190-\u2193\u2500-\u259f\u25cf\u2800-\u28ff]*")
+
+
+@lru_cache(maxsize=2048)
+def safe(text: str, letters: int = 128) -> str:
+    """Sanitize untrusted text for a terminal, and cut it; every text of a frame passes here."""
+    return clean(text, letters)
+
+
+@lru_cache(maxsize=4096)  # most of what is measured was on screen a second ago
+def width(text: str) -> int:
+    """Cells that `text` takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+@lru_cache(maxsize=4096)
+def is_narrow(text: str) -> bool:
+    """Whether each letter of `text` is one cell, so that letters can be counted for cells."""
+    return _NARROW.fullmatch(text) is not None
+
+
+def fit(text: str, cells: int, right: bool = False) -> str:
+    """`text` in exactly `cells` cells: padded, or cut with an ellipsis."""
+    if cells <= 0:
+        return ""
+    room = cells - width(text)
+    if room >= 0:
+        return " " * room + text if right else text + " " * room
+    return (text[: cells - 1] if text.isascii() else set_cell_size(text, cells - 1)) + "…"
+
+
+def spread(left: Line, right: Line, cells: int, style: Style | None = None) -> Line:
+    """`left` and `right` at the ends of a line; what has no room is cut from the left one."""
+    room = cells - length(right)
+    if room < 0:
+        return cut(right, cells)
+    used = length(left)
+    if used > room:
+        return [*cut(left, room), *right]
+    return [*left, Segment(" " * (room - used), style), *right]
+
+
+def cut(line: Line, cells: int) -> Line:
+    """The first `cells` cells of a line, with an ellipsis where something is lost."""
+    kept: Line = []
+    for text, style, _ in line:
+        taken = width(text)
+        if taken > cells:
+            return [*kept, Segment(fit(text, cells), style)] if cells > 0 else kept
+        kept.append(Segment(text, style))
+        cells -= taken
+    return kept
+
+
+def length(line: Line) -> int:
+    """Cells that a line takes."""
+    return sum([width(text) for text, _, _ in line])
+
+
+Piece = tuple[int, str, Style]
+"""First cell, text, style."""
+
+
+class Placed:
+    """Texts by their first cell, in any order."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+
+    def put(self, at: int, text: str, style: Style) -> int:
+        """Put `text` at a cell; return the cell after it."""
+        if text:
+            self.pieces.append((at, text, style))
+        return at + width(text)
+
+    def right(self, end: int, text: str, style: Style) -> int:
+        """Put `text` so that it ends before cell `end`; return where it begins."""
+        begin = end - width(text)
+        self.put(begin, text, style)
+        return begin
+
+    def segments(self, at: int, line: Line) -> int:
+        """Put the segments of a line one after the other; return the cell after them."""
+        for text, style, _ in line:
+            at = self.put(at, text, style or Style.null())
+        return at
+
+
+def drawn(pieces: list[Piece], cells: int, ground: Style | None = None) -> Line:
+    """Return the line of `cells` cells; `ground` lies under all of it but its first and its last cell."""
+    line: Line = []
+    at = 0
+    for begin, text, style in sorted(pieces, key=_begin):
+        if begin < at:
+            text, begin = text[at - begin :], at  # never under what stands before it
+        if not text or begin >= cells:
+            continue
+        if begin > at:
+            _pad(line, at, begin, ground)
+        line.append(Segment(text, style + ground if ground and begin else style))
+        at = begin + width(text)
+    if at > cells:
+        return cut(line, cells)
+    if ground and at < cells - 1:
+        _pad(line, at, cells - 1, ground)
+    return line
+
+
+def _pad(line: Line, at: int, end: int, ground: Style | None) -> None:
+    if ground and at == 0:
+        line.append(Segment(" "))
+        at = 1
+    if end > at:
+        line.append(Segment(" " * (end - at), ground))
+
+
+def _begin(piece: Piece) -> int:
+    return piece[0]

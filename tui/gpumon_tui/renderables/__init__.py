@@ -1,1 +1,0 @@
-"""Pure drawing: numbers in, lines of styled text out. No widget, no clock; state is handed in."""

@@ -1,0 +1,291 @@
+"""All charts of the page, one below the other on one time grid."""
+
+from __future__ import annotations
+
+from string import ascii_lowercase
+
+from rich.segment import Segment
+
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.metrics import Availability
+from gpumon_tui import palette, theme
+from gpumon_tui.look import Depth
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.axis import ValueAxis, shown
+from gpumon_tui.render.cells import crossed, laid, painted
+from gpumon_tui.render.heat import heat, scale
+from gpumon_tui.render.line_plot import Overlaid, PlotCurve, plot
+from gpumon_tui.render.text_width import READING_HISTORY, Line, fit, length, safe
+from gpumon_tui.render.time_columns import known_halves
+from gpumon_tui.render.time_marks import epochs_above, phases_below, times_below, with_begin
+from gpumon_tui.screens.chart.layouts import SMALL_NAMES, role_of
+from gpumon_tui.screens.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
+from gpumon_tui.widgets.lines import Lines
+
+_LINE = "⠒⠒"
+_PEERS, _OWN = "o", "#"
+"""Letters on the line of the run's other GPUs, and on that of a GPU whose number has several digits."""
+_ROOMY = 60
+"""Cells of a page that has room for words."""
+
+
+def mark_of(state: ChartState, place: int) -> str:
+    """Return the letter on an overlaid line where lines have no colors; empty elsewhere, and for one of many others.
+
+    It is the GPU's own number where all numbers are of one digit.
+    """
+    if state.view.look.depth is not Depth.NONE:
+        return ""
+    if state.overlay is Overlay.PEERS:
+        return _PEERS
+    if state.role_at(place) == "faint":
+        return ""
+    labels = {one.device.uuid: one.device.label for one in state.view.samples}
+    if all(len(label) == 1 for label in labels.values()):
+        return labels.get(state.overlaid[place], "")
+    return ascii_lowercase[place % len(ascii_lowercase)]
+
+
+def mark_of_own(state: ChartState) -> str:
+    """Return the letter on the line of the chart's own GPU, where others are laid over it and none has a color."""
+    sample = state.view.sample
+    if not state.overlaid or sample is None or state.view.look.depth is not Depth.NONE:
+        return ""
+    return sample.device.label if len(sample.device.label) == 1 else _OWN
+
+
+def joined(values: list[ReadOut]) -> ReadOut:
+    """Return the lowest, the mean and the highest of several."""
+    known = [value for value in values if is_known(value.mean)]
+    if not known:
+        return UNKNOWN
+    mean = sum(value.mean for value in known) / len(known)
+    return ReadOut(min(value.low for value in known), mean, max(value.high for value in known))
+
+
+def values_of(state: ChartState) -> list[ReadOut]:
+    """Return the values of the overlaid GPUs at the cursor, or those of now."""
+    name, read = state.metric.name, state.read_out()
+    if read:
+        return [read.get(uuid, {}).get(name, UNKNOWN) for uuid in state.overlaid]
+    return [UNKNOWN._replace(mean=state.now(uuid, name)) for uuid in state.overlaid]
+
+
+def peers_line(state: ChartState, cells: int) -> Line:
+    """Return what the line of the run's other GPUs is, and its value; empty where there is none."""
+    if state.overlay is not Overlay.PEERS or not state.overlaid:
+        return []
+    values = [value for value in values_of(state) if is_known(value.mean)]
+    mean = joined(values).mean
+    how = shown(state.metric, mean if is_known(mean) else 0.0)
+    several = f" {'mean of ' if cells >= _ROOMY else ''}{len(values)} peers " if values else " its peers "
+    text = " its peer " if len(values) == 1 else several
+    line = f"{_LINE[0]}{_PEERS}{_LINE[1]}" if mark_of(state, 0) else _LINE
+    return [Segment(f"  {line}", theme.FAINT), Segment(text, theme.DIM), Segment(f"{how.text(mean)} {how.unit}")]
+
+
+def legend_row(state: ChartState, cells: int) -> Line:
+    """Return each overlaid GPU in the color of its line, with its value where all have room."""
+    margin = " " if cells < 100 else "  "
+    labels = {one.device.uuid: one.device.label for one in state.view.samples}
+    values = values_of(state)
+    how = shown(state.metric, max((one.mean for one in values if is_known(one.mean)), default=0.0))
+    told: list[tuple[str, str, str]] = [
+        (state.role_at(place), _named(mark_of(state, place), labels.get(uuid, "")), how.text(value.mean))
+        for place, (uuid, value) in enumerate(zip(state.overlaid, values, strict=True))
+    ]
+    colored = [one for one in told if one[0] != "faint"]
+    rest = len(told) - len(colored)
+    head = [Segment(margin), Segment(f"{_LINE} GPU ", theme.DIM)]
+    unit = [Segment(how.unit if how.unit == "%" else f" {how.unit}", theme.FAINT)] if how.unit else []
+    others: Line = [Segment(f"  {_LINE} {rest} others", theme.FAINT)] if rest else []
+    for line in (
+        [*head, *_each(colored, "  ", has_values=True), *unit, *others],
+        [*head, *_each(colored, "  ", has_values=False), *others],
+    ):
+        if length(line) <= cells:
+            return line
+    return [Segment(margin), *_each(colored, " ", has_values=False), *others]
+
+
+def _named(mark: str, label: str) -> str:
+    """The number of a GPU, with the letter on its line where that is another one."""
+    return f"{mark}={label}" if mark not in ("", label) else label
+
+
+def _each(told: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Line:
+    line: Line = []
+    for role, label, value in told:
+        line.append(Segment(f"{gap if line else ''}{label}", palette.ink(role, bold=True)))
+        if has_values:
+            line.append(Segment(f" {value}", theme.PLAIN))
+    return line
+
+
+_CHIP = palette.ink("ground", "key", bold=True)
+_CROSSED = " ▁▂▃▄▅▆▇█▌·─"
+"""Glyphs over which the cursor goes: all but lines and letters."""
+
+
+class ChartBoard(Lines):
+    """Draws the charts anew when a column is complete, and when something else is to be shown."""
+
+    DEFAULT_CSS = "ChartBoard { height: 100%; width: 1fr; }"
+
+    def __init__(self, state: ChartState) -> None:
+        super().__init__(state.view)
+        self.state = state
+        self._memo: Memo[list[Line]] = Memo()
+        self._crossed: Memo[list[Line]] = Memo()
+
+    def lines(self) -> list[Line]:
+        state, view = self.state, self.view
+        if view.frame is None:
+            return [[], [Segment("  "), Segment(safe(view.freshness.text), theme.DIM)]]
+        drawn, _ = view.epochs_drawn()
+        edge = "" if view.shown.is_past else view.freshness.edge
+        shows = (
+            state.plan, state.grid, state.until, state.metric.name, view.subject, state.overlay,
+            view.filling and view.history.end, drawn.marks, drawn.spans, drawn.faults, edge,
+            str(view.limit_of(state.metric)), len(view.samples), state.interval, tuple(state.overlaid),
+        )  # fmt: skip
+        base = self._memo.get(0, shows, lambda: board(state))
+        return self._crossed.get(0, (id(base), state.cursor, state.grid), lambda: with_cursor(state, base))
+
+
+def board(state: ChartState) -> list[Line]:
+    """Return every row, from the marks of epochs to the last small chart."""
+    plan, view, grid = state.plan, state.view, state.grid
+    drawn, _ = view.epochs_drawn()
+    curves = state.curves()
+    margin: Line = [Segment(" " * plan.left)]
+    lines: list[Line] = [margin + epochs_above(drawn.marks, grid, drawn.faults)]
+    curve = curves[state.metric.name]
+    lines += _large(state, curve, state.large_axis)
+    lines.append(margin + phases_below(drawn.spans_within(grid.begin, grid.end), grid, view.now))
+    edge = "" if view.shown.is_past else view.freshness.edge
+    lines.append(margin + times_below(grid, view.now, edge))
+    if plan.gpus:
+        lines += [[] for _ in range(plan.heat_title - len(lines))]
+        lines += _heat(state)
+    for place, metric in enumerate(state.smalls()):
+        small = curves[metric.name]
+        rows = plot(small, state.axis(metric, small.high), plan.small_rows, role_of(metric.name))
+        lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
+        name = fit(SMALL_NAMES.get(metric.name, metric.column), plan.left - 2, right=True) + "  "
+        for at, row in enumerate(rows):
+            lines.append([Segment(name if not at else " " * plan.left, theme.DIM), *painted(row)])
+    return lines
+
+
+def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
+    plan, view = state.plan, state.view
+    rows = plot(
+        curve, axis, plan.rows, role_of(state.metric.name), _overlaid(state), state.limits(state.metric),
+        mark=mark_of_own(state),
+    )  # fmt: skip
+    labels = axis.labels(plan.rows, plan.left - 1)
+    lines = [
+        [Segment(fit(labels.get(at, ""), plan.left - 1, right=True) + " ", theme.FAINT), *painted(row)]
+        for at, row in enumerate(rows)
+    ]
+    middle = plan.rows // 2
+    if not any(map(is_known, curve.mean)):
+        sample = view.sample
+        asleep = sample.reason if sample is not None and sample.state is Availability.ASLEEP else ""
+        none = "no samples in this window" if view.has_read else READING_HISTORY
+        reason = (view.why_missing(state.metric) or asleep or none)[: plan.cells]
+        at = plan.left + max(0, (plan.cells - len(reason)) // 2)
+        lines[middle] = laid(lines[middle], at, reason, theme.DIM)
+    else:
+        lines[middle] = with_begin(lines[middle], plan.left, state.grid, view.history.begin, curve)
+    return lines
+
+
+def _overlaid(state: ChartState) -> list[Overlaid]:
+    """The other lines; those of a run are one."""
+    lines = enumerate(state.laid_over())
+    found = [Overlaid(line, state.role_at(place), mark_of(state, place)) for place, line in lines]
+    return found[::-1]  # the first ones are told apart, so they are on top
+
+
+def _in_sentence(title: str) -> str:
+    """`memory activity`, but `PCIe received` and `SM clock`: an abbreviation keeps its letters."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
+def _heat(state: ChartState) -> list[Line]:
+    plan, view, metric = state.plan, state.view, state.heat_metric
+    first, count = shown_gpus(state)
+    axis = state.heat_axis([sample.device.uuid for sample in view.samples[first : first + count]])
+    left: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {_in_sentence(metric.title)}", theme.DIM)]
+    below = len(view.samples) - first - count
+    if below or first:
+        left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))
+    ends = (axis.shown.text(axis.low), f"{axis.shown.text(axis.high)} {axis.shown.unit}".rstrip())
+    right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
+    right = right if axis.parts else []  # of no value it is not known how strong a color it would have
+    room = plan.left + plan.cells - length(left) - length(right)
+    lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
+    # Of a column shorter than the time between samples the part behind the newest one is still to come: it is no gap.
+    known = known_halves(state.grid, view.history.begin, min(state.until, view.now))
+    for sample in view.samples[first : first + count]:
+        uuid = sample.device.uuid
+        is_subject = uuid == view.subject
+        mark = Segment("▌" if is_subject else " ", palette.ink("key"))
+        label = fit(sample.device.label, plan.left - 2, right=True) + " "
+        shares = [axis.share(value) for value in state.curve_of(uuid).mean[known]]
+        before = Segment(" " * (known.start // 2))
+        told = Segment(label, theme.STRONG if is_subject else theme.PLAIN)
+        lines.append([mark, told, before, *heat(shares, is_read=view.has_read)])
+    return lines
+
+
+def shown_gpus(state: ChartState) -> tuple[int, int]:
+    """Return the first GPU of the heat strip, and how many it shows; the subject is one of them."""
+    samples, count = state.view.samples, min(state.plan.gpus, len(state.view.samples))
+    places = [place for place, sample in enumerate(samples) if sample.device.uuid == state.view.subject]
+    place = places[0] if places else 0
+    first = min(max(0, place - count + 1), max(0, len(samples) - count))
+    return first, count
+
+
+def with_cursor(state: ChartState, base: list[Line]) -> list[Line]:
+    """Return the charts with the cursor through them, and its time above."""
+    cursor = state.cursor
+    if cursor < 0 or not base:
+        return base
+    plan = state.plan
+    cell = plan.left + cursor
+    lines = list(base)
+    drawn = [*range(1, 1 + plan.rows), *range(plan.heat_title + 1, plan.bottom)]
+    for row in drawn:
+        if row < len(lines):
+            lines[row] = crossed(lines[row], cell, _CROSSED)
+    chip = f" {moment(state)} "
+    begin = min(max(0, cell - len(chip) // 2), plan.left + plan.cells - len(chip))
+    lines[0] = laid(_without_halves(lines[0], begin, begin + len(chip)), max(0, begin), chip, _CHIP)
+    return lines
+
+
+def _without_halves(line: Line, begin: int, end: int) -> Line:
+    """The marks of epochs without those that a text from `begin` to `end` would leave a part of."""
+    text = "".join(part for part, _, _ in line).ljust(end)
+    first = text.rfind(" ", 0, begin) + 1
+    behind = text.find(" ", end)
+    last = len(text) if behind < 0 else behind
+    line = laid(line, first, " " * (begin - first), None)
+    return laid(line, end, " " * (last - end), None)
+
+
+def moment(state: ChartState) -> str:
+    """Return the time of the cursor, to the length of a column; with its day where columns are hours."""
+    begin, step = state.column.begin, state.grid.step
+    if not is_known(begin):
+        return ""
+    text = units.moment(begin)
+    if step >= 3600 or state.view.now - begin > 86400:
+        return text[5:16]
+    fraction = f"{begin % 1:.2f}"[1:] if step < 1 else ""
+    return text[11:] + fraction

@@ -1,0 +1,146 @@
+"""The title of the chart page: what is shown, of which GPU, which time; and where it can be clicked."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from gpumon.model import units
+from gpumon.storage.history.query import HOST, Query
+from gpumon_tui import palette, theme
+from gpumon_tui.render.gpu_status import level
+from gpumon_tui.render.text_width import Line, cut, length, safe
+from gpumon_tui.render.time_columns import column_words, window_words
+from gpumon_tui.screens.chart.board import legend_row
+from gpumon_tui.screens.chart.layouts import WIDE
+from gpumon_tui.screens.chart.readout import readout_line
+from gpumon_tui.screens.chart.state import ChartState
+from gpumon_tui.widgets.lines import Lines
+
+_KEY = palette.ink("key", bold=True)
+_WHOSE = palette.ink("text", bold=True)
+_BUTTONS = {"‹ ": "left_square_bracket", " ›": "right_square_bracket", "− ": "minus", " +": "plus"}
+"""Texts of the title that can be clicked, and the keys that do the same."""
+Click = tuple[int, int, str]
+"""First cell, cell after the last, and the name of the key that does the same."""
+
+
+class ChartHeading(Lines):
+    """The title, and the readout below it where there is no room for a panel."""
+
+    DEFAULT_CSS = "ChartHeading { height: 1; }"
+
+    def __init__(self, state: ChartState) -> None:
+        super().__init__(state.view)
+        self.state = state
+        self.clicks: list[Click] = []
+
+    def lines(self) -> list[Line]:
+        plan, cells = self.state.plan, self.size.width
+        if self.view.frame is None:
+            return [[]]
+        line, self.clicks = title(self.state, cells)
+        read: list[Line] = [] if plan.side else [cut(readout_line(self.state, cells), cells)]
+        read += [cut(legend_row(self.state, cells), cells)] if plan.legend else []
+        return [[], line, *read, []] if plan.airy else [line, *read]
+
+    def key_at(self, x: int, y: int) -> str:
+        """Return the name of the key that a click does the same as; empty for none."""
+        if y != self.state.plan.airy:
+            return ""
+        return next((key for begin, end, key in self.clicks if begin <= x < end), "")
+
+
+def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
+    """Return the line, and where to click for what; what is known from elsewhere leaves first."""
+    margin, width = (2 if cells >= WIDE else 1), state.plan.left + state.plan.cells
+    name, whose = state.metric.title, _subject(state)
+    own: Line = [Segment(" " * margin), Segment(name, theme.STRONG), Segment("   "), Segment(whose, _WHOSE)]
+    now, times, zoom, column = _now(state), _times(state), _zoom(state), _column(state)
+    value = [Segment("   "), *now[1:]]
+    forms = (
+        ([*own, *_run(state), *now], [*times, *zoom, *column]), ([*own, *now], [*times, *zoom, *column]),
+        ([*own, *now], [*times, *zoom]), ([*own, *now], [*zoom, *column]), ([*own, *now], zoom),
+        *([([*own, *value], zoom)] if now else []),
+        ([*own, *(_unit(state) if cells < WIDE else ())], zoom), (own, zoom),
+    )  # fmt: skip
+    left, right = next((form for form in forms if length(form[0]) + length(form[1]) + 2 <= width), forms[-1])
+    left = cut(left, max(0, width - length(right) - 1))
+    begin = width - length(right)
+    at = margin + len(name) + 3
+    clicks = [(margin, at - 3, "enter"), (at, at + len(whose), "g")]
+    at = begin
+    for text, _, _ in right:
+        if text in _BUTTONS:
+            clicks.append((at, at + len(text), _BUTTONS[text]))
+        at += len(text)
+    return [*left, Segment(" " * max(0, begin - length(left))), *right], clicks
+
+
+def _now(state: ChartState) -> Line:
+    """The value of now, unless the picture is of the past."""
+    view, metric = state.view, state.metric
+    if view.shown.is_past:
+        return []
+    now = state.now(view.subject, metric.name)
+    badness = level(metric, now, view.limit_of(metric))
+    style = theme.LEVELS[badness] if badness else theme.STRONG
+    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(units.metric(now, metric), style)]
+
+
+def _unit(state: ChartState) -> Line:
+    """The unit of the axis, where no value beside it has it."""
+    return [Segment(f"   {state.large_axis.shown.unit}", theme.DIM)]
+
+
+def _times(state: ChartState) -> Line:
+    grid, view = state.grid, state.view
+    end = grid.end if view.shown.is_past else view.now
+    return [Segment("‹ ", _KEY), Segment(_between(grid.begin, end), theme.PLAIN), Segment(" ›", _KEY), Segment("   ")]
+
+
+def _zoom(state: ChartState) -> Line:
+    return [Segment("− ", _KEY), Segment(window_words(state.view.window), theme.STRONG), Segment(" +", _KEY)]
+
+
+def _column(state: ChartState) -> Line:
+    """The length of a column; where what is kept is coarser, that of its cells too."""
+    grid, view = state.grid, state.view
+    stretches = view.history.coarse(Query(view.subject, (state.metric.name,), grid.begin, view.now, grid=grid))
+    coarse = [one for one in stretches if one.step > state.interval]
+    kept = ""
+    if coarse:
+        kept = f", kept by {units.long_duration(max(one.step for one in coarse))}"
+        end = max(one.end for one in coarse)
+        if end < min(grid.end, view.now) - grid.step:
+            moment = units.moment(end)
+            kept += f" before {moment[5:16] if grid.end - grid.begin >= 86400 else moment[11:16]}"
+    return [Segment(f"   {column_words(grid.step)} a column{kept}", theme.FAINT)]
+
+
+def _subject(state: ChartState) -> str:
+    if state.view.subject == HOST:
+        return f"host {safe(state.view.hostname)}".rstrip()
+    sample = state.view.sample
+    return f"GPU {sample.device.label}" if sample else ""
+
+
+def _run(state: ChartState) -> Line:
+    """The run of the subject now, as whose rank, and its user; nothing of a picture of the past."""
+    view = state.view
+    if view.shown.is_past or view.subject == HOST:
+        return []
+    for status in view.statuses:
+        if status.sample.device.uuid == view.subject and status.runs:
+            ranks = status.runs[0]
+            own = [run for run in ranks.all if view.subject in run.gpus]
+            rank = f"rank {own[0].rank} of " if own and ranks.is_distributed else ""
+            name, user = safe(ranks.first.name), safe(ranks.first.user)
+            return [Segment(f"   {rank}", theme.DIM), Segment(name, theme.RUN), Segment(f"   {user}", theme.DIM)]
+    return []
+
+
+def _between(begin: float, end: float) -> str:
+    first, last = units.moment(begin), units.moment(end)
+    if end - begin >= 86400:
+        return f"{first[5:16]} – {last[5:16]}"
+    return f"{first[11:]} – {last[11:]}"

@@ -1,0 +1,408 @@
+"""The choices on the chart page: the metric, the overlay, and the columns of time that all its charts share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from math import floor, isfinite, nan
+from statistics import fmean
+from typing import NamedTuple, TypeVar
+
+from gpumon.common.numbers import is_known
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import BY_NAME, GPU_INDEX, METRICS, Kind, Metric, Scope, Unit
+from gpumon.model.panels import PANELS
+from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.counters import rates_between
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.recent import DEFAULT_METRICS
+from gpumon_tui.freshness import NOW
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.axis import ValueAxis, value_axis
+from gpumon_tui.render.gpu_status import of_now
+from gpumon_tui.render.line_plot import LimitLine, PlotCurve
+from gpumon_tui.render.time_columns import live_columns, still_columns
+from gpumon_tui.screens.chart.layouts import (
+    LAYOUTS,
+    OTHERS,
+    PRESETS,
+    SMALLS,
+    UTILIZATION,
+    ChartLayout,
+    ChartPlan,
+    ChartPreset,
+    chart_plan,
+    role_of,
+)
+from gpumon_tui.state import View
+from gpumon_tui.widgets.chart_columns import Columns, at_column
+
+SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "host.network_received")
+"""In the order in which they have a small chart, as far as there is room."""
+METRIC, PRESET, OVERLAY, LAYOUT = "chart metric", "chart preset", "chart overlay", "chart layout"
+"""Names of the choices that are kept for the next time."""
+OFTEN, SELDOM = 10.0, 60.0
+"""Seconds after which the last column of long ones is drawn anew, and from `LONG` seconds a column on."""
+LONG = 600.0
+_FIRST = {panel.metric.name: place for place, panel in enumerate(PANELS)}
+
+
+class Overlay(Enum):
+    """Lines of other GPUs in the large chart."""
+
+    PEERS = "mean of the run's other GPUs"
+    EACH = "each GPU"
+    NONE = "none"
+
+
+COUNTED = tuple(
+    one.name for one in METRICS if one.kind is Kind.COUNTER and one.name in GPU_INDEX.keys() - DEFAULT_METRICS
+)
+"""Counters of which it has none: the rate of now is that of the last two frames."""
+
+
+class ReadOut(NamedTuple):
+    """Values at one column or of now: lowest, mean, highest."""
+
+    low: float
+    mean: float
+    high: float
+
+
+UNKNOWN = ReadOut(nan, nan, nan)
+
+
+Named = TypeVar("Named", ChartPreset, ChartLayout)
+
+
+def _named(of: Sequence[Named], name: str) -> Named:
+    """Return the one with a name, else the first."""
+    return next((one for one in of if one.name == name), of[0])
+
+
+def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of those that are known, point by point."""
+    known = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
+    return [fmean(values) if values else nan for values in known]
+
+
+def _is_offered(metric: Metric) -> bool:
+    return metric.unit is not Unit.BITS
+
+
+class ChartState:
+    """The choices on the page, and what follows from them for the frame on screen."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        kept = view.remembered.get
+        self.preset = _named(PRESETS, kept(PRESET))
+        self.layout = _named(LAYOUTS, kept(LAYOUT))
+        self.overlay = next((one for one in Overlay if one.name.lower() == kept(OVERLAY)), Overlay.PEERS)
+        chosen = BY_NAME.get(kept(METRIC), BY_NAME[self.preset.large])
+        is_of_gpu = chosen.scope is Scope.GPU and _is_offered(chosen)
+        self._of_gpu = chosen if is_of_gpu else BY_NAME[self.preset.large]
+        """The metric of the large chart while that is of a GPU."""
+        self.metric = self._of_gpu
+        self._is_chosen = False
+        """Whether a metric was chosen here: one of last time may have no sensor on this machine."""
+        self.plan: ChartPlan = chart_plan(80, 22, 0)
+        self.grid = Grid(0, 1.0, 1)
+        self._size = 80, 22
+        self._columns = Columns()
+        self._rates: Memo[Mapping[str, Mapping[str, float]]] = Memo()
+        self._smalls: Memo[list[Metric]] = Memo()
+        self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._columns.forget()
+        self.metric = self._of_gpu
+
+    def share_out(self, width: int, height: int) -> None:
+        """Follow the page's size, the window and the time."""
+        view = self.view
+        self._size = width, height
+        if self.metric.scope is not (Scope.GPU if view.subject != HOST else Scope.HOST):
+            self.metric = BY_NAME["host.cpu_utilization"] if view.subject == HOST else self._of_gpu
+        if not self._is_chosen and view.sample is not None and self.metric.name in view.sample.device.missing:
+            self.metric = BY_NAME[UTILIZATION]
+        self.plan = self._plan(self.layout)
+        shown, cells = view.shown, self.plan.cells
+        grid = self._grid()
+        if is_known(shown.cursor) and not shown.is_past and shown.cursor < grid.begin:
+            # What is read out stays in the picture: from here on it stands still.
+            shown.hold(floor(shown.cursor / grid.step) * grid.step + (cells - 0.5) * grid.step, view.window)
+            grid = self._grid()
+        self.grid = grid
+
+    def follow(self) -> None:
+        """Follow the window and the time on a page that is as large as before."""
+        self.share_out(*self._size)
+
+    def _plan(self, layout: ChartLayout) -> ChartPlan:
+        width, height = self._size
+        most = SMALLS if self.view.filling else len(self._known_smalls())
+        several = self.overlay is Overlay.EACH and bool(self.overlaid)
+        return chart_plan(width, height, len(self.view.samples), layout, most, has_legend=several)
+
+    def _grid(self) -> Grid:
+        view, cells = self.view, self.plan.cells
+        if view.shown.is_past:
+            return still_columns(view.window, cells, view.shown.end)
+        return live_columns(view.window, cells, view.now)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between samples."""
+        return self.view.interval
+
+    @property
+    def until(self) -> float:
+        """Where the charts end (s since 1970): with the last column that is complete, where columns are short."""
+        now, step = self.view.now, self.grid.step
+        if step <= self.interval:
+            return now + step
+        every = step if step <= OFTEN else OFTEN if step < LONG else SELDOM
+        return min(floor(now / every + 1e-6) * every, self.grid.end)
+
+    def metrics(self) -> list[Metric]:
+        """Return the metrics that can be shown: all of the table of which the subject has values."""
+        view, subject = self.view, self.view.subject
+        scope = Scope.HOST if subject == HOST else Scope.GPU
+        known = [
+            metric
+            for metric in METRICS
+            if metric.scope is scope and _is_offered(metric)
+            and (metric is self.metric or view.history.has(subject, metric.name))
+        ]  # fmt: skip
+        return sorted(known, key=lambda metric: _FIRST.get(metric.name, len(_FIRST)))
+
+    def step_metric(self, step: int) -> None:
+        """Show the next or the previous metric."""
+        known = self.metrics()
+        self.show(known[(known.index(self.metric) + step) % len(known)])
+
+    def show(self, metric: Metric) -> None:
+        """Show a metric in the large chart; one of GPUs is kept for the next time."""
+        self.metric, self._is_chosen = metric, True
+        if metric.scope is Scope.GPU:
+            self._of_gpu = metric
+            self.view.remembered.keep(METRIC, metric.name)
+
+    def step_preset(self, step: int) -> None:
+        """Show the metrics of the next preset, of a GPU."""
+        self.preset = PRESETS[(PRESETS.index(self.preset) + step) % len(PRESETS)]
+        self.view.remembered.keep(PRESET, self.preset.name)
+        self._of_gpu = BY_NAME[self.preset.large]
+        if self.view.subject != HOST:
+            self.show(self._of_gpu)
+        self.view.say(f"charts: {self.preset.name}")
+
+    def step_layout(self) -> None:
+        """Show the next layout that is another one in this room."""
+        plans = [(one, self._plan(one)) for one in LAYOUTS]
+        begin = LAYOUTS.index(self.layout) + 1
+        self.layout = next((one for one, plan in plans[begin:] if plan != self.plan), LAYOUTS[0])
+        self.view.remembered.keep(LAYOUT, self.layout.name)
+        self.view.say(f"layout: {self.layout.name}")
+
+    def step_overlay(self) -> None:
+        """Lay other lines over the large chart: those of the next choice that has others here."""
+
+        def lines() -> tuple[list[str], bool]:
+            uuids = self.overlaid
+            return uuids, bool(uuids) and self.overlay is Overlay.PEERS
+
+        modes, before = list(Overlay), lines()
+        begin = modes.index(self.overlay) + 1
+        for mode in (*modes[begin:], *modes[:begin]):
+            self.overlay = mode
+            if lines() != before:
+                break
+        else:
+            self.view.say("nothing to lay over this chart")
+        self.view.remembered.keep(OVERLAY, self.overlay.name.lower())
+
+    def smalls(self) -> list[Metric]:
+        """Return the metrics of the small charts: the first of which there are values, without the large one."""
+        return self._known_smalls()[: self.plan.smalls]
+
+    def _known_smalls(self) -> list[Metric]:
+        view = self.view
+        names = SMALL_OF_HOST if view.subject == HOST else self.preset.small
+
+        def known() -> list[Metric]:
+            return [
+                BY_NAME[name] for name in names if name != self.metric.name and view.history.has(view.subject, name)
+            ]
+
+        shows = view.subject, self.metric.name, names, self.grid.first, view.filling and view.history.end
+        return self._smalls.get(0, shows, known)
+
+    @property
+    def heat_metric(self) -> Metric:
+        """The metric of the heat strip."""
+        return self.metric if self.metric.scope is Scope.GPU else BY_NAME[UTILIZATION]
+
+    def curves(self) -> Mapping[str, PlotCurve]:
+        """Return the large chart's and the small charts' curves, by metric."""
+        return self._get(self.view.subject, [self.metric.name, *(metric.name for metric in self.smalls())])
+
+    def curve_of(self, subject: str) -> PlotCurve:
+        """Return the heat strip's metric of a GPU."""
+        if subject == self.view.subject and self.metric.scope is Scope.GPU:
+            return self.curves()[self.metric.name]
+        return self._get(subject, [self.heat_metric.name])[self.heat_metric.name]
+
+    def _get(self, subject: str, metrics: Sequence[str]) -> Mapping[str, PlotCurve]:
+        return self._columns.get(
+            self.view.history, subject, metrics, self.grid, until=self.until, interval=self.interval
+        )
+
+    def axis(self, metric: Metric, *lines: Sequence[float]) -> ValueAxis:
+        """Return the axis that has room for all lines of a metric."""
+        largest = max((value for line in lines for value in line if isfinite(value)), default=nan)
+        return value_axis(metric, largest, self.view.limit_of(metric))
+
+    @property
+    def large_axis(self) -> ValueAxis:
+        """The axis of the large chart, with room for the lines of other GPUs."""
+        return self.axis(self.metric, self.curves()[self.metric.name].high, *self.laid_over())
+
+    def heat_axis(self, subjects: Sequence[str]) -> ValueAxis:
+        """Return the axis by which the heat strip of some GPUs has its colors: that of the chart, as far as it goes."""
+        metric = self.heat_metric
+        own = [self.curves()[metric.name].high] if metric is self.metric else []
+        return self.axis(metric, *own, *(self.curve_of(subject).mean for subject in subjects))
+
+    def laid_over(self) -> list[Sequence[float]]:
+        """Return the lines of the overlaid GPUs; those of a run are one, their mean."""
+        means = [self.curve_of(uuid).mean for uuid in self.overlaid]
+        return [_mean(means)] if means and self.overlay is Overlay.PEERS else list(means)
+
+    def limits(self, metric: Metric) -> list[LimitLine]:
+        """Return the lines at what a metric cannot exceed, or should not."""
+        found = []
+        if is_known(limit := self.view.limit_of(metric)):
+            found.append(LimitLine(limit, "faint"))
+        elif isfinite(metric.critical) and metric.unit is Unit.CELSIUS:
+            found += [LimitLine(metric.warn, "warn"), LimitLine(metric.critical, "crit")]
+        return found
+
+    def peers(self) -> list[str]:
+        """Return the UUIDs of the other GPUs of the subject's run here; none without such a run."""
+        subject = self.view.subject
+        present = {sample.device.uuid for sample in self.view.samples}
+        for ranks in self.view.ranks:
+            if ranks.state is RunState.RUNNING and subject in ranks.gpus:
+                return [uuid for uuid in ranks.gpus if uuid != subject and uuid in present]
+        return []
+
+    @property
+    def overlaid(self) -> list[str]:
+        """UUIDs of GPUs whose lines are laid over the subject's."""
+        if self.overlay is Overlay.PEERS:
+            return self.peers() if self.metric.scope is Scope.GPU else []
+        if self.overlay is Overlay.NONE or self.view.subject == HOST:
+            return []
+        return [sample.device.uuid for sample in self.view.samples if sample.device.uuid != self.view.subject]
+
+    def roles(self) -> list[str]:
+        """Return roles for the overlaid lines, in order; where they have run out, faint."""
+        own = role_of(self.metric.name)
+        return [role for role in OTHERS if role != own]
+
+    def role_at(self, place: int) -> str:
+        """Return the role of the overlaid line at a place."""
+        if self.overlay is Overlay.PEERS:
+            return "faint"
+        roles = self.roles()
+        return roles[place] if place < len(roles) else "faint"
+
+    # The cursor
+
+    @property
+    def cursor(self) -> int:
+        """The column of the cursor; -1 without one, or where it is not in the picture."""
+        time = self.view.shown.cursor
+        if not is_known(time):
+            return -1
+        place = self.grid.at(time)
+        return place if 0 <= place < self.grid.buckets else -1
+
+    def move_cursor(self, columns: int) -> None:
+        """Move the cursor, and the window where it would leave that; the first step begins at the newest column."""
+        view, grid = self.view, self.grid
+        known = is_known(view.shown.cursor)
+        end = grid.end if view.shown.is_past else min(self.until, view.now)
+        place = grid.at(view.shown.cursor) if known else grid.at(end - grid.step / 2) + (columns < 0)
+        place = min(place + columns, grid.at(view.now))
+        oldest = view.history.begin
+        if is_known(oldest):
+            place = max(place, grid.at(oldest))
+        self.point(grid.begin + (place + 0.5) * grid.step)
+
+    def point(self, time: float) -> None:
+        """Put the cursor at a time; the picture moves by as little as it must."""
+        view, grid = self.view, self.grid
+        view.shown.cursor = time
+        if time < grid.begin:
+            view.shown.hold(time + (grid.buckets - 0.5) * grid.step, view.window)
+        elif time >= grid.end and view.shown.is_past:
+            view.shown.hold(time if time + grid.step < view.now else nan, view.window)
+
+    @property
+    def place_read(self) -> int:
+        """The column that is read out: that of the cursor, or else the last one of a picture of the past; -1: now."""
+        if self.cursor >= 0 or not self.view.shown.is_past:
+            return self.cursor
+        return min(self.grid.buckets - 1, max(0, self.grid.at(self.view.now)))
+
+    @property
+    def column(self) -> Grid:
+        """The column that is read out, as a grid of its own."""
+        return Grid(self.grid.first + self.place_read, self.grid.step, 1)
+
+    def read_out(self) -> Mapping[str, Mapping[str, ReadOut]]:
+        """Return what the history answers for the column that is read out, by subject and metric; empty for now."""
+        if self.place_read < 0:
+            return {}
+        view, column = self.view, self.column
+        own = (self.metric.name, *(metric.name for metric in self.smalls()))
+        others = tuple(sample.device.uuid for sample in view.samples if sample.device.uuid != view.subject)
+        complete = column.end + 2 * self.interval < view.now
+        heat = self.heat_metric.name
+
+        def found() -> Mapping[str, Mapping[str, ReadOut]]:
+            asked = {view.subject: own, **dict.fromkeys(others, (heat,))}
+            return {
+                subject: {
+                    name: ReadOut(*values)
+                    for name, values in at_column(view.history, subject, names, column, self.interval).items()
+                }
+                for subject, names in asked.items()
+            }
+
+        return self._at.get(0, (column, view.subject, own, others, heat, complete or view.now), found)
+
+    @property
+    def newest(self) -> str:
+        """The word for the newest values: those of now, or the last that are known."""
+        return NOW if self.view.freshness.edge == NOW else "last"
+
+    def now(self, subject: str, metric: str) -> float:
+        """Return the value of now; of what has a chart from kept history alone, the one of the frame on screen."""
+        view = self.view
+        if metric in COUNTED:
+            return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
+        if metric in DEFAULT_METRICS or BY_NAME[metric].kind is Kind.COUNTER:
+            return view.rate(subject, metric)
+        sample = next((of_now(one) for one in view.samples if one.device.uuid == subject), None)
+        return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
+
+    def _counted(self) -> Mapping[str, Mapping[str, float]]:
+        """The rates of `COUNTED` up to the frame on screen, by device."""
+        newest = self.view.frame.number if self.view.frame else 0
+        known = [one for one in self.view.recent() if one.number <= newest]
+        return rates_between(known[-2], known[-1], COUNTED) if len(known) > 1 else {}

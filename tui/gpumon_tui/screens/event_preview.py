@@ -1,0 +1,143 @@
+"""The event under the cursor: its meaning, and its GPU around that moment as small charts on one time grid."""
+
+from __future__ import annotations
+
+from math import nan
+
+from rich.segment import Segment
+
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.metrics import BY_NAME
+from gpumon_tui import palette
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.axis import value_axis
+from gpumon_tui.render.cells import crossed, laid, painted
+from gpumon_tui.render.event_rows import EventRow
+from gpumon_tui.render.findings import in_few_lines
+from gpumon_tui.render.gpu_charts import ROLES
+from gpumon_tui.render.line_plot import plot
+from gpumon_tui.render.section import keys, margin, section
+from gpumon_tui.render.strip import GAP
+from gpumon_tui.render.text_width import SENTENCE, Line, fit, safe
+from gpumon_tui.render.time_columns import still_columns
+from gpumon_tui.render.time_marks import times_below, with_begin
+from gpumon_tui.state import View
+from gpumon_tui.widgets.chart_columns import Columns
+
+ROWS_FROM, CELLS_FROM = 34, 80
+"""Room of the page from which the event under the cursor is always shown with charts."""
+TEXT_FROM, TEXT_ROWS = 16, 2
+"""Rows of the page from which its text is there at least, and lines of that."""
+LONG_AGO = 3600.0
+"""Seconds from which on a moment is shown in a window of as many: what is older has coarser values."""
+WINDOW = 600.0
+"""Seconds around a moment of late."""
+_LABEL = 14
+"""Cells for the values at the moment."""
+_AXIS = 6
+"""Cells for the numbers of the scale."""
+_BEFORE = _LABEL + _AXIS + 1
+_AROUND = 5
+"""Rows beside the charts: a blank one, title, meaning, the moment, and times."""
+_ONE_LINE = 130
+"""Cells from which a meaning has room in one line; else it has another one where that is free."""
+_TALLER = ((60, 5), (44, 3), (0, 2))
+"""Rows of the page from which each chart has at least so many."""
+_TALLEST = 12
+"""Rows of a chart where few events leave more room than that."""
+_OF_HEAT = ("gpu.temperature", "gpu.clock_sm", "gpu.power")
+_USUAL = ("gpu.utilization", "gpu.memory_used", "gpu.power")
+_DIM, _FAINT, _TEXT = palette.ink("dim"), palette.ink("faint"), palette.ink("text")
+_CHIP, _NUMBER = palette.ink("ground", "key", bold=True), palette.ink("strong", bold=True)
+_FREE = " ▁▂▃▄▅▆▇█▌·─"
+"""Glyphs over which the cursor goes."""
+
+
+def gpu_of(row: EventRow, view: View) -> str:
+    """Return the UUID of the GPU on screen that an event is about; of several the first; empty without one."""
+    known = {sample.device.uuid for sample in view.samples}
+    gpus = row.event.details.get("gpus")
+    uuids = [row.event.subject.device, *(gpus if isinstance(gpus, list) else ())]
+    return next((uuid for uuid in uuids if isinstance(uuid, str) and uuid in known), "")
+
+
+class EventPreview:
+    """Draws it; a chart is asked anew only when another event is chosen, or time goes on in it."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._each = _TALLER[-1][1]
+        """Rows of each chart; 0 where there is room for the text alone."""
+        self._told = 1
+        """Lines of the meaning above the charts."""
+        self._columns = Columns()
+        self._memo: Memo[list[Line]] = Memo()
+
+    def rows(self, cells: int, height: int, spare: int) -> int:
+        """Return the rows that it has on a page of which others leave `spare`; 0 where it is not shown."""
+        least = next(rows for of, rows in _TALLER if height >= of)
+        if cells < CELLS_FROM or (height < ROWS_FROM and spare < _AROUND + len(_USUAL) * least):
+            self._each = 0
+            return 1 + TEXT_ROWS if height >= TEXT_FROM else 0
+        self._told = 1 + (cells < _ONE_LINE and spare > _AROUND + len(_USUAL) * least)
+        around = _AROUND + self._told - 1
+        self._each = max(least, min(_TALLEST, (spare - around) // len(_USUAL)))
+        return around + len(_USUAL) * self._each
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._columns.forget()
+
+    def lines(self, row: EventRow, cells: int) -> list[Line]:
+        """Return the preview of an event, in the rows that it has."""
+        view = self.view
+        gpu, side = gpu_of(row, view), margin(cells)
+        window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
+        grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
+        last = min(grid.at(view.now), grid.buckets)
+        shows = (row.key, row.words, gpu, cells, self._each, self._told, grid, last, view.filling, view.look.is_ascii)
+        return self._memo.get(0, shows, lambda: self._drawn(row, gpu, cells, window))
+
+    def _drawn(self, row: EventRow, gpu: str, cells: int, window: float) -> list[Line]:
+        view, side = self.view, margin(cells)
+        about = " ".join(filter(None, (row.gpu, row.event.kind.label)))
+        detail: Line = [Segment(safe(about), _TEXT)]
+        title = section(units.clock(row.time), detail, keys((view.look.key("↵"), "open on the chart")), cells)
+        told_of_kind = row.event.kind.help.replace("`", "")  # Markdown, for the documents
+        meaning = safe(f"{row.words}. {told_of_kind}" if row.words else told_of_kind, SENTENCE)
+        if not self._each:
+            told = in_few_lines(meaning, cells - 2 * side, TEXT_ROWS)
+            return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
+        told = in_few_lines(meaning, cells - 2 * side, self._told)
+        told += [""] * (self._told - len(told))  # what is below stays where it is
+        lines: list[Line] = [[], title, *([Segment(" " * side + part, _DIM)] for part in told)]
+        if not gpu:
+            return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]
+        grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
+        names = _OF_HEAT if row.event.kind.name.startswith("throttling") else _USUAL
+        sample = next((one for one in view.samples if one.device.uuid == gpu), None)
+        interval = view.interval
+        curves = self._columns.get(view.history, gpu, names, grid, until=min(view.now, grid.end), interval=interval)
+        at = grid.at(row.time)
+        chip = f" {units.clock(row.time)} "
+        begin = max(0, min(grid.buckets - len(chip), at - len(chip) // 2))
+        before = side + _BEFORE
+        lines.append(laid([Segment(" " * before)], before + begin, chip, _CHIP))
+        for name in names:
+            metric, curve = BY_NAME[name], curves[name]
+            limit = sample.value(metric.limit) if sample is not None and metric.limit else nan
+            axis = value_axis(metric, max((high for high in curve.high if is_known(high)), default=nan), limit)
+            is_seen = any(is_known(one) for one in curve.mean)
+            now = next((one for one in curve.mean[2 * at : 2 * at + 2] if is_known(one)), nan)
+            numbers = axis.labels(self._each, _AXIS) if is_seen else {}
+            for place, cells_of in enumerate(plot(curve, axis, self._each, ROLES[name])):
+                label = (units.number(now, metric.unit), metric.title)[place] if place < 2 else ""
+                said = Segment(fit(" " * side + label, side + _LABEL), _DIM if place else _NUMBER)
+                number = Segment(fit(numbers.get(place, ""), _AXIS, right=True) + " ", _FAINT)
+                gap = GAP if view.has_read else " "
+                drawn = painted(cells_of) if is_seen or place else [Segment(gap * grid.buckets, _FAINT)]
+                line = [said, number, *crossed(drawn, at, _FREE)]
+                is_told = is_seen and name == names[0] and place == self._each // 2
+                lines.append(with_begin(line, before, grid, view.history.begin, curve) if is_told else line)
+        return [*lines, [Segment(" " * before), *times_below(grid, view.now, view.freshness.edge)]]

@@ -1,0 +1,375 @@
+"""The sheet of the page of events: which rows stand there, the cursor in them, and the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.events import Key as Press
+from textual.geometry import Size
+from textual.message import Message
+
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.origin import Capability
+from gpumon.storage.history.recent import KEEP
+from gpumon_tui import palette
+from gpumon_tui.keybindings import CHART, EVENTS, PAGES
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.event_lines import EventHead, EventPlace, columns, edge, head, heading, row_line
+from gpumon_tui.render.event_rows import ALL, GROUPS, EventRow, matching, place_of
+from gpumon_tui.render.event_strip import STRIP_FROM, StripSpan, event_strip, last_day, recorded, strip_cells, watched
+from gpumon_tui.render.findings import in_few_lines
+from gpumon_tui.render.text_width import SHOW_ALL, Line, all_hidden, fit, safe
+from gpumon_tui.screens.event_preview import LONG_AGO, EventPreview, gpu_of
+from gpumon_tui.screens.page import TerminalPage, half_pages
+from gpumon_tui.screens.text_input import FilterField
+from gpumon_tui.state import View
+from gpumon_tui.way_back import WayBack
+from gpumon_tui.widgets.event_tables import EventTables
+from gpumon_tui.widgets.lines import Lines
+
+_DIM, _KEY, _WARN = palette.ink("dim"), palette.ink("key"), palette.ink("warn")
+_ROOMY = 24
+"""Rows from which blank ones stand between the parts."""
+_MOST_SAID = 3
+"""Lines on which it is said why there is no log."""
+_DAY_FROM = 20
+"""Rows from which the day is drawn."""
+
+
+class EventChosen(Message):
+    """An event is to be shown on the chart."""
+
+
+class EventSheet(Lines):
+    """All of the page."""
+
+    DEFAULT_CSS = "EventSheet { height: 1fr; }"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view, id="event-sheet")
+        self.filter = ""
+        self.group = ALL
+        self.gpu = ""
+        """Number of the GPU whose events are shown; empty for all."""
+        self.cursor = 0
+        self.rows: Sequence[EventRow] = ()
+        self.problem = ""
+        """Why there is no log; empty where there is one."""
+        self.page = 1
+        """Rows of the table on screen."""
+        self.typing = FilterField(self)
+        self.preview = EventPreview(view)
+        self._all: Sequence[EventRow] = ()
+        self._counts: Mapping[str, int] = {}
+        self._tables = EventTables(view)
+        self._chosen_of: Hashable = None
+        self._top = 0
+        self._first = 0
+        self._places: Sequence[EventPlace] = ()
+        self._drawn: Memo[Line] = Memo()
+        self._head: Memo[tuple[Line, list[EventPlace]]] = Memo()
+        self._time_row: Memo[list[Line]] = Memo()
+
+    @property
+    def row(self) -> EventRow | None:
+        """The one under the cursor."""
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is an event, shown or hidden."""
+        return bool(self._all)
+
+    def move(self, step: int) -> None:
+        """Move the cursor, and select its GPU."""
+        self.cursor = max(0, min(len(self.rows) - 1, self.cursor + step))
+
+    def next_alike(self, step: int) -> None:
+        """Move to the next event of the same kind, if there is one."""
+        row = self.row
+        place = self.cursor + step
+        while row and 0 <= place < len(self.rows):
+            if self.rows[place].event.kind == row.event.kind:
+                self.cursor = place
+                return
+            place += step
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups that have events, and those of all and on screen."""
+        return [name for name in GROUPS if self._counts.get(name) or name in (ALL, self.group)]
+
+    def next_group(self, step: int) -> None:
+        """Show another group."""
+        names = self.groups
+        self.group = names[(names.index(self.group) + step) % len(names)]
+
+    def next_gpu(self, step: int) -> None:
+        """Show the events of another GPU, or of all again."""
+        labels = ["", *[sample.device.label for sample in self.view.samples]]
+        place = labels.index(self.gpu) if self.gpu in labels else 0
+        self.gpu = labels[(place + step) % len(labels)]
+
+    def show_all(self) -> None:
+        """Take back the filter; then the group and the GPU."""
+        if self.filter:
+            self.filter = ""
+        else:
+            self.group, self.gpu = ALL, ""
+
+    def follow(self) -> None:
+        """Take what is known by now. The cursor stays on its event; on the newest, it stays there."""
+        view, happened = self.view, self.view.happened
+        seen = happened.all_seen()
+        is_here = Capability.LIVE in view.origin.capabilities
+        self._how_bad = _WARN if Capability.NOW in view.origin.capabilities else _DIM
+        answer = happened.logged(view.history_path) if is_here else None
+        logged = (answer.found if answer else None) or ()
+        table = self._tables.get(logged, seen)
+        if table.rows is not self._all:
+            self._all, self._counts = table.rows, table.counts
+            self._chosen_of = None
+        self.problem = self._why(is_here, answer.problem if answer else "", answer is None or answer.found is None)
+        chosen_of = self.filter, self.group, self.gpu
+        if chosen_of != self._chosen_of:
+            row = self.row if self.cursor else None
+            self._chosen_of = chosen_of
+            self.rows = matching(self._all, self.group, self.gpu, self.filter)
+            self.cursor = place_of(row, self.rows) if row else 0
+
+    def _why(self, is_here: bool, problem: str, is_missing: bool) -> str:
+        """Why the log is not among the rows."""
+        if Capability.NOW not in self.view.origin.capabilities:
+            return "a recording keeps no log of events: these are of what was read of it"
+        if not is_here:
+            return "no log is kept of values that are not of this machine"
+        if problem:
+            return problem
+        if not self.view.happened.can_read:
+            return "no event log here"
+        return "reading the log" if is_missing else ""
+
+    def lines(self) -> list[Line]:
+        """Title, the day, headings, rows, and where they end."""
+        cells, height = self.size
+        self.follow()
+        view, rows, side = self.view, self.rows, edge(cells)
+        of = EventHead(
+            shown=len(rows), there=len(self._all), group=self.group, counts=dict(self._counts), gpu=self.gpu,
+            text=self.filter, is_typed=self.typing.is_typed,
+        )  # fmt: skip
+        title, self._places = self._head.get(0, (of, cells), lambda: head(of, cells))
+        blank: list[Line] = [[]] if height >= _ROOMY else []
+        lines: list[Line] = [title, *blank]
+        if height >= _DAY_FROM and cells >= STRIP_FROM:
+            span = self._span(cells, side)
+            shows = (
+                id(rows), len(rows), rows[:1], span.grid, span.grid.at(span.now), view.history.first_frame, cells,
+                view.happened.since, bool(self.problem), view.has_read,
+            )  # fmt: skip
+            lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
+        if self.problem:
+            told = in_few_lines(safe(self.problem) + self._since(), cells - 2 * side, _MOST_SAID)
+            lines += [[Segment(" " * side + part, self._how_bad)] for part in told]
+        room = columns(cells)
+        lines.append(heading(room, cells))
+        self._first = len(lines)
+        below_rows = self.preview.rows(cells, height, height - len(lines) - 1 - len(rows)) if rows else 0
+        self.page = max(1, height - len(lines) - 1 - below_rows)
+        most = max(0, len(rows) - self.page)
+        self._top = max(0, min(self._top, self.cursor, most), self.cursor - self.page + 1)
+        shown = range(self._top, min(self._top + self.page, len(rows)))
+        me = view.process_facts().me
+        for place in shown:
+            row, chosen = rows[place], place == self.cursor
+            own = bool(me) and row.user == me
+            look = row, cells, chosen, own, int(view.now // 86400)
+            lines.append(self._drawn.get(place - self._top, look, lambda look=look: row_line(  # type: ignore[misc]
+                look[0], room, cells, view.now, chosen=look[2], own=look[3])))  # fmt: skip
+        if not rows:
+            lines += [[Segment(" " * side + text, _DIM)] for text in self._empty()]
+        below = len(rows) - shown.stop
+        if below > 0:
+            lines.append([Segment(fit(f"+{below} ▼", cells - side, right=True), _KEY)])
+        if below_rows and self.row is not None:
+            lines += self.preview.lines(self.row, cells)
+        return lines[:height]
+
+    def _empty(self) -> list[str]:
+        """Sentences in the place of rows."""
+        if self._all:
+            return [all_hidden("event", len(self._all)), SHOW_ALL]
+        if self.view.frame is None:
+            return [f"no event is known yet: {self.view.freshness.text}"]
+        if self.view.filling:
+            return ["reading the last frames …"]
+        since = self.view.happened.since
+        return ["nothing has happened" + (f" since {units.clock(since)}" if self.problem and since else "")]
+
+    def _since(self) -> str:
+        """The time that is known without a log; what began before, and was told of later, may stand there too."""
+        since, until = self.view.happened.since, self.view.happened.until
+        if not since:
+            return ""
+        can = self.view.origin.capabilities
+        older = ", earlier rows from what was known then" if self._all and self._all[-1].time < since - 1.0 else ""
+        if Capability.NOW not in can:
+            return f", {units.clock(since)} to {units.clock(until)}{older}"
+        if Capability.LIVE in can:
+            return f"; watched since {units.clock(since)}{older}"
+        return f"; {self._simulated(since)}{older}"
+
+    def _simulated(self, since: float) -> str:
+        """Since when it is simulated, and events are told of: the frames that tell all are fewer than there are."""
+        view, first = self.view, self.view.history.begin
+        told = f"events told since {units.clock(since)}"
+        if view.filling or view.frame is None or not is_known(first) or first > since - 1.0:
+            return told
+        or_before = " or before" if view.frame.number > KEEP else ""
+        return f"simulated since {units.clock(first)}{or_before}, {told}"
+
+    def _span(self, cells: int, side: int) -> StripSpan:
+        """The time that the strip spans: the last day, or that of a recording."""
+        view, room = self.view, strip_cells(cells, side)
+        if Capability.NOW in view.origin.capabilities:
+            return last_day(view.now, room)
+        begin, end = view.played
+        return recorded(begin, end, view.now, room)
+
+    def _over_time(self, span: StripSpan, cells: int, side: int) -> list[Line]:
+        view, grid = self.view, span.grid
+        gpus = [sample.device.uuid for sample in view.samples]
+        seen = watched(view.history, gpus, grid, view.interval)
+        first, oldest = grid.at(view.happened.since), view.history.first_frame
+        if not span.ends_now and is_known(oldest):  # of what was played, the history has the last frames only
+            until = grid.at(oldest)
+            seen = [known or first <= place < until for place, known in enumerate(seen)]
+        if self.problem:  # values of before that are known as well, and nobody looked for events there
+            seen = [known and place >= first for place, known in enumerate(seen)]
+        return event_strip(self.rows, span, seen, cells, side, is_read=view.has_read)
+
+    def on_click(self, event: events.Click) -> None:
+        """Take the row under the mouse, open it where it is taken already, or do what stands there."""
+        if event.y == 0:
+            for begin, end, group in self._places:
+                if begin <= event.x < end:
+                    if group:
+                        self.group = group
+                    else:
+                        self.typing.begin()
+        elif self._first <= event.y < self._first + self.page:
+            place = event.y - self._first + self._top
+            if place < len(self.rows):
+                if place == self.cursor:
+                    self.post_message(EventChosen())
+                self.cursor = place
+        self.post_message(TerminalPage.Changed())
+
+    def on_mouse_scroll_down(self) -> None:
+        """Three rows, as elsewhere."""
+        self.move(3)
+        self.show()
+
+    def on_mouse_scroll_up(self) -> None:
+        """Three rows, as elsewhere."""
+        self.move(-3)
+        self.show()
+
+
+class EventsPage(TerminalPage):
+    """One sheet of lines, and its keys."""
+
+    name_shown: ClassVar[str] = EVENTS
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.sheet = EventSheet(view)
+
+    @property
+    def drawn(self) -> tuple[Lines, ...]:
+        return (self.sheet,)
+
+    def share_out(self, size: Size) -> None:
+        """Leave the sheet all but a row of air, and let it take what is known by now: the footer asks for its rows."""
+        self.leave_air(size)
+        self.sheet.follow()
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Keys that need an event, another group, or a GPU."""
+        found = set() if self.sheet.rows else {"↵", "n p", "y"}
+        if len(self.sheet.groups) < 2:
+            found.add("Tab")
+        if not self.view.samples or not self.sheet.knows_any:
+            found.add("g G")
+        if not self.sheet.knows_any and not self.sheet.filter:
+            found.add("/")
+        return frozenset(found)
+
+    def take(self, press: Press) -> bool:
+        """Take what is typed into the filter."""
+        return self.sheet.typing.take(press)
+
+    def paste(self, text: str) -> None:
+        """Take a text into the filter."""
+        self.sheet.typing.paste(text)
+
+    def do_filter(self) -> None:
+        """Type a filter."""
+        self.sheet.typing.begin()
+
+    def do_group(self, step: int) -> None:
+        """Show another group."""
+        self.sheet.next_group(step)
+
+    def do_only_gpu(self, step: int) -> None:
+        """Show one GPU's events, or all."""
+        self.sheet.next_gpu(step)
+
+    def do_alike(self, step: int) -> None:
+        """Move to the next event of the same kind."""
+        self.sheet.next_alike(step)
+
+    def do_move(self, step: int) -> None:
+        """Move the cursor."""
+        self.sheet.move(step)
+
+    def do_page(self, halves: int) -> None:
+        """Move it by half pages."""
+        self.sheet.move(half_pages(halves, self.sheet.page))
+
+    def do_close(self) -> None:
+        """Take the filter back."""
+        self.sheet.show_all()
+
+    def do_open(self) -> None:
+        """Show the moment of the event on the chart, of its GPU where that is known."""
+        row, view = self.sheet.row, self.view
+        if row is None:
+            return
+        if subject := gpu_of(row, view):
+            view.select(subject)
+        before = view.shown.state()
+        window = max(view.window, int(LONG_AGO)) if view.now - row.time >= LONG_AGO else view.window
+        view.shown.point(row.time, window, view.history.begin, view.now)
+        self.post_message(self.Wanted(PAGES.index(CHART) + 1, WayBack(EVENTS, before)))
+
+    def on_event_chosen(self) -> None:
+        """An event was clicked twice."""
+        self.do_open()
+
+    def do_copy(self) -> None:
+        """Copy the row under the cursor to the clipboard of the terminal."""
+        row = self.sheet.row
+        if row is not None:
+            cells = (units.moment(row.time), row.event.kind.label, row.gpu, row.user, row.words, row.took)
+            self.copy("\t".join(cells))
+
+    def forget(self) -> None:
+        """Close the filter."""
+        self.sheet.typing.is_typed = False
+        self.sheet.preview.forget()

@@ -1,0 +1,40 @@
+"""The findings: what needs attention, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+
+from gpumon_tui import theme
+from gpumon_tui.render.findings import attention
+from gpumon_tui.render.text_width import Line
+from gpumon_tui.screens.window import Scrolled, Text
+from gpumon_tui.state import View
+
+
+class Findings(Text):
+    """All findings of the frame on screen, those of the selected GPU and run first."""
+
+    dims = False
+
+    def told(self, cells: int) -> list[Line]:
+        view = self.view
+        return [
+            [Segment("Attention", theme.TITLE)],
+            *attention(
+                view.found.all(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged(),
+                is_read=not view.filling,
+            ),
+            [],
+            [Segment("press any key to close", theme.DIM)],
+        ]  # fmt: skip
+
+
+class Attention(Scrolled):
+    """Above the main screen."""
+
+    follows: ClassVar[bool] = True
+
+    def __init__(self, view: View) -> None:
+        super().__init__(Findings(view))

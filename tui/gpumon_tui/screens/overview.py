@@ -1,0 +1,141 @@
+"""The overview at its place: what its keys and clicks do."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.geometry import Offset, Size
+
+from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
+from gpumon_tui.render.overview_layout import OverviewPlan, PartRoom
+from gpumon_tui.screens.page import TerminalPage, half_pages
+from gpumon_tui.state import GLANCE, View
+from gpumon_tui.way_back import WayBack
+from gpumon_tui.widgets.gpu_table import GpuTable
+from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.overview import OverviewPicture
+from gpumon_tui.widgets.section import Section
+
+
+class OverviewPage(TerminalPage):
+    """All there is of now. Keys go to GPUs, runs or processes; Tab goes on to the next of them."""
+
+    DEFAULT_CSS = "OverviewPage Lines { position: absolute; }"
+    name_shown = OVERVIEW
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.picture = picture = OverviewPicture(view)
+        self.gpus = GpuTable(view, picture.gpus, id="gpus")
+        self.charts = Lines(view, picture.charts, id="charts")
+        self.attention = Section(view, picture.attention, id="attention")
+        self.runs = Section(view, picture.runs, id="runs")
+        self.processes = Section(view, picture.processes, id="processes")
+        self.ranks = Lines(view, picture.ranks, id="ranks")
+        self.epochs = Section(view, picture.epochs, id="epochs")
+        self.events = Section(view, picture.events, id="events")
+        self._plan: OverviewPlan | None = None
+
+    @property
+    def drawn(self) -> tuple[Lines, ...]:
+        return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Keys that have nothing to go to, or no window to change."""
+        return self.picture.withheld(self._plan)
+
+    def compose(self) -> ComposeResult:
+        """Yield what lies on the page."""
+        yield from self.drawn
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self.picture.forget()
+
+    def do_table(self) -> None:
+        """Keys go to the next part that is on screen."""
+        picture = self.picture
+        parts = picture.selectable(self._plan)
+        if parts:
+            at = parts.index(picture.active) + 1 if picture.active in parts else 0
+            part = parts[at % len(parts)]
+            picture.activate(part)
+            if part is picture.processes and part.selected not in part.rows():
+                part.move(1)  # keys are seen to go there
+
+    def do_move(self, step: int) -> None:
+        """Move the cursor of the part that has the keys."""
+        picture = self.picture
+        picture.active.move(step)
+        if picture.active is picture.gpus:
+            picture.take_run()
+
+    def do_page(self, halves: int) -> None:
+        """Move it by half pages."""
+        self.do_move(half_pages(halves, self.picture.active.page))
+
+    def do_zoom(self, step: int) -> None:
+        """A shorter or a longer window of all parts."""
+        if step < 0 and self.view.glance == GLANCE:
+            self.view.say("no shorter window here: the chart has some")
+        else:
+            self.view.zoom(step, GLANCE)
+        self.post_message(self.Changed())
+
+    def do_open(self) -> None:
+        """Open what is under the cursor on its own page: the chart of a GPU, a run, a process."""
+        picture = self.picture
+        name = {picture.gpus: CHART, picture.runs: RUNS, picture.processes: PROCESSES}.get(picture.active)
+        if name:
+            way_back = WayBack(OVERVIEW) if name == CHART else None
+            self.post_message(self.Wanted(PAGES.index(name) + 1, way_back, opens=True))
+
+    def do_copy(self) -> None:
+        """Copy what is under the cursor to the clipboard of the terminal: a GPU, a run, a process."""
+        self.copy(self.picture.active.row_text())
+
+    def on_gpu_table_selected(self, message: GpuTable.Selected) -> None:
+        """A GPU was clicked; the one under the cursor opens."""
+        message.stop()
+        if self.picture.active is self.picture.gpus and self.view.subject == message.uuid:
+            self.do_open()
+            return
+        self.view.select(message.uuid)
+        self.picture.take_run()
+        self.picture.activate(self.picture.gpus)
+        self.post_message(self.Changed())
+
+    def on_section_chosen(self, message: Section.Chosen) -> None:
+        """A section was clicked: a finding opens, as the row under the cursor does."""
+        message.stop()
+        section = message.picture
+        if (message.opens or section is self.picture.attention) and section.opens[0]:
+            self.post_message(self.Clicked(section.opens[0]))
+            return
+        if message.is_again:
+            self.do_open()
+            return
+        if section in (self.picture.runs, self.picture.processes):
+            self.picture.activate(section)
+        self.post_message(self.Changed())
+
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether each part has the room that was given to it last, and is drawn for that."""
+        rooms = zip(self.drawn, self._plan or (), strict=False)
+        return all(part.drawn_size == (room.cells, room.rows) for part, room in rooms if room.rows > 0)
+
+    def share_out(self, size: Size) -> None:
+        """Give each part its room; nothing moves as long as the plan is the same."""
+        new = self.picture.plan(*size)
+        if new == self._plan:
+            return
+        self._plan = new
+        for part, place in zip(self.drawn, new, strict=True):
+            self._put(part, place)
+
+    @staticmethod
+    def _put(part: Lines, place: PartRoom) -> None:
+        part.display = place.rows > 0
+        part.styles.offset = Offset(place.x, place.y)
+        part.styles.width, part.styles.height = place.cells, place.rows

@@ -1,0 +1,213 @@
+"""The process that is open: its facts, and its history over the window of the charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpumon.analysis.processes import TITLE, job_or_container, missing_value_reasons
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model import units
+from gpumon.model.columns import PROCESS_BY_KEY
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import BY_NAME
+from gpumon.model.process import Process
+from gpumon.storage.history.buckets import WINDOWS
+from gpumon.storage.history.query import Series
+from gpumon.storage.processes.measures import MEASURES
+from gpumon_tui.data.process_history import ProcessTrail
+from gpumon_tui.data.process_tree import is_same_process
+from gpumon_tui.render.axis import Shown, ValueAxis, value_axis
+from gpumon_tui.render.line_plot import PlotCurve
+from gpumon_tui.render.process_columns import elapsed
+from gpumon_tui.render.process_detail import KnownFact, OpenedProcess, TrailCurve, chart_cells, opened
+from gpumon_tui.render.process_lines import margin
+from gpumon_tui.render.text_width import Line, safe
+from gpumon_tui.render.time_columns import halves, live_columns
+from gpumon_tui.render.time_marks import BEGINS, epochs_above, times_below
+from gpumon_tui.screens.process_rows import ProcessSelection
+from gpumon_tui.state import RECENT, View
+
+CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
+"""Measures in the order of their charts, with the roles of their colors."""
+DAY = 86400.0
+NEW_FOR = 10.0
+"""Seconds after its begin in which a process may be seen first."""
+COMMAND_ROWS = 6
+"""Rows that a command line may take."""
+_RATIO = Shown(0.01, "%", 0)
+_BYTES = BY_NAME["gpu.memory_used"]
+
+
+class ProcessDetail:
+    """Draws the process that was opened, also when it is gone."""
+
+    def __init__(self, view: View, rows: ProcessSelection) -> None:
+        self.view = view
+        self.rows = rows
+        self.trail = ProcessTrail(lambda: view.kept.asked.told())
+        self.is_open = False
+        """Whether a process has been opened; else the one under the cursor is told of where there is room."""
+        self._process: Process | None = None
+        """As it was last seen."""
+        self._is_gone = False
+        self._seen = 0.0
+        """When it was last seen, s since 1970."""
+        self._command = ""
+        """Its command line, where it is one's own."""
+
+    def open(self, process: Process) -> None:
+        """Open a process."""
+        self.is_open = True
+        self.look_at(process)
+
+    def look_at(self, process: Process) -> None:
+        """Take a process, without opening it."""
+        if self._process is not None and not self._is_gone and is_same_process(self._process, process):
+            return
+        self._process, self._is_gone, self._seen = process, False, self.view.now
+        self._command = self.view.programs.command(process) if self.view.process_facts().me else ""
+
+    def close(self) -> None:
+        """Close it."""
+        self.is_open, self._process = False, None
+
+    @property
+    def process(self) -> Process | None:
+        """The one that is open, as it was last seen."""
+        return self._process
+
+    @property
+    def window(self) -> int:
+        """Seconds that its charts show: those of all charts, but no more than can be known of a process here."""
+        view = self.view
+        if view.shown.chosen or view.history_path:
+            return view.window
+        since = view.now - view.looks.begin
+        known = max(RECENT * view.interval, since if is_known(since) else 0.0)
+        return min(view.window, next((one.seconds for one in WINDOWS if one.seconds >= known), view.window))
+
+    def follow(self) -> None:
+        """Take it from the frame on screen."""
+        before = self._process
+        if before is None:
+            return
+        now = self.rows.find((before.pid, before.uuid))
+        is_same = now is not None and is_same_process(before, now)
+        self._is_gone = not is_same
+        if now is not None and is_same:
+            self._process, self._seen = now, self.view.now
+
+    def lines(self, cells: int, rows: int) -> list[Line]:
+        """Return its picture in so many rows."""
+        self.follow()
+        process, view, edge = self._process, self.view, margin(cells)
+        if process is None or rows < 1:
+            return []
+        facts = view.process_facts()
+        wide = chart_cells(cells, edge)
+        grid = live_columns(self.window, wide, view.now)
+        answer = self.trail.lines(process, halves(grid), view.recent, view.history_path, view.looks)
+        found = answer.found[1] if answer.found else None
+        said = answer.problem or ("" if found else "reading its history …")
+        if found and not said:
+            said = found.problem or "no history of it in this window"
+        run = facts.run(process)
+        marks = view.epochs.chart_marks([run.key]).marks if run else ()
+        keys = [("Esc", "close")] if self.is_open else [(view.look.key("↵"), "open")]
+        if view.can_signal:
+            keys.insert(0, ("K", "end or signal…"))
+        shown = OpenedProcess(
+            pid=process.pid,
+            about="   ".join(text for text in (safe(process.user), safe(facts.program(process))) if text),
+            gpu=f"GPU {facts.label(process) or units.MISSING}",
+            keys=keys,
+            facts=self._facts(process, found.series if found else {}),
+            curves=[
+                _curve(name, process, found.series.get(name) if found else None, is_gone=self._is_gone)
+                for name in CHARTS
+            ],
+            epochs=epochs_above(marks, grid),
+            times=times_below(grid, view.now, view.freshness.edge),
+            cells=wide,
+            said=said,
+            begins=_begins(process, found.series["sm_utilization"]) if found else "",
+            is_gone=self._is_gone,
+        )
+        return opened(shown, edge, cells, rows)
+
+    def _facts(self, process: Process, series: Mapping[str, Series]) -> list[KnownFact]:
+        view, facts = self.view, self.view.process_facts()
+        run, found = facts.run(process), []
+        if self._is_gone:
+            text = f"or let go of GPU {facts.label(process)}, after {units.clock(self._seen)}; all below is of then"
+            found.append(KnownFact("ended", text, "warn", rows=2))
+        if run:
+            rank = f", rank {run.rank} of {run.world_size}" if run.world_size > 1 else ""
+            found.append(KnownFact("run", f"{safe(run.name)}{rank}", "run"))
+            epoch = run.epoch_text
+            phase = f", {safe(run.phase)}" if run.phase else ""
+            found.append(KnownFact("epoch", f"{epoch}{phase}"))
+        elif past := facts.runs.get(process.run):
+            was = "was " if past.state in (RunState.INTERRUPTED, RunState.STOPPED) else ""
+            found.append(KnownFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
+        if where := job_or_container(process):
+            found.append(KnownFact(TITLE.split(" ")[0].lower(), safe(where)))
+        if is_known(process.started):
+            age = elapsed(view.now - process.started)
+            is_today = view.now - process.started < DAY
+            at = units.clock(process.started) if is_today else units.moment(process.started)[:16]
+            found.append(KnownFact("started", f"{at}, {age} ago"))
+        memory = series["memory_used"].high if "memory_used" in series else ()
+        peak = max(filter(is_known, memory), default=NAN)
+        most = f", peak {PROCESS_BY_KEY['memory_peak'].write(peak)}" if is_known(peak) else ""
+        found.append(KnownFact("GPU memory", f"{_text('memory_used', process)}{most}"))
+        found.append(KnownFact("bandwidth", _text("memory_utilization", process)))
+        if process.encoder_utilization > 0 or process.decoder_utilization > 0:
+            encodes, decodes = _text("encoder_utilization", process), _text("decoder_utilization", process)
+            found.append(KnownFact("video", f"encodes {encodes}, decodes {decodes}"))
+        found.append(KnownFact("host memory", _text("host_memory", process)))
+        if idle := facts.idle.get(process.uuid):
+            seconds = f"{'for at least ' if idle.at_least else ''}{units.long_duration(idle.seconds)}"
+            found.append(KnownFact("state", f"GPU allocated, idle {seconds}", "warn"))
+        above = self.rows.parents.above(process) if facts.me else ()
+        if above:
+            found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
+        if unknown := missing_value_reasons(process):
+            found.append(KnownFact("unknown", unknown, "dim", rows=2))
+        if self._command:
+            found.append(KnownFact("command", self._command, rows=COMMAND_ROWS))
+        return found
+
+
+def _text(key: str, process: Process) -> str:
+    return PROCESS_BY_KEY[key].write(getattr(process, key), is_narrow=True)
+
+
+def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> TrailCurve:
+    measure = next(one for one in MEASURES if one.key == name)
+    value = NAN if is_gone else getattr(process, name)
+    known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
+    largest = max(known, default=NAN)
+    if name in ("memory_used", "host_memory"):
+        axis = value_axis(_BYTES, largest)
+        text, unit = axis.shown.text(value), axis.shown.unit
+    else:
+        top = 1.0 if name == "sm_utilization" or not largest > 1 else _doubled(largest)
+        axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.rounded(value * 100), "%"
+    title = f"{measure.title} %" if unit == "%" else measure.title
+    curve = PlotCurve(series.low, series.mean, series.high) if series else None
+    return TrailCurve(title, text, CHARTS[name], curve, axis, unit)
+
+
+def _begins(process: Process, series: Series) -> str:
+    """Words before the first point: none where the process began then, as far as anybody knows."""
+    first = next((time for time, value in zip(series.times, series.high, strict=True) if is_known(value)), NAN)
+    return BEGINS if first - process.started > series.step + NEW_FOR else ""
+
+
+def _doubled(value: float) -> float:
+    """The next power of two: whole CPUs."""
+    top = 1.0
+    while top < value and top < 1e6:
+        top *= 2
+    return top

@@ -1,0 +1,220 @@
+"""The rows of the page of processes: which, in which order, and where the cursor is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.model.process import Process
+from gpumon_tui.data.process_filters import Term, matching, terms_of
+from gpumon_tui.data.process_history import NONE_LEFT_OUT, LeftOutReader
+from gpumon_tui.data.process_tree import Parents, ProcessTags, TreeRow, arranged
+from gpumon_tui.data.user_totals import NO_MONTHS, KnownSum, MonthReader, UserTotal, memory_by_user, user_totals
+from gpumon_tui.render.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
+from gpumon_tui.render.user_columns import USER_COLUMNS
+from gpumon_tui.state import View
+
+RowKey = tuple[int, str]
+"""Pid and UUID of the GPU: a process has a row for each that it is on. Of a user, 0 and the name."""
+
+
+SORTED, USERS_SORTED = "processes sorted", "users sorted"
+"""Names of the choices that are kept for the next time."""
+DOWN, UP = "down", "up"
+
+
+class RowOrder(NamedTuple):
+    """The column by which rows stand."""
+
+    name: str = FIRST_ORDER
+    falls: bool = True
+
+    def next(self, column: ProcessColumn[Any]) -> RowOrder:
+        """The order when a column is chosen: that column's own, or the other way round where it is chosen again."""
+        return RowOrder(column.name, not self.falls if column.name == self.name else column.falls)
+
+
+def _remembered(text: str, columns: Sequence[ProcessColumn[Any]]) -> RowOrder:
+    """Return the order of a text such as `cpu down`; the first one where it is none of these columns."""
+    name, _, way = text.partition(" ")
+    known = any(column.name == name and column.order for column in columns)
+    return RowOrder(name, way != UP) if known else RowOrder()
+
+
+class ProcessSelection:
+    """The chosen processes of a view, in their order."""
+
+    def __init__(self, view: View, parents: Parents | None = None) -> None:
+        self.view = view
+        self.process_order = _remembered(view.remembered.get(SORTED), COLUMNS)
+        self.user_order = _remembered(view.remembered.get(USERS_SORTED), USER_COLUMNS)
+        self.filter = ""
+        self.is_tree = False
+        self.is_by_user = False
+        self.cursor = 0
+        self.all: Sequence[Process] = ()
+        self.columns = needed(())
+        """Those for which a process has or had something: none goes when a value does."""
+        self.matched: Sequence[Process] = ()
+        self._rows: Sequence[Process | TreeRow | UserTotal] = ()
+        self.totals: Sequence[UserTotal] = ()
+        """Of the users of the processes that match; none while processes stand there."""
+        self.memory: Sequence[tuple[str, KnownSum]] = ()
+        """GPU memory by user of the processes that match, the most first; none while totals stand there."""
+        self.terms: tuple[Term, ...] = ()
+        self.parents = parents or Parents()
+        self.tags = ProcessTags()
+        self.others = LeftOutReader(lambda: view.kept.asked.told())
+        self._priced: tuple[ProcessColumn[UserTotal], ...] = ()
+        self.months = MonthReader(lambda: view.kept.asked.told())
+        self.left_out = NONE_LEFT_OUT
+        """Of `all`, those that come from kept history."""
+        self._of: Hashable = None
+
+    @property
+    def order(self) -> RowOrder:
+        """Of what stands there."""
+        return self.user_order if self.is_by_user else self.process_order
+
+    @property
+    def orders(self) -> tuple[ProcessColumn[Any], ...]:
+        """Columns on screen by which that can be sorted."""
+        return tuple(column for column in (self.user_columns if self.is_by_user else self.columns) if column.order)
+
+    @property
+    def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
+        """Columns of the totals by user, with the costs of this month where there are prices."""
+        if self.view.kept.prices is not None and not self._priced:
+            from gpumon_tui.render.user_columns import with_costs
+
+            self._priced = with_costs(self.view.kept.prices)
+        return self._priced or USER_COLUMNS
+
+    def sort_by(self, name: str, *, anew: bool = False) -> None:
+        """Sort by a column; again by the same: the other way round, or with `anew` the way in which it begins."""
+        # Of a column without a value too: the CPU's share is known from the second sample on, a key comes before it.
+        sortable = self.user_columns if self.is_by_user else COLUMNS
+        column = next((column for column in sortable if column.name == name and column.order), None)
+        if column is None:
+            return
+        order = RowOrder(name, column.falls) if anew else self.order.next(column)
+        if self.is_by_user:
+            self.user_order = order
+        else:
+            self.process_order = order
+        name_kept = USERS_SORTED if self.is_by_user else SORTED
+        self.view.remembered.keep(name_kept, f"{order.name} {DOWN if order.falls else UP}")
+
+    def sort_beside(self, step: int) -> None:
+        """Sort by a neighbor of the column, from the last on by the first."""
+        names = [column.name for column in self.orders]
+        at = names.index(self.order.name) if self.order.name in names else 0
+        self.sort_by(names[(at + step) % len(names)], anew=True)
+
+    def follow(self) -> None:
+        """Take the processes of the frame on screen. The cursor stays on its row."""
+        view, facts = self.view, self.view.process_facts()
+        found = NONE_LEFT_OUT
+        if view.frame is not None and view.frame.dropped:
+            found = self.others.of(view.history_path, view.now, view.processes)
+        chosen = self.order, self.filter, self.is_tree, self.is_by_user
+        prices, months = view.kept.prices, NO_MONTHS
+        if self.is_by_user and prices is not None and view.is_recorded:
+            months = self.months.of(view.history_path, view.now, prices)
+        of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen, id(months))
+        if of == self._of:
+            self._take_selected()
+            return
+        key = view.selected_process or self.key
+        self._of = of
+        self.terms = terms_of(self.filter)
+        self.left_out = found
+        self.all = (*view.processes, *found.processes) if found.processes else view.processes
+        self.columns = needed(self.all, self.columns)
+        if view.frame is not None:
+            self.tags.follow(self.all)
+        self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
+        self.totals, self.memory = (), ()
+        name, falls = self.order
+        if self.is_by_user:
+            by = next((column for column in self.user_columns if column.name == name), USER_COLUMNS[0])
+            totals = [one._replace(month=months.get(one.user)) for one in user_totals(self.matched)]
+            self._rows = self.totals = in_order(totals, by, falls, facts, lambda total: total.user)
+        else:
+            self.memory = memory_by_user(self.matched)
+            column = next(column for column in COLUMNS if column.name == name)
+            places, last = facts.places, len(facts.places)
+            ordered = in_order(
+                self.matched, column, falls, facts, lambda process: (places.get(process.uuid, last), process.pid)
+            )
+            self._rows = arranged(ordered, self.parents.above) if self.is_tree else ordered
+        self._go_to(key)
+        self.cursor = max(0, min(self.cursor, len(self) - 1))
+
+    def _take_selected(self) -> None:
+        """Go to the process that was selected on another page."""
+        chosen = self.view.selected_process
+        if chosen != self.key:
+            self._go_to(chosen)
+
+    def _go_to(self, key: RowKey | None) -> None:
+        """Put the cursor on the row with a key, where there is one."""
+        if key is not None and key != self.key:
+            self.cursor = next((place for place in range(len(self)) if self._key_at(place) == key), self.cursor)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, place: int) -> TreeRow:
+        """Return a row of processes; that of a user has none."""
+        row = self._rows[place]
+        return row if isinstance(row, TreeRow) else TreeRow(0, row if isinstance(row, Process) else None)
+
+    def _key_at(self, place: int) -> RowKey:
+        row = self._rows[place]
+        if isinstance(row, UserTotal):
+            return 0, row.user
+        process = row.process if isinstance(row, TreeRow) else row
+        if process is not None:
+            return process.pid, process.uuid
+        return (row.parent.pid if isinstance(row, TreeRow) and row.parent else 0), ""
+
+    @property
+    def key(self) -> RowKey | None:
+        """Of the row under the cursor."""
+        return self._key_at(self.cursor) if self.cursor < len(self) else None
+
+    @property
+    def process(self) -> Process | None:
+        """The one under the cursor."""
+        return self.row(self.cursor).process if self.cursor < len(self) else None
+
+    @property
+    def meant(self) -> Sequence[Process]:
+        """Those that a signal or a copy is for: the tagged ones on the page, or else the one under the cursor."""
+        if self.tags:
+            return self._tagged_here
+        return (self.process,) if self.process is not None else ()
+
+    @property
+    def tags_unseen(self) -> int:
+        """Number of tagged processes that the filter, or totals by user in their place, keep off the page."""
+        return len(self.tags) - len(self._tagged_here) if self.tags else 0
+
+    @property
+    def _tagged_here(self) -> Sequence[Process]:
+        here = set() if self.is_by_user else {process.pid for process in self.matched}
+        return [process for process in self.tags.processes if process.pid in here]
+
+    def find(self, key: RowKey) -> Process | None:
+        """Return the process of a key, whatever is filtered."""
+        return next((process for process in self.all if (process.pid, process.uuid) == key), None)
+
+    def move(self, step: int) -> None:
+        """Move the cursor within the rows, and select the GPU under it."""
+        self.cursor = max(0, min(len(self) - 1, self.cursor + step))
+        if not self.is_by_user:
+            self.view.selected_process = self.key
+        process = self.process
+        if process is not None and process.uuid in self.view.process_facts().devices:
+            self.view.select(process.uuid)

@@ -1,0 +1,347 @@
+"""The sheet of the page of processes: its lines, and where to click on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.segment import Segment
+from textual import events
+
+from gpumon.common.text import clean
+from gpumon.model import units
+from gpumon_tui import palette
+from gpumon_tui.data.process_filters import hidden_by
+from gpumon_tui.data.process_tree import ParentProcess
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.overlay import overlay
+from gpumon_tui.render.process_columns import ProcessColumn, as_wide_as, needed
+from gpumon_tui.render.process_detail import SPLIT_ROWS
+from gpumon_tui.render.process_head import ClickPlace, HeadShown, are_told, doubts, head, no_process, sums
+from gpumon_tui.render.process_lines import PlacedColumn, heading, laid, margin, placed
+from gpumon_tui.render.signal_dialog import question
+from gpumon_tui.render.table import Cell
+from gpumon_tui.render.text_width import NO_PROCESS_DATA, SHOW_ALL, Line, all_hidden, fit, safe
+from gpumon_tui.screens.page import TerminalPage
+from gpumon_tui.screens.process_detail import ProcessDetail
+from gpumon_tui.screens.process_rows import ProcessSelection
+from gpumon_tui.screens.signal_dialog import SignalQuestion
+from gpumon_tui.screens.text_input import FilterField, OrderChooser
+from gpumon_tui.state import View
+from gpumon_tui.widgets.lines import Lines
+
+ROOMY = 28
+"""Rows from which a blank one stands below the title."""
+SPLIT_FROM = 28
+"""Rows from which a process that is open stands below the table."""
+PREVIEW_FROM = 9
+"""Rows left by the table from which the process under the cursor is told of below it."""
+MOST_BELOW = 30
+"""Rows that it takes there at most."""
+TABLE_ROWS = 5
+"""Rows of the table besides those of processes, with the blank one below it."""
+SUMS_FROM = 12
+"""Rows from which the sums by user stand below the table."""
+_DIM, _TEXT, _KEY, _SELECT = (
+    palette.ink("dim"), palette.ink("text"), palette.ink("key"), palette.ink("strong", "select", bold=True),
+)  # fmt: skip
+_PARENT = palette.ink("faint")
+TREE = "└ "
+
+
+class ProcessSheet(Lines):
+    """All of the page."""
+
+    DEFAULT_CSS = "ProcessSheet { height: 1fr; }"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view, id="process-sheet")
+        self.rows = ProcessSelection(view)
+        self.typing = FilterField(self.rows)
+        self.orders = OrderChooser(self.rows)
+        self.page = 1
+        """Rows of the table on screen."""
+        self._top = 0
+        self._first = 0
+        """The line of the first row."""
+        self.question = SignalQuestion(view, self.rows.tags.drop)
+        self.detail = ProcessDetail(view, self.rows)
+        self.has_detail = False
+        """Whether a process is told of beside the table, or in its place."""
+        self.is_covered = False
+        """Whether an opened process stands in the place of the table."""
+        self.said = ""
+        """A line below the table, until the next key."""
+        self._columns: Sequence[PlacedColumn] = ()
+        self._heading_at = 0
+        self._places: Sequence[ClickPlace] = ()
+        self._box = (0, 0)
+        self._buttons: Sequence[tuple[int, ClickPlace]] = ()
+        self._drawn: Memo[Line] = Memo()
+
+    def open(self) -> None:
+        """Open what is under the cursor."""
+        rows = self.rows
+        if rows.is_by_user and rows.cursor < len(rows.totals):
+            name = safe(rows.totals[rows.cursor].user).partition(" ")[0]
+            rows.filter, rows.is_by_user = f"user:{name}" if name else "", False
+        elif rows.process is not None:
+            found = self.detail.process
+            if self.detail.is_open and found is not None and found[:2] == rows.process[:2]:
+                self.detail.close()
+            else:
+                self.detail.open(rows.process)
+
+    def close(self) -> None:
+        """Close what was opened last; then the filter, then the tags, then the tree or the totals."""
+        rows = self.rows
+        if self.detail.is_open:
+            self.detail.close()
+        elif rows.filter:
+            rows.filter = ""
+        elif rows.tags:
+            rows.tags.clear()
+        else:
+            rows.is_by_user = rows.is_tree = False
+
+    def forget(self) -> None:
+        """Close what is open."""
+        self.rows.columns = needed(())
+        self.orders.is_open = self.typing.is_typed = False
+        self.question.forget()
+        self.detail.close()
+        self.said = ""
+
+    def rows_text(self) -> str:
+        """Return the cells of the tagged rows, or else of that under the cursor, separated by tabs."""
+        rows, facts = self.rows, self.view.process_facts()
+        if rows.is_by_user:
+            chosen = [[column.cell(total, facts) for column in rows.user_columns if column.title]
+                      for total in rows.totals[rows.cursor : rows.cursor + 1]]  # fmt: skip
+        else:
+            columns = [column for column in rows.columns if column.title]
+            chosen = [[column.cell(process, facts) for column in columns] for process in rows.meant]
+        return "\n".join("\t".join(cell.text for cell in cells) for cells in chosen)
+
+    def lines(self) -> list[Line]:
+        """Title, headings, rows, and sums; what is open lies over them."""
+        cells, height = self.size
+        self.rows.follow()
+        lines = self._page(cells, height)
+        filled = [*lines, *([[]] * (height - len(lines)))]
+        if self.orders.is_open:
+            lines, left, top = overlay(filled, self._order_lines(height), cells)
+            self._box = left, top
+        elif self.question.is_open:
+            box, self._buttons = self._question(cells - 6, height - 2)
+            lines, left, top = overlay(filled, box, cells, "crit")
+            self._box = left, top
+        return lines
+
+    def _question(self, cells: int, rows: int) -> tuple[list[Line], list[tuple[int, ClickPlace]]]:
+        asked = self.question
+        return question(
+            *asked.title,
+            asked.told(rows),
+            asked.choices,
+            chosen=asked.choice,
+            is_yes=asked.is_yes,
+            cells=cells,
+            rows=rows,
+        )
+
+    def _page(self, cells: int, height: int) -> list[Line]:
+        """The table, and below it the process under the cursor; one that is open has all of that room, or the page."""
+        below = height - max(1, len(self.rows)) - TABLE_ROWS
+        self.has_detail = self.detail.is_open or (below >= PREVIEW_FROM and self.rows.process is not None)
+        self.is_covered = self.detail.is_open and (height < SPLIT_FROM or below >= PREVIEW_FROM)
+        if not self.has_detail:
+            return self._table(cells, height)
+        if not self.detail.is_open and self.rows.process is not None:
+            self.detail.look_at(self.rows.process)
+            above = self._table(cells, height - below - 1)
+            return [*above, [], *self.detail.lines(cells, min(MOST_BELOW, height - len(above) - 1))]
+        if self.is_covered:
+            self.page, self._heading_at, self._first = 1, -1, height
+            self._places = ()
+            return [*self.detail.lines(cells, height - 1), *self._result(cells)]
+        below = min(MOST_BELOW, max(SPLIT_ROWS, height - len(self.rows) - 6))
+        above = self._table(cells, height - below - 1)
+        return [*above, [], *self.detail.lines(cells, height - len(above) - 1)]
+
+    def _result(self, cells: int) -> list[Line]:
+        """The result of the last action, where the table has no line for it."""
+        self.question.watch()
+        said = self.question.said or self.said
+        return [[Segment(" "), Segment(fit(clean(said), cells - 2), _KEY)]] if said else []
+
+    def _table(self, cells: int, height: int) -> list[Line]:
+        view, rows = self.view, self.rows
+        title, self._places = self._head(cells)
+        lines: list[Line] = [title]
+        if height >= ROOMY:
+            lines.append([])
+        if not view.tells_processes:  # no row will ever come: headings would tell of nothing
+            self._heading_at, self._first = -1, len(lines)
+            return [*lines, *self._empty_lines(cells)][:height]
+        columns: tuple[ProcessColumn[Any], ...] = rows.user_columns
+        if not rows.is_by_user:
+            columns = as_wide_as(rows.columns, view.process_facts())
+        self._columns = placed(columns, cells, rows.order.name)
+        self._heading_at = len(lines)
+        lines.append(heading(self._columns, cells, *rows.order))
+        self._first = len(lines)
+        self.question.watch()
+        has_sums = height >= SUMS_FROM or bool(self.said or self.question.said)
+        self.page = max(1, height - len(lines) - has_sums)
+        self._scroll()
+        if not len(rows):
+            lines += self._empty_lines(cells)[: self.page]
+        shown = range(self._top, min(self._top + self.page, len(rows)))
+        lines += [self._row(place, cells) for place in shown]
+        if has_sums:
+            below = len(rows) - shown.stop
+            lines.append(self._foot(below, cells))
+        return lines[:height]
+
+    def _head(self, cells: int) -> tuple[Line, Sequence[ClickPlace]]:
+        view, rows = self.view, self.rows
+        kept = len(rows.left_out.processes)
+        of = HeadShown(
+            shown=len(rows.matched),
+            there=len(rows.all),
+            tagged=len(rows.tags),
+            tags_unseen=rows.tags_unseen,
+            is_told=view.frame is not None and are_told(view.samples) and not view.age > 0,
+            left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
+            kept=kept,
+            kept_age=view.now - rows.left_out.until,
+            text=rows.filter,
+            is_typed=self.typing.is_typed,
+            is_tree=rows.is_tree and not rows.is_by_user,
+            is_by_user=rows.is_by_user,
+            doubts=doubts(view.samples, view.freshness.frame_age) if view.tells_processes and rows.all else "",
+            notice=view.origin.notice,
+        )
+        return head(of, margin(cells), cells)
+
+    def _foot(self, below: int, cells: int) -> Line:
+        rows, edge = self.rows, margin(cells)
+        if said := self.question.said or self.said:
+            return [Segment(" " * edge), Segment(fit(clean(said), cells - 2 * edge), _KEY)]
+        memory = [sample for sample in self.view.samples if not sample.device.is_instance]
+        total = sum(sample.value("gpu.memory_total") for sample in memory)
+        return sums(rows.memory, total, below, edge, cells)
+
+    def _empty_lines(self, cells: int) -> list[Line]:
+        return [[Segment(" " * margin(cells) + line, _DIM)] for line in self._empty()]
+
+    def _empty(self) -> list[str]:
+        """Sentences in the place of rows."""
+        view, rows = self.view, self.rows
+        if view.frame is None:
+            return [view.freshness.text]
+        if not view.tells_processes:
+            return [NO_PROCESS_DATA]
+        if not rows.all:
+            until = units.clock(view.now) if view.age > 0 else ""
+            said = no_process(view.samples, view.origin.problem, until)
+            return [said, view.origin.notice] if view.origin.notice else [said]
+        hidden = hidden_by(rows.all, rows.terms, view.process_facts())
+        told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
+        return [all_hidden("process", len(rows.all), told), SHOW_ALL]
+
+    def _row(self, place: int, cells: int) -> Line:
+        rows, facts = self.rows, self.view.process_facts()
+        is_tagged = False
+        if rows.is_by_user:
+            content = [column.cell(rows.totals[place], facts) for column, _, _ in self._columns]
+        else:
+            depth, process, parent = rows.row(place)
+            lead = "  " * (depth - 1) + TREE if depth else ""
+            if process is not None:
+                content = [column.cell(process, facts) for column, _, _ in self._columns]
+                is_tagged = process in rows.tags
+            else:
+                content = [_of_parent(column.name, parent) for column, _, _ in self._columns]
+            if lead:
+                content[-1] = content[-1]._replace(text=lead + content[-1].text)
+        is_selected = place == rows.cursor
+        marked = is_selected, is_tagged
+        shows = self._columns, tuple(content), cells, *marked
+        return self._drawn.get(place - self._top, shows, lambda: laid(content, self._columns, cells, *marked))
+
+    def _scroll(self) -> None:
+        most = max(0, len(self.rows) - self.page)
+        self._top = max(0, min(self._top, self.rows.cursor, most), self.rows.cursor - self.page + 1)
+
+    def _order_lines(self, height: int) -> list[Line]:
+        """The columns to sort by."""
+        order, cursor = self.rows.order, self.orders.cursor
+        room = max(1, height - 5)
+        first = max(0, cursor - room + 1)
+        lines: list[Line] = [[Segment("Sort by", palette.ink("strong", bold=True))]]
+        for place, column in enumerate(self.rows.orders[first : first + room], first):
+            arrow = ("▼" if order.falls else "▲") if column.name == order.name else " "
+            style = _SELECT if place == cursor else _TEXT
+            lines.append([Segment(f" {fit(column.title, 18)}{arrow} ", style)])
+        return lines
+
+    def on_click(self, event: events.Click) -> None:
+        """Sort by a heading, take the row under the mouse, or do what stands there."""
+        rows = self.rows
+        if self.orders.is_open:
+            left, top = self._box
+            self.orders.choose(event.y - top - 1 if left <= event.x < left + 22 else -1)
+        elif self.question.is_open:
+            self._press_button(event.x - self._box[0], event.y - self._box[1])
+        elif event.y == 0:
+            self._press(event.x)
+        elif event.y == self._heading_at:
+            self._sort_at(event.x)
+        elif self._first <= event.y < self._first + self.page and event.y - self._first + self._top < len(rows):
+            place = event.y - self._first + self._top
+            if place == rows.cursor:
+                self.open()
+            rows.move(place - rows.cursor)
+        self.post_message(TerminalPage.Changed())
+
+    def _press(self, cell: int) -> None:
+        does = next((place.does for place in self._places if place.begin <= cell < place.end), "")
+        if does == "filter":
+            self.typing.begin()
+        elif does == "by_user":
+            self.rows.is_by_user = not self.rows.is_by_user
+        elif does == "tree":
+            self.rows.is_tree, self.rows.is_by_user = not self.rows.is_tree, False
+
+    def _press_button(self, cell: int, row: int) -> None:
+        found = (place.does for at, place in self._buttons if at == row and place.begin <= cell < place.end)
+        does, _, number = next(found, "").partition(" ")
+        if does == "choice":
+            self.question.choice = int(number)
+        elif does:
+            self.question.answer(does == "yes")
+
+    def _sort_at(self, cell: int) -> None:
+        found = next((c for c, begin, room in self._columns if begin <= cell <= begin + room and c.order), None)
+        if found:
+            self.rows.sort_by(found.name)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Three rows, as elsewhere."""
+        self._wheel(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Three rows, as elsewhere."""
+        self._wheel(-3)
+
+    def _wheel(self, step: int) -> None:
+        self.rows.move(step)
+        self.show()
+
+
+def _of_parent(name: str, parent: ParentProcess | None) -> Cell:
+    """A cell of the parent of several processes, which is on no GPU: its name is what everybody may see."""
+    texts = {"pid": str(parent.pid), "program": safe(parent.name)} if parent else {}
+    return Cell(texts.get(name, ""), _PARENT)

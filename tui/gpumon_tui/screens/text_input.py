@@ -1,0 +1,97 @@
+"""The field in which a filter is typed, and the list of columns to sort by."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from textual.events import Key as Press
+
+from gpumon_tui.screens.process_rows import ProcessSelection
+
+MOST = 80
+"""Letters of a filter."""
+
+
+class Filtered(Protocol):
+    """Rows that a filter chooses, and the cursor in them."""
+
+    filter: str
+
+    def move(self, step: int) -> None:
+        """Move the cursor."""
+
+
+class FilterField:
+    """Keys of the filter, which counts what matches with each of them."""
+
+    def __init__(self, rows: Filtered) -> None:
+        self.rows = rows
+        self.is_typed = False
+
+    def begin(self) -> None:
+        """Take keys from now on."""
+        self.is_typed = True
+
+    def paste(self, text: str) -> None:
+        """Take text from the clipboard, if any is taken."""
+        if self.is_typed:
+            self.rows.filter = (self.rows.filter + text)[:MOST]
+
+    def take(self, press: Press) -> bool:
+        """Take a key, if any is taken."""
+        if not self.is_typed:
+            return False
+        rows = self.rows
+        if press.key == "enter":
+            self.is_typed = False
+        elif press.key == "escape":
+            self.is_typed, rows.filter = False, ""
+        elif press.key in ("backspace", "ctrl+h"):
+            rows.filter = rows.filter[:-1]
+        elif press.key == "ctrl+u":
+            rows.filter = ""
+        elif press.key == "ctrl+w":
+            rows.filter = rows.filter.rstrip().rpartition(" ")[0]
+        elif press.key in ("up", "down"):
+            rows.move(1 if press.key == "down" else -1)
+        elif press.character and press.character.isprintable() and len(rows.filter) < MOST:
+            rows.filter += press.character
+        return True
+
+
+def pasted(text: str) -> str:
+    """Return a text from the clipboard as one line of what can be typed."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+class OrderChooser:
+    """The columns to sort by, one under a cursor of its own."""
+
+    def __init__(self, rows: ProcessSelection) -> None:
+        self.rows = rows
+        self.is_open = False
+        self.cursor = 0
+
+    def open(self) -> None:
+        """Show them, the present one first under the cursor."""
+        names = [column.name for column in self.rows.orders]
+        self.is_open = True
+        name = self.rows.order.name  # one that was kept may be of a column that no process has anything for
+        self.cursor = names.index(name) if name in names else 0
+
+    def take(self, key: str) -> bool:
+        """Take a key; all are taken while it is open."""
+        steps = {"down": 1, "j": 1, "up": -1, "k": -1, "home": -100, "end": 100}
+        if key in steps:
+            self.cursor = max(0, min(len(self.rows.orders) - 1, self.cursor + steps[key]))
+        elif key in ("enter", "space"):
+            self.choose(self.cursor)
+        elif key in ("escape", "o", "f6", "q"):
+            self.is_open = False
+        return True
+
+    def choose(self, place: int) -> None:
+        """Sort by a column of the list, and close it."""
+        self.is_open = False
+        if 0 <= place < len(self.rows.orders):
+            self.rows.sort_by(self.rows.orders[place].name)

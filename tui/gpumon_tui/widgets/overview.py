@@ -1,0 +1,273 @@
+"""The overview: every GPU, what needs attention, runs and processes, and the room that each gets."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rich.segment import Segment
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.progress import progress
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model import units
+from gpumon.model.frame import Run, RunState, Sample
+from gpumon_tui import theme
+from gpumon_tui.freshness import window_texts
+from gpumon_tui.memo import Memo
+from gpumon_tui.render.gpu_charts import FEWEST_ROWS, LARGE, UTILIZATION, GpuCharts, charts_plan, gpu_charts, small_of
+from gpumon_tui.render.gpu_status import GpuLabel, holder, of_now
+from gpumon_tui.render.heat import heat
+from gpumon_tui.render.lean_section import margin, section_head
+from gpumon_tui.render.line_plot import KeptPlots
+from gpumon_tui.render.overview_layout import OverviewPlan, overview_plan
+from gpumon_tui.render.text_width import Line, safe
+from gpumon_tui.render.time_columns import known_halves, live_columns, window_words
+from gpumon_tui.render.time_marks import epochs_above, times_below
+from gpumon_tui.state import View
+from gpumon_tui.widgets.chart_columns import Columns
+from gpumon_tui.widgets.gpu_table import GpuTablePicture
+from gpumon_tui.widgets.lines import Picture
+from gpumon_tui.widgets.overview_past import EpochPicture, EventPicture
+from gpumon_tui.widgets.overview_sections import AttentionPicture, ProcessPicture, RunPicture
+from gpumon_tui.widgets.section import SectionPicture
+
+
+class ChartsPicture(Picture):
+    """Draws the charts of the selected GPU anew when a frame has come."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._large, self._small = Columns(), Columns()
+        self._plots = KeptPlots()
+        self._memo: Memo[list[Line]] = Memo()
+
+    def forget(self) -> None:
+        """Ask for everything anew."""
+        self._large.forget()
+        self._small.forget()
+        self._plots.forget()
+
+    def lines(self) -> list[Line]:
+        view = self.view
+        sample = view.sample or next(iter(view.samples), None)
+        if sample is None or view.frame is None or self.size.height < FEWEST_ROWS:
+            return []
+        if view.filling:
+            self.forget()
+        shows = view.frame, sample.device.uuid, view.glance, self.size, view.filling, view.freshness.edge
+        return self._memo.get(0, shows, self._draw)
+
+    def _draw(self) -> list[Line]:
+        view = self.view
+        sample = view.sample or view.samples[0]
+        if not view.age > 0:  # else the header says of when the values are
+            sample = of_now(sample)
+        uuid, interval = sample.device.uuid, view.interval
+        small = small_of(sample)
+        plan = charts_plan(*self.size, alone=len(view.samples) == 1, smalls=len(small))
+        grid = live_columns(view.glance, plan.cells, view.now)
+        fine = live_columns(view.glance, plan.small_cells, view.now)
+        drawn, _ = view.epochs_drawn()
+        gpu = GpuCharts(
+            sample=sample,
+            run=view.run_on(sample),
+            large=self._large.get(view.history, uuid, LARGE, grid, until=view.now, interval=interval),
+            small=self._small.get(view.history, uuid, small, fine, until=view.now, interval=interval)
+            if plan.small
+            else {},
+            grid=grid, marks=drawn.marks, faults=drawn.faults, now=view.now, window=view.glance,
+            edge=view.freshness.edge,
+            sent=view.rate(uuid, "gpu.pcie_sent") if plan.small else NAN,
+            fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],
+            is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval, is_read=view.has_read,
+        )  # fmt: skip
+        return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
+
+    def _label(self, sample: Sample) -> GpuLabel:
+        view = self.view
+        status = next(one for one in view.statuses if one.sample.device.uuid == sample.device.uuid)
+        return view.label(status)
+
+    def _who(self, sample: Sample) -> Line:
+        """The state in words, who has the GPU, and how far its run is: there is no row that says so."""
+        view = self.view
+        status = view.statuses[0]
+        run = view.run_on(sample)
+        label = self._label(sample)
+        is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
+        idle = status.since if is_idle else None
+        since = f" {'> ' if idle.at_least else ''}{units.short_duration(idle.seconds)}" if idle is not None else ""
+        who = holder(sample, run, status.processes, len(status.runs))
+        line: Line = [Segment(label.word + since, label.style)]
+        for text, style in (
+            (", ".join(who.users), theme.PLAIN), (who.name, theme.RUN if who.is_run else theme.PLAIN),
+            (who.epoch, theme.STRONG),
+        ):  # fmt: skip
+            line += [Segment("  "), Segment(text, style)] if text else []
+        ranks = next((one for one in view.ranks if run is not None and one.first.id == run.id), None)
+        left = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks is not None else NAN
+        if is_known(left) and not view.age > 0:  # nobody knows whether it still runs
+            line += [Segment(f"  {units.short_duration(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
+        return line
+
+
+BEFORE = 12
+"""Cells before the strips."""
+AROUND = 3
+"""Rows beside those of the ranks: name, epochs, times."""
+
+
+class RanksPicture(Picture):
+    """A heat strip for each GPU of the selected run, on one time grid with its epochs."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._columns = Columns()
+        self._memo: Memo[list[Line]] = Memo()
+
+    def forget(self) -> None:
+        """Ask for everything anew."""
+        self._columns.forget()
+
+    def lines(self) -> list[Line]:
+        view = self.view
+        if view.filling:
+            self.forget()
+        shows = view.frame, view.selected_run, view.glance, self.size, view.filling, view.freshness.edge
+        return self._memo.get(0, shows, self._draw)
+
+    def _draw(self) -> list[Line]:
+        view, (cells, rows) = self.view, self.size
+        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
+        if ranks is None or rows <= AROUND:
+            return []
+        grid = live_columns(view.glance, cells - BEFORE - 2, view.now)
+        span, edge = window_words(view.glance), view.freshness.edge
+        detail = f"utilization by rank, {window_texts(span, edge)[0]}"
+        more = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
+        head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], more, cells, 2)
+        drawn = view.epochs.chart_marks([run.key for run in ranks.all])
+        margin: Line = [Segment(" " * BEFORE)]
+        lines: list[Line] = [head, margin + epochs_above(drawn.marks, grid, drawn.faults)]
+        placed = [(run, uuid) for run in ranks.all for uuid in run.gpus]
+        for run, uuid in placed[: rows - AROUND]:
+            known = known_halves(grid, _first(run, view.history.begin), _last(run, view.now))
+            curve = self._columns.get(view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.interval)[
+                UTILIZATION
+            ]
+            before = Segment(" " * (known.start // 2))
+            name = f"rank {run.rank}"
+            told = Segment(f"   {name:<{BEFORE - 3}}", theme.DIM)
+            lines.append([told, before, *heat(curve.mean[known], is_read=view.has_read)])
+        return [*lines, margin + times_below(grid, view.now, view.freshness.edge)]
+
+
+def _first(run: Run, oldest: float) -> float:
+    """When a strip of a rank begins (s since 1970): what its GPU did before is none of the run."""
+    return max((one for one in (run.started, oldest) if is_known(one)), default=oldest)
+
+
+def _last(run: Run, now: float) -> float:
+    """When it ends: with the last that was heard of a run that has ended."""
+    return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now
+
+
+ActivePicture = GpuTablePicture | SectionPicture
+
+
+class OverviewPicture:
+    """All there is of now, in parts."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.gpus = GpuTablePicture(view)
+        self.charts = ChartsPicture(view)
+        self.attention = AttentionPicture(view)
+        self.runs = RunPicture(view)
+        self.processes = ProcessPicture(view)
+        self.ranks = RanksPicture(view)
+        self.epochs = EpochPicture(view)
+        self.events = EventPicture(view)
+        self.active: ActivePicture = self.gpus
+        """Where keys go."""
+
+    @property
+    def parts(self) -> tuple[Picture, ...]:
+        """All parts, in the order of a plan."""
+        return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        for part in (self.gpus, self.charts, self.runs, self.processes, self.ranks):
+            part.forget()
+
+    def activate(self, part: ActivePicture) -> None:
+        """Send keys to a part."""
+        self.active = part
+        for one in (self.gpus, self.runs, self.processes):
+            one.active = one is part
+
+    def plan(self, cells: int, rows: int) -> OverviewPlan:
+        """Give each part its room between header and footer, with the selection where there are rows."""
+        view = self.view
+        self._follow()
+        for part in self.parts:
+            if isinstance(part, SectionPicture):
+                part.left = margin(cells)
+        share_out = partial(
+            overview_plan, cells, rows, len(view.samples),
+            problem_rows=0 if view.samples else self.gpus.problem_rows(cells, rows),
+            findings=len(view.found.groups()), runs=len(view.ranks), processes=len(view.processes),
+            ranks=self._rank_count(), tells_holders=view.tells_holders or not view.samples,
+        )  # fmt: skip
+        plan = share_out()
+        if not plan.epochs.rows:
+            return plan
+        return share_out(epochs=self.epochs.many(), events=len(self.events.rows()))  # read where they are shown
+
+    def selectable(self, plan: OverviewPlan | None) -> list[ActivePicture]:
+        """Return the parts on screen that have rows, for keys to go to."""
+        rooms = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
+        parts: tuple[ActivePicture, ...] = (self.gpus, self.runs, self.processes)
+        return [part for part in parts if part in rooms and rooms[part].rows > 0 and self.has_rows(part)]
+
+    def withheld(self, plan: OverviewPlan | None) -> frozenset[str]:
+        """Return the keys that do nothing just now: without another table, strips or charts, or a GPU."""
+        if plan is None:
+            return frozenset()
+        found = {"Tab"} if len(self.selectable(plan)) < 2 else set()
+        has_charts = any(place.rows > 0 for part, place in zip(self.parts, plan, strict=True) if part is self.charts)
+        if not (has_charts or self.gpus.has_strips):
+            found.add("+ -")
+        if not self.view.samples:
+            found.add("g G")
+        return frozenset(found)
+
+    def has_rows(self, part: ActivePicture) -> bool:
+        """Whether there is something to select in a part that takes keys."""
+        view = self.view
+        if part is self.gpus:
+            return bool(view.samples)
+        return bool(view.ranks if part is self.runs else view.processes)
+
+    def take_run(self) -> None:
+        """Select the run of the selected GPU, if it has one."""
+        sample = self.view.sample
+        run = self.view.run_on(sample) if sample is not None else None
+        if run is not None:
+            self.view.selected_run = run.id
+
+    def _rank_count(self) -> int:
+        """GPUs of the ranks of the selected run."""
+        found = next((one for one in self.view.ranks if one.first.id == self.view.selected_run), None)
+        return sum(len(run.gpus) for run in found.all) if found else 0
+
+    def _follow(self) -> None:
+        """Keep a run selected, and the keys where there are rows."""
+        view = self.view
+        if view.ranks and all(ranks.first.id != view.selected_run for ranks in view.ranks):
+            view.selected_run = ""
+            self.take_run()
+            view.selected_run = view.selected_run or view.ranks[0].first.id
+        if view.frame is not None and not self.has_rows(self.active):
+            self.activate(next((one for one in (self.gpus, self.runs) if self.has_rows(one)), self.gpus))

@@ -1,0 +1,323 @@
+"""The sections of the overview: what needs attention, runs, and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from rich.segment import Segment
+
+from gpumon.analysis.progress import OVER, RecentPace, progress, recent_pace
+from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
+from gpumon.diagnosis.finding import FindingGroup
+from gpumon.diagnosis.gpu import nothing_found
+from gpumon.model import units
+from gpumon.model.frame import Frame, Run, RunState
+from gpumon.model.process import Process
+from gpumon_tui import theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.render import overview_rows, process_head
+from gpumon_tui.render.gpu_columns import numbers
+from gpumon_tui.render.lean_section import LeanPlace, fitting, headings, put_row
+from gpumon_tui.render.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
+from gpumon_tui.render.text_width import NO_PROCESS_DATA, NO_RUN_DATA, READING_HISTORY, Line, Placed, cut, length, safe
+from gpumon_tui.state import View
+from gpumon_tui.widgets.overview_past import are_kept, is_on_screen
+from gpumon_tui.widgets.section import SectionPicture
+
+PACE_EVERY = 5.0
+"""Seconds after which a run's pace is counted anew."""
+NARROW = 56
+"""Cells below which a run has its name, how far it is, and what is left."""
+OPENS_CELLS = len("! opens all") + 4
+"""Of the key at the right, with a piece of the line before it."""
+
+
+class AttentionPicture(SectionPicture):
+    """The findings, the most severe first: a line each, as many as the section has rows for."""
+
+    name_shown = "Attention"
+
+    def rows(self) -> Sequence[Hashable]:
+        return range(self._shown)
+
+    def row(self, place: int) -> Placed:
+        found = self._found()[: self._shown]
+        subject = overview_rows.subject_cells(found, place, self.size.width)
+        return overview_rows.finding_row(found[place], self.size.width, self.left, subject)
+
+    def detail(self) -> Line:
+        view, found = self.view, self._found()
+        room = self.size.width - 2 * self.left - len("Attention") - 5
+        if view.age > 0:
+            behind = "; last seen:" if found else ""
+            whole = f"the current state is unknown{behind}"
+            brief = f"unknown{behind}" if behind else "state unknown"
+            return [Segment(whole if len(whole) <= room else brief, theme.WARN)]
+        if not found and view.filling:  # rules look at the last minutes too
+            return [Segment(READING_HISTORY, theme.DIM)]
+        if not found:
+            unknown = view.not_judged()
+            told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
+            forms = told, "nothing found in what is known", "none in what is known"
+            fitting = next((one for one in forms if len(one) <= room), forms[-1])
+            return [Segment(fitting + self._noted(room - len(fitting)), theme.DIM)]
+        shown = self._shown
+        told = f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found))
+        return [Segment(told + self._noted(room - len(told)), theme.DIM)]
+
+    def lines(self) -> list[Line]:
+        count = len(self._found())
+        is_cut = self._shown < count
+        opens_more = is_cut or bool(count and self.view.found.notes())
+        self.opens = ("!", "opens all" if opens_more else "opens") if count or self.view.found.notes() else ("", "")
+        return super().lines()
+
+    def _noted(self, room: int) -> str:
+        """The number of those that are good to know besides, where it has room."""
+        count = len(self.view.found.notes())
+        text = f"  ·  {count} more to know" if count else ""
+        return text if len(text) <= room - OPENS_CELLS else ""
+
+    @property
+    def _shown(self) -> int:
+        return min(max(0, self.size.height - 1), len(self._found()))
+
+    def _found(self) -> list[FindingGroup]:
+        return self.view.found.groups()
+
+
+class RunPicture(SectionPicture):
+    """Runs of the frame on screen; in a single row, as many as fit in a few words."""
+
+    name_shown = "Runs"
+    opens = ("4", "all runs")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._paces: Memo[RecentPace] = Memo()
+        self._empty: frozenset[str] | None = None
+        """As for processes."""
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._empty = None
+
+    @property
+    def selected(self) -> Hashable:
+        return self.view.selected_run
+
+    def select(self, key: Hashable) -> None:
+        self.view.selected_run = str(key)
+
+    def rows(self) -> Sequence[Hashable]:
+        return [ranks.first.id for ranks in self.view.ranks]
+
+    def row(self, place: int) -> Placed:
+        view, ranks = self.view, self.view.ranks[place]
+        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
+        bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.at].title == ""), 0)
+        far = progress(ranks, view.epochs, view.now, view.monotonic_ns)
+        if view.age > 0:  # nobody knows whether it still runs
+            far = far._replace(left=NAN)
+        first = ranks.first
+        pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(one).rate for one in view.ranks))
+        texts = overview_rows.run_texts(
+            ranks, far, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
+            change=self._change(first),
+        )  # fmt: skip
+        row = Placed()
+        put_row(row, self._columns, texts)
+        return row
+
+    def _change(self, run: Run) -> float:
+        """The change of its loss against the epoch before that one, whose last value a ledger alone knows for sure."""
+        view, name = self.view, overview_rows.loss_name(run)
+        if not name or not any(RUN_COLUMNS[one.at].title == "change" for one in self._columns):
+            return NAN
+        may_be_kept = run.state is RunState.RUNNING and not view.filling and are_kept(view)
+
+        def kept(epoch: int) -> float:
+            ended = view.kept.ended_epoch(run.id, epoch).found if may_be_kept else None
+            is_shown = ended is not None and is_on_screen(ended.run, run, view)
+            return ended.metrics.get(name, NAN) if ended is not None and is_shown else NAN
+
+        return view.logged.change(run, name, kept)
+
+    def _pace(self, ranks: Ranks) -> RecentPace:
+        """The speed of a run that goes on."""
+        view, slowest = self.view, ranks.slowest
+        if ranks.state is not RunState.RUNNING:
+            return RecentPace()
+        return self._paces.get(
+            slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.filling),
+            lambda: recent_pace(view.epochs, slowest.key, view.now),
+        )  # fmt: skip
+
+    def heading(self) -> Placed | None:
+        return headings(self._columns) if self.size.width >= NARROW else None
+
+    def detail(self) -> Line:
+        view = self.view
+        running = sum(ranks.state is RunState.RUNNING for ranks in view.ranks)
+        ended = len(view.ranks) - running
+        parts = [f"{running} {view.running}"] * (running > 0) + [f"{ended} over"] * (ended > 0)
+        frame = view.frame
+        if frame is not None and frame.dropped_runs:
+            parts.append(f"and {frame.dropped_runs} more")
+        has_pace = any(RUN_COLUMNS[one.at].title == "steps/s" for one in self._columns)
+        over = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
+        if has_pace and over:  # an epoch's row is a mean of that epoch alone
+            return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *over))} s", theme.DIM)]
+        return [Segment(", ".join(parts), theme.DIM)] if parts else []
+
+    def empty(self) -> str:
+        view = self.view
+        if view.frame is None:
+            return view.freshness.text
+        if not view.tells_processes:
+            return NO_RUN_DATA
+        return view.no_runs
+
+    def lines(self) -> list[Line]:
+        if self.size.height > 1 or not self.view.ranks:
+            return super().lines()
+        self.keys = self.rows()
+        return [self._brief()]
+
+    @property
+    def _columns(self) -> tuple[LeanPlace, ...]:
+        cells = self.size.width
+
+        columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
+        empty = overview_rows.empty_of_runs(self.view.ranks)
+        self._empty = empty if self._empty is None else self._empty & empty
+        return fitting(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
+
+    def _brief(self) -> Line:
+        """All in one line: those that have no room are counted."""
+        view, end = self.view, self.size.width - self.left
+        line: Line = [
+            Segment(" " * self.left),
+            Segment("Runs", theme.STRONG),
+            Segment(f" {len(view.ranks)}", theme.DIM),
+        ]
+        for place, ranks in enumerate(view.ranks):
+            told = overview_rows.run_brief(ranks, progress(ranks, view.epochs, view.now, view.monotonic_ns))
+            rest = len(view.ranks) - place
+            if length(line) + 2 + length(told) + (4 if rest > 1 else 0) > end:
+                return cut([*line, Segment(f"  +{rest}", theme.TITLE)], end)
+            line += [Segment("  "), *told]
+        return line
+
+
+class ProcessPicture(SectionPicture):
+    """Processes on the GPUs, the largest first."""
+
+    name_shown = "Processes"
+    opens = ("3", "sort, filter, end")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._of: Frame | None = None
+        self._ordered: list[Process] = []
+        self._keys: list[Hashable] = []
+        """Keys of the processes in `_ordered`."""
+        self._sizes: list[float] = []
+        """GPU memory of those of which it is known."""
+        self._drawn_rows: Memo[Placed] = Memo()
+        self._empty: frozenset[str] | None = None
+        """Titles of columns for which no process has or had anything: none goes when a value does."""
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._empty = None
+
+    @property
+    def selected(self) -> Hashable:
+        return self.view.selected_process
+
+    def select(self, key: Hashable) -> None:
+        self.view.selected_process = key  # type: ignore[assignment]
+
+    def rows(self) -> Sequence[Hashable]:
+        self._order()
+        return self._keys
+
+    def lines(self) -> list[Line]:
+        self.opens = "3", "sort, filter, end" if self.view.processes else "opens"
+        lines = super().lines()
+        self._drawn_rows.keep(self.keys)
+        return lines
+
+    def row(self, place: int) -> Placed:
+        process, facts = self._ordered[place], self.view.process_facts()
+
+        def draw() -> Placed:
+            row = Placed()
+            put_row(row, self._columns, overview_rows.process_texts(process, facts))
+            return row
+
+        shows = process, overview_rows.said_beside(process, facts), self.size.width, self.left, self._empty
+        return self._drawn_rows.get(self.keys[place], shows, draw)
+
+    def heading(self) -> Placed:
+        return headings(self._columns)
+
+    def detail(self) -> Line:
+        view, frame = self.view, self.view.frame
+        is_told = (
+            frame is not None
+            and view.tells_processes
+            and (bool(view.processes) or (process_head.are_told(view.samples) and not view.age > 0))
+        )
+        if not is_told:
+            return [Segment(units.MISSING, theme.DIM)]
+        more = f" and {frame.dropped} more" if frame is not None and frame.dropped else ""
+        notice = f"  {safe(view.origin.notice)}" if view.origin.notice and view.processes else ""
+        count = f"{len(view.processes)}{more}" + (" by memory" if view.processes else "")
+        room = self.size.width - 2 * self.left - 16
+        doubts = process_head.doubts(view.samples, view.freshness.frame_age) if view.processes else ""
+        warned = [Segment(f"  {doubts}", theme.WARN)] if doubts else []
+        return cut([Segment(count, theme.DIM), *warned, Segment(notice, theme.DIM)], room)
+
+    def empty(self) -> str:
+        view = self.view
+        if view.frame is None:
+            return view.freshness.text
+        if not view.tells_processes:
+            return NO_PROCESS_DATA
+        until = units.clock(view.now) if view.age > 0 else ""
+        text = process_head.no_process(view.samples, view.origin.problem, until)
+        return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
+
+    def left_out(self, shown: Sequence[Hashable]) -> str:
+        sizes = _sizes(self._ordered[self.top : self.top + len(shown)])
+        rest = sum(self._sizes) - sum(sizes)
+        held = f" with {units.gibibytes(rest)} GiB" if len(self._sizes) > len(sizes) else ""
+        return f"and {len(self._ordered) - len(shown)} more{held}"
+
+    @property
+    def _columns(self) -> tuple[LeanPlace, ...]:
+        return fitting(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty or frozenset())
+
+    def _order(self) -> None:
+        view = self.view
+        if self._of is view.frame:
+            return
+        self._of = view.frame
+        empty = overview_rows.empty_of_processes(view.processes)
+        self._empty = empty if self._empty is None else self._empty & empty
+        places = view.process_facts().places
+        self._ordered = sorted(
+            view.processes,
+            key=lambda one: (
+                -(one.memory_used if one.memory_used >= 0 else 0.0), places.get(one.uuid, len(places)), one.pid,
+            ),
+        )  # fmt: skip
+        self._keys = [process_head.key(process) for process in self._ordered]
+        self._sizes = _sizes(self._ordered)
+
+
+def _sizes(of: Sequence[Process]) -> list[float]:
+    return [process.memory_used for process in of if is_known(process.memory_used)]
