@@ -14,6 +14,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 EXTENDING = ROOT / "docs" / "extending.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [CONTRIBUTING, ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+VIEWS = {name: ROOT / name / f"gpumon_{name}" for name in ("tui", "web")}
 GUIDES = (ARCHITECTURE, CONTRIBUTING, EXTENDING)
 TREE = ("gpumon", "tui", "web", "tests", "docs", "benchmarks", "examples")
 MADE = re.compile(r"^(?:# |\+\+\+ )(\S+\.py)$", re.MULTILINE)
@@ -73,40 +74,23 @@ def test_every_test_that_a_guide_names_is_there(page: Path) -> None:
     assert {word for word in named if word not in files and f"def {word}(" not in TESTS} == set()
 
 
-def rows() -> dict[str, str]:
-    """The places in the architecture: a package of the tree, and what its row or its section says."""
-    text = ARCHITECTURE.read_text(encoding="utf-8")
-    found = re.findall(r"^\| ([^|]+) \| (.+) \|$", text, re.MULTILINE)
-    found += re.findall(r"^### (`[^\n]+)\n(.*?)(?=^#)", text, re.MULTILINE | re.DOTALL)
-    return {place: what for cell, what in found for place in re.findall(r"`([^`]+)`", cell)}
-
-
-def test_what_the_table_of_places_lists_lies_there() -> None:
-    lost = set()
-    for place, what in rows().items():
-        folder = ROOT / place
-        if not folder.is_dir() or place in ("gpumon/launcher/", "gpumon/tracking/"):
-            continue  # a module, or a row that tells of another place
-        for word in re.findall(r"`([a-z_]+/?)`", what):
-            inside = [*folder.glob(f"{word}.*"), *folder.glob(word)]
-            if not inside and not re.search(rf"\b{word}\b", " ".join(path.name for path in folder.rglob("*.py"))):
-                lost.add(f"{place} {word}")
-    assert lost == set()
-
-
-def test_every_package_has_its_place_in_the_table() -> None:
-    packages = {path.parent.name for path in (ROOT / "gpumon").glob("*/__init__.py")}
-    packages |= {"gpumon_tui", "gpumon_web"}
-    told = {part for place in rows() for part in place.split("/")}
-    assert packages - told == set()
-
-
-def test_every_layer_stands_in_the_diagram() -> None:
-    diagram = ARCHITECTURE.read_text(encoding="utf-8").split("## Who may import whom")[1].split("```")[1]
-    inside = {
+def test_every_folder_stands_in_the_drawing() -> None:
+    drawing = ARCHITECTURE.read_text(encoding="utf-8").split("```")[3]
+    core = {
         path.stem for path in (ROOT / "gpumon").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    assert inside - {"__init__", "__main__"} - set(re.findall(r"\w+", diagram)) == set()
+    views = {path.parent.name for view in VIEWS.values() for path in view.glob("*/__init__.py")}
+    assert (core | views) - {"__init__", "__main__"} - set(re.findall(r"\w+", drawing)) == set()
+
+
+def test_what_the_table_of_modules_lists_lies_there() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    lost = set()
+    for view, folder, what in re.findall(r"^\| `(?:(tui|web): )?([a-z_/]+)` \| (.+) \|$", text, re.MULTILINE):
+        place = (VIEWS[view] if view else ROOT / "gpumon") / folder
+        modules = {path.stem for path in place.rglob("*.py")} | {path.name for path in place.rglob("*/")}
+        lost |= {f"{folder} {word}" for word in re.findall(r"`([a-z_]+)/?`", what) if word not in modules}
+    assert lost == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

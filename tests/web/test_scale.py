@@ -99,7 +99,7 @@ def test_an_epoch_of_a_run_is_judged_once_and_a_line_has_no_more_points_than_a_s
 
     for module in (past_findings, epoch_rows):
         monkeypatch.setattr(module, "verdict", counted)
-    monkeypatch.setattr(run_chart, "MOST", 100)
+    monkeypatch.setattr(run_chart, "MAX_POINTS", 100)
     epochs = 300
     with Book(tmp_path) as book:
         training(book, "long-1a2b", epochs)
