@@ -1,0 +1,45 @@
+"""Detect that the wall clock was set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from gpumon.common.clock import SECOND
+from gpumon.model.events import CLOCK_SET, Event
+from gpumon.model.frame import Tick
+
+MIN_CLOCK_STEP = 5.0
+"""Seconds by which the clock must be set to count; less is a correction, or the time between two readings."""
+
+
+def suspended_seconds() -> float:
+    """Return how long the machine was suspended since it was booted, in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+class ClockWatch:
+    """Detects that the wall clock was set, by comparing it with the monotonic clock at each tick.
+
+    The monotonic clock stops while the machine is suspended and the wall clock does not; `suspended` gives that time.
+    """
+
+    def __init__(self, suspended: Callable[[], float] = suspended_seconds) -> None:
+        self._suspended = suspended
+        self._explained = 0.0
+        """Seconds of suspension that have already explained a jump."""
+        self._ahead_ns: int | None = None
+
+    def add(self, tick: Tick) -> Iterator[Event]:
+        """Yield an event if the clock was set since the previous tick."""
+        ahead_ns = tick.time_ns - tick.monotonic_ns
+        before_ns, self._ahead_ns = self._ahead_ns, ahead_ns
+        if before_ns is None or abs(ahead_ns - before_ns) < MIN_CLOCK_STEP * SECOND:
+            return
+        seconds = (ahead_ns - before_ns) / SECOND
+        if seconds > 0:
+            suspended = min(seconds, max(0.0, self._suspended() - self._explained))
+            self._explained += suspended
+            seconds -= suspended
+        if abs(seconds) >= MIN_CLOCK_STEP:
+            yield Event(tick.time_ns, CLOCK_SET, details={"seconds": round(seconds, 1)})
