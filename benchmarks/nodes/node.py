@@ -19,7 +19,7 @@ from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.totals import DeviceNow, DeviceTotals, Totals, XidCount
+from gpumon.storage.usage.running_sums import DeviceNow, DeviceTotals, Totals, XidCount
 
 VERSION = "simulated"
 QUIET_AFTER = 90.0

@@ -16,8 +16,8 @@ from gpumon.common.paths import Places, history_paths
 from gpumon.reports import usage
 from gpumon.storage.history.buckets import resolve_window
 from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.period_totals import GROUPINGS, summary
 from gpumon.storage.usage.query import by_group, read_accounts
-from gpumon.storage.usage.summary import GROUPINGS, summary
 
 _TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"
 

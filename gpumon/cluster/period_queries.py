@@ -24,7 +24,7 @@ from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.common.numbers import NAN
 from gpumon.cost import UNKNOWN, WHOLE, Amount
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.usage.summary import PERIODS
+from gpumon.storage.usage.period_totals import PERIODS
 
 RECENT = 600.0
 """Number of last seconds whose energy may be missing from the sums by price."""

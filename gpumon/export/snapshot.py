@@ -25,7 +25,7 @@ from gpumon.model.metrics import PROCESSES
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
 from gpumon.ring.sums import Sums
-from gpumon.storage.usage.totals import Totals, totals_from_sums
+from gpumon.storage.usage.running_sums import Totals, totals_from_sums
 
 _HASH_LETTERS = 12
 

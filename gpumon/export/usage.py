@@ -9,7 +9,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.export.family import Family, counter, gauge, info
 from gpumon.export.snapshot import GpuFacts, Snapshot, UserNames
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.totals import DeviceTotals, Totals
+from gpumon.storage.usage.running_sums import DeviceTotals, Totals
 
 
 class _DeviceCounter(NamedTuple):

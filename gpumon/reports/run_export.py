@@ -18,7 +18,7 @@ from gpumon.model.columns import USAGE
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, parquet_bytes, utc
 from gpumon.reports.run_json import device_to_json, metrics_to_json, nullable, run_document, values_to_json
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import (
     USAGE_INDEX,
     DeviceRow,

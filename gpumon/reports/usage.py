@@ -15,8 +15,8 @@ from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.text_table import TextColumn, draw, text_column
 from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account, named_use
 from gpumon.storage.usage.query import StoredDevice
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account, named_use
 
 MOSTLY_IDLE = 0.5
 """Idle share of a user's hours from which on a note is shown, if it is `NOTED` seconds or more."""

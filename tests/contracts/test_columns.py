@@ -58,7 +58,7 @@ from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.usage.account import Account, DeviceUse
-from gpumon.storage.usage.summary import AccountGroup
+from gpumon.storage.usage.period_totals import AccountGroup
 from gpumon_tui import theme
 from gpumon_tui.data.accounts import AccountRow
 from gpumon_tui.data.process_facts import facts_of

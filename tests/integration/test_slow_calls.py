@@ -16,7 +16,7 @@ from gpumon.live import follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
-from gpumon.storage.usage.totals import Totals, totals_from_sums
+from gpumon.storage.usage.running_sums import Totals, totals_from_sums
 from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon, until
 

@@ -22,7 +22,7 @@ from gpumon.common.config import Prices, read_prices
 from gpumon.common.paths import HISTORY
 from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
 from gpumon.storage.sqlite.read import LockTimeout, set_lock_timeout
-from gpumon.storage.usage.summary import WINDOW_PERIODS, parse_window
+from gpumon.storage.usage.period_totals import WINDOW_PERIODS, parse_window
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.background import NOT_YET as NOT_ASKED
 from gpumon_tui.look import TerminalLook

@@ -14,7 +14,7 @@ from gpumon.analysis.memory import PARTS, MemoryBreakdown
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon.storage.history.buckets import Grid
-from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import Series
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo

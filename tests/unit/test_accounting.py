@@ -21,8 +21,8 @@ from gpumon.reports.usage import lines
 from gpumon.storage.history.schema import TABLES, VERSION
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.hours import AccountBook
+from gpumon.storage.usage.period_totals import summary
 from gpumon.storage.usage.query import StoredAccounts, by_user, group_hours, read_accounts, total, unattributed
-from gpumon.storage.usage.summary import summary
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 

@@ -23,8 +23,8 @@ from gpumon.common.privacy import HASHED, People, use_policy
 from gpumon.reports import usage
 from gpumon.reports.cluster_text import lines
 from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.period_totals import summary
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice, by_group
-from gpumon.storage.usage.summary import summary
 from gpumon_web.live import stored_values
 from tests.activity import keep
 from tests.builders import process, sample, tick

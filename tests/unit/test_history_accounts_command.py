@@ -17,8 +17,8 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.period_totals import GROUPINGS, PERIODS, summary
 from gpumon.storage.usage.query import read_accounts
-from gpumon.storage.usage.summary import GROUPINGS, PERIODS, summary
 from tests.activity import keep
 from tests.builders import device, process, sample, tick
 from tests.unit.conftest import Printed

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.storage.history.buckets import Grid, aligned
-from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.tiered_history import TieredHistory
 from tests.builders import TIME, device, frame_of, sample, tick

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.model.metrics import Availability
 from gpumon.storage.history.buckets import LENGTHS, Grid, aligned
-from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import MAX_POINTS, Query, Series
 from gpumon.storage.history.recent import RecentHistory
 from tests.builders import TIME, device, frame_of, sample, tick

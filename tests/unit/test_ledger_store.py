@@ -21,7 +21,7 @@ from gpumon.common.paths import Places, ledger_path, ledger_paths, places
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import RunState
 from gpumon.reports.figures.run_series import thin
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.schema import LEDGER_FILE, TABLES, VERSION
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder

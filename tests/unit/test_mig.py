@@ -26,8 +26,8 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.combined import describe_devices
 from gpumon.storage.history.devices import read_devices, resolve_devices
+from gpumon.storage.usage.period_totals import summary
 from gpumon.storage.usage.query import by_user, read_accounts, total
-from gpumon.storage.usage.summary import summary
 from gpumon.tracking.matching import Claim, match_devices
 from tests.activity import keep
 from tests.builders import TIME, device, frame_of, process, run, sample, tick

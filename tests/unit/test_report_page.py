@@ -21,7 +21,7 @@ from gpumon.model.frame import RunState
 from gpumon.reports.figures.run import BANDS, figure, with_local_dates
 from gpumon.reports.figures.run_series import RunSeries, bridge_gaps, run_series, thin
 from gpumon.reports.html import page
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.reports import html
 from gpumon.reports.figures.run_series import POINTS, RunSeries, refine
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.reports.figures.run_series import RunSeries, zoom
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.history.tiered_history import TieredHistory

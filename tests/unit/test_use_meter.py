@@ -22,7 +22,7 @@ from gpumon.ring.writer import RingWriter
 from gpumon.storage.usage import counters as meter_module
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.counters import UseMeter
-from gpumon.storage.usage.totals import Totals, totals_from_sums
+from gpumon.storage.usage.running_sums import Totals, totals_from_sums
 from tests.builders import TIME, device, process, sample, tick
 
 GIB = 2.0**30

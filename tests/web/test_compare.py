@@ -19,7 +19,7 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
 from gpumon.reports import compare
 from gpumon.reports.compare_measures import MEASURES, RUN_MEASURES, WHOLE
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.storage.ledger.records import RunTrace

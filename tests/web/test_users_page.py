@@ -24,8 +24,8 @@ from gpumon.model.frame import Tick
 from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
 from gpumon.reports import usage
 from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.period_totals import parse_window, summary
 from gpumon.storage.usage.query import read_accounts
-from gpumon.storage.usage.summary import parse_window, summary
 from gpumon_web.components.costs import cost_cells
 from gpumon_web.components.user_rows import account_cells
 from gpumon_web.live.accounts import Accounts

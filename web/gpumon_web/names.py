@@ -11,7 +11,7 @@ from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
 from gpumon.model.origin import Origin
 from gpumon.model.process import Process
 from gpumon.ring.sums import Sums
-from gpumon.storage.usage.totals import USERS, merge_rows
+from gpumon.storage.usage.running_sums import USERS, merge_rows
 from gpumon_web.jobs import Arguments, Task, Work
 
 

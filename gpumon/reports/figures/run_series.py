@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.storage.history.buckets import Grid, aligned
-from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import MAX_POINTS, Query, Series, Tier
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.records import Record, RunTrace

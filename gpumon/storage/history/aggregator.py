@@ -19,9 +19,9 @@ from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.cell import HistoryCell, cell_from_samples
+from gpumon.storage.history.coarser_tiers import Block as Block
+from gpumon.storage.history.coarser_tiers import FinestTier
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, GrowthMeter
-from gpumon.storage.history.open_tiers import Block as Block
-from gpumon.storage.history.open_tiers import FinestTier
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.sample_cells import EvenCells
 from gpumon.storage.history.tiers import SHAPES, TierColumns

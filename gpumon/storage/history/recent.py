@@ -25,7 +25,7 @@ from gpumon.storage.history.counters import (
     power_between,
     rate,
 )
-from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import HOST, Query, Series
 
 KEEP = 3600

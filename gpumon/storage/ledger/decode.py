@@ -18,7 +18,7 @@ from gpumon.common.text import clean
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.run import facts_from_row
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import (
     DeviceRow,
     EpochRow,

@@ -14,7 +14,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import EVALUATION, Mark, RunState
 from gpumon.model.run import Parameter, RunFacts
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.row_keys import WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 

@@ -19,7 +19,7 @@ from gpumon.ring.sums import SumNames, Sums, SumTimes
 from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.usage.account import DEVICE_COLUMNS
 from gpumon.storage.usage.hours import AccountBook, DeviceHourKey, UserHourKey
-from gpumon.storage.usage.totals import (
+from gpumon.storage.usage.running_sums import (
     DEVICE_TOTALS,
     DEVICES,
     STATES,

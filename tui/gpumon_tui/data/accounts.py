@@ -9,8 +9,8 @@ from gpumon.common.config import Prices
 from gpumon.cost import Charge, price_hours
 from gpumon.reports.usage import Headlines, device_name, headlines, no_rows_text, seen
 from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account, summary
 from gpumon.storage.usage.query import StoredAccounts, read_accounts
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account, summary
 
 SOON, LATER = 60.0, 600.0
 """Seconds for which an answer is good: a daemon writes the hour that goes on once a minute; what is over stays."""

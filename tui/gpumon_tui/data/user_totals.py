@@ -46,8 +46,8 @@ class MonthReader:
 
     def _month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
         from gpumon.cost import NO_CHARGE, price_hours
+        from gpumon.storage.usage.period_totals import PERIODS
         from gpumon.storage.usage.query import by_user, read_accounts
-        from gpumon.storage.usage.summary import PERIODS
 
         begin, _ = PERIODS["month"](now, None)
         kept = (self._read or read_accounts)(path, begin, now)

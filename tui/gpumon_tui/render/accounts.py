@@ -23,7 +23,7 @@ from gpumon.reports.usage import (
     unknown_work,
     used_text,
 )
-from gpumon.storage.usage.summary import WINDOW_PERIODS
+from gpumon.storage.usage.period_totals import WINDOW_PERIODS
 from gpumon_tui import palette, theme
 from gpumon_tui.data.accounts import AccountRow
 from gpumon_tui.glyphs import spelled

@@ -12,7 +12,7 @@ from gpumon.model.device import Device
 from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
 from gpumon.reports.usage import Headlines, unreadable
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.summary import DEFAULT_PERIOD, UserWindow, parse_window
+from gpumon.storage.usage.period_totals import DEFAULT_PERIOD, UserWindow, parse_window
 from gpumon_tui.data.accounts import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
 from gpumon_tui.render.accounts import HELD, PLACE, AccountColumn, ShownAccount, columns
 from gpumon_tui.render.gpu_columns import numbers

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 
-from gpumon.storage.usage.summary import WINDOW_PERIODS
+from gpumon.storage.usage.period_totals import WINDOW_PERIODS
 from gpumon_tui import theme
 from gpumon_tui.data.accounts import GPUS, TIMES
 from gpumon_tui.keybindings import PAGES

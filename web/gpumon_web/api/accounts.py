@@ -12,8 +12,8 @@ from gpumon.common.numbers import is_known
 from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.period_totals import GROUPINGS, summary
 from gpumon.storage.usage.query import read_accounts
-from gpumon.storage.usage.summary import GROUPINGS, summary
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of
 from gpumon_web.api.route import ApiData
 from gpumon_web.api.series import WINDOW, window_of

@@ -16,7 +16,7 @@ from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availabilit
 from gpumon.reports import events, history, status_json, usage
 from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, list_schema, object_schema, ref
 from gpumon.storage.usage.account import DeviceUse
-from gpumon.storage.usage.summary import GROUPINGS
+from gpumon.storage.usage.period_totals import GROUPINGS
 from gpumon_web.api import now
 from gpumon_web.api.parameters import QueryParameter
 from gpumon_web.api.route import ApiRoute

@@ -15,7 +15,7 @@ from gpumon.model.frame import RunState
 from gpumon.reports.figures.logged import LoggedSeries, broken_off, logged_series
 from gpumon.reports.figures.run import unsampled_spans
 from gpumon.reports.figures.run_series import RunSeries, diverged_points, run_series, thin
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.aggregate import step_summaries
 from gpumon.storage.ledger.records import EpochTimes, Record, RunTrace
 from gpumon.storage.ledger.summary import EpochSummary

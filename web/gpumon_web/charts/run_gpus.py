@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpumon.reports.figures.run import unsampled_spans
 from gpumon.reports.figures.run_series import RunSeries
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import DeviceRow
 
 MEAN, EACH = "mean", "each"

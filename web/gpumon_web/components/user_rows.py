@@ -10,7 +10,7 @@ from gpumon.common.config import UserGroups
 from gpumon.model import units
 from gpumon.reports.usage import account_energy, device_name, hours_text, idle_note, idle_text, used_text
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, find_account
+from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account
 from gpumon_web.components.page import Cells, KeptValues
 from gpumon_web.components.tokens import bar, line, share, tag, text
 

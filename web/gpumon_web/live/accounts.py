@@ -13,7 +13,7 @@ from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
 from gpumon.model.origin import Capability
-from gpumon.storage.usage.summary import UserWindow, parse_window
+from gpumon.storage.usage.period_totals import UserWindow, parse_window
 from gpumon_web.components.page import Args, Cells, Kept, Page
 from gpumon_web.feed import Feed
 from gpumon_web.fleet import named

@@ -21,7 +21,7 @@ from gpumon.reports.usage import (
     unreadable,
 )
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.summary import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
+from gpumon.storage.usage.period_totals import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
 from gpumon_web.components.costs import COSTS, cost_cells, has_costs
 from gpumon_web.components.page import Cells, Column, Kept, KeptValues, Page, Rows, described
 from gpumon_web.components.tokens import line, link, person, text

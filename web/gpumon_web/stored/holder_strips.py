@@ -12,8 +12,8 @@ from gpumon.common.numbers import is_known
 from gpumon.model.vendors import PARTS
 from gpumon.storage.events.query import EventFilter, read_events
 from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.period_totals import MIN_UNSEEN
 from gpumon.storage.usage.query import HourUse, StoredDevice, by_user, read_accounts, read_users
-from gpumon.storage.usage.summary import MIN_UNSEEN
 
 DAY = 24
 """Hours of a strip of the last day."""

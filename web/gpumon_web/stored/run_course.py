@@ -14,7 +14,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame
 from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.history.buckets import Grid, aligned
-from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.history.query import MAX_POINTS, Query
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.summary import EpochSummary

@@ -9,8 +9,8 @@ from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import current_policy, use_policy
 from gpumon.reports import usage
+from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, parse_window, summary
 from gpumon.storage.usage.query import StoredAccounts, StoredDevice, by_group, read_accounts
-from gpumon.storage.usage.summary import AccountGroup, UserWindow, parse_window, summary
 from gpumon_web.stored.holder_strips import LONGEST_SLOT, device_strip, outages_of
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
