@@ -82,7 +82,7 @@ def check_gpus(places: Places, arguments: Namespace) -> GpuChecks:
 
 
 def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> GpuChecks:
-    """Check a frame that `reader` has sampled: "the daemon" or "this command"."""
+    """Return the checks of the GPUs in a frame; `reader`, in messages: "the daemon" or "this command" sampled it."""
     samples = [sample for sample in frame.samples if not sample.device.is_instance]
     answering = [sample for sample in samples if sample.state is Availability.OK]
     asleep = [sample.device.label for sample in samples if sample.state is Availability.ASLEEP]

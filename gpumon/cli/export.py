@@ -36,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ports = ", ".join(f"{port} for {name}" for name, port in PORTS.items())
     target.add_argument(
         "--listen", metavar="[HOST]:PORT",
-        help=f"address to serve /metrics on (default: 127.0.0.1, this machine only; port {ports}); "
-        "without HOST, all IPv4 and IPv6 addresses; port 0 picks a free one",
+        help="serve /metrics on this address; ':PORT' listens on all IPv4 and IPv6 addresses, and port 0 picks a free "
+        f"port (without this option: 127.0.0.1, this machine only; port {ports})",
     )  # fmt: skip
     target.add_argument("--socket", metavar="PATH", help="serve on a Unix socket with mode 0600 instead of a port")
     group.add_argument(

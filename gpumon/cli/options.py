@@ -376,7 +376,7 @@ def add_daemon(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-gpm", dest="gpm", action="store_false", default=None,
         help="do not read GPM, the performance counters of Hopper and newer GPUs, so that a profiler can use them "
-        "(GPUMON_GPM=off, or gpm = false in the file)",
+        "(also GPUMON_GPM=off, or gpm = false in the settings file)",
     )  # fmt: skip
     parser.add_argument(
         "--idle-interval", metavar="SECONDS",

@@ -46,8 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--notify", action="store_true", default=None,
-        help="send terminal notifications when a run ends or a GPU becomes free (GPUMON_NOTIFY=on, or notify = true in "
-        "the file)",
+        help="send terminal notifications when a run ends or a GPU becomes free (also GPUMON_NOTIFY=on, or notify = "
+        "true in the settings file)",
     )  # fmt: skip
 
 

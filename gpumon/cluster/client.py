@@ -91,10 +91,10 @@ def _validate(path: str, settings: Mapping[str, Any]) -> EngineAccess:
         raise UsageError(f"unknown name '{unknown[0]}' in {path}. Names: {', '.join(_KEYS)}")
     for name in _STRINGS:
         if not _is_line(settings.get(name, "")):
-            raise UsageError(f"{name} in {path} must be a string of one line")
+            raise UsageError(f"{name} in {path} must be a single-line string")
     headers = settings.get("headers", {})
     if not isinstance(headers, dict) or not all(_is_line(name) and _is_line(value) for name, value in headers.items()):
-        raise UsageError(f"headers in {path} must be a table of strings of one line")
+        raise UsageError(f"headers in {path} must be a table of single-line strings")
     if settings.get("token") and settings.get("username"):
         raise UsageError(f"{path} has a token and a username: keep one of them")
     if settings.get("key") and not settings.get("certificate"):
@@ -118,6 +118,7 @@ REDIRECTS = "redirects to"
 TOO_MANY = "HTTP 429"
 SERVER_ERROR = "the server failed"
 NO_ENGINE = "no Prometheus API there"
+UNREADABLE = "Prometheus returned series that gpumon cannot read"
 REPORTS = "the engine says"
 NO_SERIES = "no series of gpumon"
 
@@ -135,6 +136,7 @@ _ADVICE = (
     (REDIRECTS, "Restart 'gpumon web' with the URL that {engine} redirects to, or with credentials if it is a login."),
     (TOO_LONG, _CHECK_URL),
     (NO_ENGINE, _CHECK_URL),
+    (UNREADABLE, _CHECK_URL),
     (SERVER_ERROR, _CHECK_LOG),
     (DISCONNECTED, _CHECK_LOG),
     (REPORTS, _CHECK_LOG),
@@ -358,11 +360,11 @@ def _parse_vector(document: Mapping[str, Any], sanitize: Callable[[object], str]
     data = document["data"]
     result = data.get("result")
     if data.get("resultType") != "vector" or not isinstance(result, list):
-        raise EngineError("the engine's answer is not a list of series")
+        raise EngineError(UNREADABLE)
     try:
         rows = [_parse_series(item) for item in result]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
-        raise EngineError("the engine's answer has an invalid series") from None
+        raise EngineError(UNREADABLE) from None
     return EngineAnswer([row for row in rows if math.isfinite(row.value)], _parse_warning(document, sanitize))
 
 

@@ -85,7 +85,8 @@ def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
     pending = [m for m in _PENDING_REPAIRS if severity_of(m, gpu.value(m.name)) is not Severity.INFO]
     if gpu.is_current and pending:
         evidence = {metric.key: gpu.value(metric.name) for metric in pending}
-        summary, action = "faulty memory is in use until the GPU is reset", f"When it is free, {reset(gpu.device)}."
+        summary = "faulty memory is in use until the GPU is reset"
+        action = f"Once its runs have finished, {reset(gpu.device)}."
         yield Finding("memory_repair_pending", Severity.WARNING, gpu.subject, summary, action, evidence)
 
 

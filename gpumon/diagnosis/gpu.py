@@ -94,7 +94,10 @@ def answers_with_errors(gpu: GpuContext) -> Iterator[Finding]:
         return
     if any(sample.device.missing.get(name) is Availability.FAILED for name in _VITAL):
         summary = "the driver answers with errors: its state is unknown"
-        action = f"See 'dmesg' for what the driver reports. If it stays so: {reset(gpu.device)}; or {RESTART_MACHINE}."
+        action = (
+            f"Look in 'dmesg' for errors of the driver. If the GPU does not recover: {reset(gpu.device)}. "
+            f"Otherwise {RESTART_MACHINE}."
+        )
         yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, action)
 
 

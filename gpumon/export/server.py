@@ -97,7 +97,7 @@ class ScrapeServer:
 
     @contextmanager
     def answering(self, connection: socket.socket) -> Iterator[bool]:
-        """Keep a connection open while it is answered. Yields False if there are too many answers already."""
+        """Keep a connection open while it is answered. Yields False if too many answers are in progress."""
         with self._lock:
             is_allowed = len(self._answering) < MAX_ANSWERS
             if is_allowed:

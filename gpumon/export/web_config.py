@@ -198,7 +198,7 @@ def _reject_duplicate_keys(file: str, node: Any) -> None:
 def _parse_mapping(file: str, section: str, value: Any, known: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a value that must be a mapping, with only the known keys if there are any."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise GpumonError(f"{file}: {section or 'the file'} must be a mapping")
+        raise GpumonError(f"{file}: {section or 'the top level'} must be a mapping")
     for key in value:
         if known and key not in known:
             raise GpumonError(f"{file}: unsupported key '{key}'{f' in {section}' if section else ''}: remove it")

@@ -25,9 +25,9 @@ def reset(device: Device) -> str:
     """Return how to reset one GPU, and what that affects, as a clause."""
     vendor = find_vendor(device.name, device.uuid)
     with_command = command(device, vendor.reset) if vendor else ""
-    how = f"then '{with_command}' resets this GPU alone" if with_command else "then reset this GPU alone"
-    instances = ", and removes its MIG instances" if device.is_instance or device.is_divided else ""
-    return f"end all processes on it and {STOP_DAEMON}, {how}{instances}"
+    how = f" with '{with_command}'" if with_command else ""
+    instances = ", which removes its MIG instances" if device.is_instance or device.is_divided else ""
+    return f"end all processes on it, {STOP_DAEMON}, then reset this GPU alone{how}{instances}"
 
 
 def sentence(clause: str) -> str:

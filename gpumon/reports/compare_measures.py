@@ -134,7 +134,7 @@ T = TypeVar("T")
 
 
 class Measure(NamedTuple, Generic[T]):
-    """A number of each epoch, or of each whole run, that is compared."""
+    """A quantity that is compared between runs: one value per epoch, or one per run."""
 
     column: Column
     value_of: Callable[[T], float]

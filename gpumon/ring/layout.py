@@ -350,7 +350,7 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         sums=parsed.sums,
     )
     if layout.variable_at > head.slot_size or (layout.n_values and layout.value_size > _MAX_SLOT):
-        raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
+        raise RingError("the ring file is damaged (its schema does not fit its slots): restart the daemon")
     return layout, Superblock(
         generation=head.generation,
         boot_id=head.boot_id,

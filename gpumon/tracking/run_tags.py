@@ -56,7 +56,7 @@ class EpochListener(Protocol):
     """Receives the progress of a run on the training's own thread. Raises nothing."""
 
     def poll(self) -> None:
-        """Called at a step or before an epoch, but not at each step."""
+        """Called before each epoch, and at steps at most every 50 ms (`STEP_EVERY`)."""
 
     def epoch_ended(self, epoch: int, step: int) -> None:
         """Called when an epoch has ended, `step` steps after the training's begin."""

@@ -83,8 +83,9 @@ class _End(NamedTuple):
 class TagReader:
     """Reads all boards that this user can see, under the directories of `places`.
 
-    `proc` is the root of procfs. Without `past`, runs that ended too long ago to be shown when first seen are left out;
-    a ledger needs them once. Nothing in a board directory makes it raise, wait, or grow without bound.
+    `proc` is the root of procfs. With `past`, a run that ended long ago is still returned by the first poll that sees
+    it, so that a ledger can record it; otherwise such runs are skipped. Nothing in a board directory makes it raise,
+    wait, or grow without bound.
     """
 
     def __init__(self, places: Places, proc: str = "/proc", clock: Clock | None = None, *, past: bool = True) -> None:

@@ -71,7 +71,11 @@ class MetricCells(NamedTuple):
 
 
 def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) -> bytes:
-    """Return the block of `count` cells, which are given by their index in it."""
+    """Pack `count` cells into a block.
+
+    `cells` maps an index in the block to its cell, and an absent index is a gap; `counters` are the indices of the
+    metrics that are counters.
+    """
     sampled = cells.columns() if isinstance(cells, SampleCells) else None
     if sampled is None:
         columns = _columns_from_cells(cells, count, counters)

@@ -1,6 +1,7 @@
-"""Summaries of a run, joined over its ranks and devices: epochs, phases, rows of steps, time outside epochs, the whole.
+"""Summaries of a run over its ranks and devices: per epoch, phase and row of steps, outside epochs, and in all.
 
-An epoch begins with its first rank and ends with its last. Usage is joined by the rules of `combine`.
+An epoch begins when its first rank begins it, and ends when its last rank ends it. `combine` has the rules for adding
+up usage.
 """
 
 from __future__ import annotations

@@ -505,7 +505,7 @@ def _open_file(path: str) -> sqlite3.Connection:
     if version == 0:
         raise NotBegunError(NOTHING)  # a daemon is creating it at this moment
     raise GpumonError(
-        f"{path} is of version {version}, this gpumon reads version {VERSION}: use the same version as its daemon"
+        f"{path} is of version {version}; this gpumon reads version {VERSION}: use the same version as its daemon"
     )
 
 

@@ -45,7 +45,7 @@ class StepStretch:
         return StepStretch.from_json(self.as_json())
 
     def columns(self, until: Moment) -> dict[str, Any]:
-        """Return its columns in the ledger; an open row lasts `until` then."""
+        """Return its columns in the ledger. A row that has not ended is measured up to `until`."""
         end = self.end or until
         seconds = max(0, end.monotonic_ns - self.begin.monotonic_ns) / SECOND
         wait = wait_between(self.begin.wait, end.wait)

@@ -181,7 +181,7 @@ class EpochTimeline:
         return phases
 
     def paused_until(self, now: int) -> float:
-        """Return the seconds until `now` (ns, CLOCK_MONOTONIC) in which the run was paused."""
+        """Return how long the run has been paused in total up to `now` (ns, CLOCK_MONOTONIC), in seconds."""
         earlier = self.outside.get(PAUSED, PhaseTotals()).seconds
         since = now - self._phase_start.monotonic_ns if self.is_paused and not self.ended_ns else 0
         return earlier + max(0, since) / SECOND

@@ -72,7 +72,10 @@ class LedgerRow(NamedTuple):
 
 
 class LateMetrics(NamedTuple):
-    """Metrics logged for an epoch after it was written: the last one with this number."""
+    """Metrics logged for an epoch after its row was written.
+
+    If several epochs of the rank have this number, they belong to the latest.
+    """
 
     rank: str
     epoch: int

@@ -108,7 +108,7 @@ _NO_COLUMNS: Sequence[Sequence[float]] = ((),) * len(MEASURES)
 
 
 def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpan:
-    """Return the span of a snapshot with the processes that have a number (`NO_NUMBER` is left out)."""
+    """Convert a snapshot to a span. `numbers` has one entry per process; those with `NO_NUMBER` are left out."""
     values = list(map(read_values, snapshot.processes[: len(numbers)]))
     if NO_NUMBER in numbers:
         values = [row for row, number in zip(values, numbers, strict=True) if number != NO_NUMBER]

@@ -105,8 +105,7 @@ def revoke_token(path: str, name: str) -> None:
     with _changing(path) as tokens:
         known = [one.name for one in tokens]
         if name not in known:
-            there = f"there are {', '.join(known)}" if known else "there are none"
-            raise GpumonError(f"no such token: '{clean(name, 60)}'; {there}")
+            raise GpumonError(f"no such token: '{clean(name, 60)}'. Tokens: {', '.join(known) or 'none'}")
         del tokens[known.index(name)]
 
 
