@@ -26,8 +26,9 @@ from gpumon_tui.data.process_history import LeftOutReader, left_out
 from gpumon_tui.data.process_tree import ParentProcess, Parents, arranged
 from gpumon_tui.data.programs import OwnPrograms, command_of, script_of
 from gpumon_tui.data.user_totals import KnownSum, MonthReader, UserTotal, user_totals
+from gpumon_tui.render.month_columns import with_costs
 from gpumon_tui.render.process_columns import COLUMNS, about_idle, elapsed, in_order
-from gpumon_tui.render.user_columns import USER_COLUMNS, with_costs
+from gpumon_tui.render.user_columns import USER_COLUMNS
 from tests.builders import run
 from tests.programs import until
 from tests.tui.fakes import START, FakeFeed

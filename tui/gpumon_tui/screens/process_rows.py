@@ -85,7 +85,7 @@ class ProcessSelection:
     def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
         """Columns of the totals by user, with the costs of this month where there are prices."""
         if self.view.kept.prices is not None and not self._priced:
-            from gpumon_tui.render.user_columns import with_costs
+            from gpumon_tui.render.month_columns import with_costs
 
             self._priced = with_costs(self.view.kept.prices)
         return self._priced or USER_COLUMNS

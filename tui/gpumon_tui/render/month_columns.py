@@ -1,0 +1,40 @@
+"""The columns of this month's hours and costs in the totals by user. Imported only if the settings have a price."""
+
+from __future__ import annotations
+
+from gpumon.common.config import Prices
+from gpumon.common.numbers import NAN
+from gpumon.cost import UNKNOWN, Amount
+from gpumon.model import units
+from gpumon.reports import charges
+from gpumon.reports.usage import hours_text
+from gpumon_tui import palette
+from gpumon_tui.data.user_totals import UserTotal
+from gpumon_tui.render.process_columns import ProcessColumn
+from gpumon_tui.render.table import Cell
+from gpumon_tui.render.user_columns import USER_COLUMNS
+
+_PLAIN = palette.ink("text")
+_MONTH: ProcessColumn[UserTotal] = ProcessColumn(
+    "month", "this month", 10, 6.5, lambda t, f: t.month.held if t.month else NAN,
+    lambda t, f: Cell(hours_text(t.month.held) if t.month else units.MISSING, _PLAIN),
+)  # fmt: skip
+
+
+def with_costs(prices: Prices) -> tuple[ProcessColumn[UserTotal], ...]:
+    """The columns of totals by user, with these before the last one, which takes what room is left."""
+    costs = [_cost(column.short, column.key, place, prices) for place, column in enumerate(charges.priced(prices))]
+    return (*USER_COLUMNS[:-1], _MONTH, *costs, USER_COLUMNS[-1])
+
+
+def _cost(title: str, name: str, place: int, prices: Prices) -> ProcessColumn[UserTotal]:
+    """The column of an amount of a charge, by its name."""
+
+    def amount(total: UserTotal) -> Amount:
+        found: Amount = getattr(total.month.charge, name) if total.month else UNKNOWN
+        return found
+
+    return ProcessColumn(
+        name, title, 12, 6.0 - place, lambda t, f: amount(t).value,
+        lambda t, f: Cell(charges.text(amount(t), name, prices), _PLAIN),
+    )  # fmt: skip
