@@ -21,7 +21,7 @@ from tests.strangers import foreign_directory
 BOARDS, SECONDS = 100, 30
 FLOOD = """
 import os, sys, tempfile, time
-from gpumon.tracking import wire
+from gpumon.tracking import wire_format
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
 
@@ -40,13 +40,15 @@ while True:
     now, wall = time.monotonic_ns(), time.time_ns()
     for _ in range(50):
         number += 1
-        mark = wire.EPOCH_BEGIN if number % 2 else wire.EPOCH_END
-        event = wire.Event(mark, 0, number, now, wall, 0, 0, number // 2, 0, 0, wire.NOT_KNOWN, wire.NOTHING_LOGGED)
+        mark = wire_format.EPOCH_BEGIN if number % 2 else wire_format.EPOCH_END
+        event = wire_format.Event(
+            mark, 0, number, now, wall, 0, 0, number // 2, 0, 0, wire_format.NOT_KNOWN, wire_format.NOTHING_LOGGED
+        )
         for file in files:
-            os.pwrite(file, wire.pack_supplement(event), wire.supplement_offset(number))
-            os.pwrite(file, wire.pack_event(event), wire.event_offset(number))
+            os.pwrite(file, wire_format.pack_supplement(event), wire_format.supplement_offset(number))
+            os.pwrite(file, wire_format.pack_event(event), wire_format.event_offset(number))
     for file in files:
-        os.pwrite(file, number.to_bytes(8, "little"), wire.EVENT_HEAD)
+        os.pwrite(file, number.to_bytes(8, "little"), wire_format.EVENT_HEAD)
     begun += 0.1
     time.sleep(max(0, begun - time.monotonic()))
 """

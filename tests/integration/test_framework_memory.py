@@ -80,7 +80,7 @@ REAL = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 import torch, gpumon
-from gpumon.tracking import wire
+from gpumon.tracking import wire_format
 from gpumon.tracking.wire_format import unpack_memory
 with gpumon.run("cpu") as run:
     with run.epoch(0):
@@ -88,7 +88,7 @@ with gpumon.run("cpu") as run:
         weights = torch.ones(1000, requires_grad=True)
         weights.sum().backward()
     run._memory.read()
-    front = bytes(run._board._map[:wire.FRONT])
+    front = bytes(run._board._map[:wire_format.FRONT])
 print(unpack_memory(front), torch.cuda.is_initialized(), run._memory._readers.keys())
 """
 

@@ -173,4 +173,4 @@ def test_status_details_tell_what_slows_a_gpu_and_what_was_skipped() -> None:
 
 def test_an_older_driver_lacks_unattributed_memory_for_want_of_its_own_reservation() -> None:
     why = why_missing("gpu.memory_unattributed", Availability.NOT_SUPPORTED)
-    assert "what it reserves itself, as those after 470 do" in why
+    assert "needs a driver newer than 470, which reports its own reservation" in why

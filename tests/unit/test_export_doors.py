@@ -412,7 +412,7 @@ GOOD = "tls_server_config: {cert_file: node.pem, key_file: node.key"
         ("basic_auth_users:\n", "nothing in basic_auth_users"),
         ("basic_auth_users: {}\n", "nothing in basic_auth_users"),
         ("tls_server_config:\n", "nothing in tls_server_config"),
-        ("- a", "the file must be a mapping"),
+        ("- a", "the top level must be a mapping"),
         ("tls: {}", "unsupported key 'tls': remove it"),
         ("tls_server_config: 1", "tls_server_config must be a mapping"),
         ("tls_server_config: {cert_file: a}", "requires cert_file and key_file"),

@@ -324,7 +324,7 @@ def test_a_full_disk_is_told_and_stops_nothing(tmp_path: Path) -> None:
     counter.add(tick(1))
     ring.layout = plan_layout(1, 8)._replace(sums=64)
     counter.add(tick(2))
-    assert counter.problem == "counters of use cannot be stored: No space left on device"
+    assert counter.problem == "usage counters cannot be stored: No space left on device"
     ring.close()
 
 

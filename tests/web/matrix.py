@@ -191,7 +191,7 @@ def same_numbers(evaluate: Evaluate, told: dict[str, Any]) -> None:
     """Hold what the page knows of each GPU against `status --json`."""
     known = evaluate(
         "() => { const table = gpumon.feed.view.tables.get('gpus'); return table"
-        " ? [...table.rows.values()].map((row) => [row.index, row.now, row.watts, row.used]) : []; }"
+        " ? [...table.rows.values()].map((row) => [row.index, row.now, row.power_watts, row.memory_used_bytes]) : []; }"
     )
     expected = {
         gpu["index"]: (gpu["utilization"], gpu["power"], gpu["memory_used"]) for gpu in told["gpus"]

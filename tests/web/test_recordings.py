@@ -23,7 +23,9 @@ _LINES = """() => {
   return Object.fromEntries(doc.panels.map((panel) => [panel.key, panel.lines[0].mean]));
 }"""
 _NOW = """() => [...gpumon.feed.view.tables.get("gpus").rows.values()].map(
-  (row) => [row.index, { "gpu.utilization": row.now, "gpu.power": row.watts, "gpu.memory_used": row.used }])"""
+  (row) => [row.index, {
+    "gpu.utilization": row.now, "gpu.power": row.power_watts, "gpu.memory_used": row.memory_used_bytes,
+  }])"""
 
 _POINTS = """() => {
   const view = document.querySelector(".page:not([hidden]) .plot").gpumonView;
