@@ -1,1 +1,1 @@
-"""The browser view: Dash pages, one endpoint for live values, and the gate before both."""
+"""The browser view: Dash pages, routes for their data and for programs, and access control."""

@@ -1,7 +1,7 @@
-"""The Dash app: one page without data, behind the gate; what moves comes by the routes.
+"""The Dash app: the page skeleton, its routes, and the checks before and after every request.
 
-The layout is a skeleton that our scripts fill. It has no callbacks, so that no route of Dash takes
-anything from a browser: every answer is a file, the skeleton, or one of the routes in `routes`.
+The layout is an empty skeleton that our scripts fill. There are no Dash callbacks, so Dash accepts no input from
+browsers: every answer is a static file, the skeleton, or comes from `routes` or `api`.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ _FILES = ("/assets/", "/_dash-component-suites/", "/api/", METRICS)
 
 
 _UNUSED = re.compile(r'<script src="[^"]*/(?:dash/dcc/|dash/dash_table/|dash/deps/polyfill@)[^"]*"></script>\n?')
-"""Scripts that Dash puts on every page, and ours needs none of: 160 kB of 400 kB, on the way and to be parsed."""
+"""Scripts that Dash adds to every page and ours does not need: 160 kB of 400 kB to transfer and parse."""
 
 
 class SlimDash(Dash):
-    """Dash without the scripts of components that no page of ours has, and with ours as one."""
+    """Dash without the scripts of unused components, and with our own scripts bundled into one."""
 
     ours: OneScript | None = None
     first: str = ""
-    """Markup that is seen until the page is up."""
+    """Markup shown until the scripts have built the page."""
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
-        """The document, in the way that Dash gives for changing it."""
+        """Return the HTML document; this is Dash's hook for customizing it."""
         parts["scripts"] = _UNUSED.sub("", parts["scripts"])
         if self.ours is not None:
             parts["scripts"] = self.ours.tags(parts["scripts"])
@@ -80,7 +80,7 @@ class SlimDash(Dash):
 def make_app(
     sources: Sources, gate: Gate, now: Callable[[], float] = time.time, buckets: Buckets | None = None
 ) -> Dash:
-    """The app of one machine, ready to be served; its WSGI application is `.server`."""
+    """Create the app for one machine; its WSGI application is `.server`."""
     views = PageFeed(sources.feed, sources.colors)
 
     def add(server: Flask, complaints: Complaints) -> None:
@@ -95,7 +95,7 @@ def make_cluster_app(
     views: PageViews, pages: Mapping[str, Page], gate: Gate, now: Callable[[], float] = time.time,
     buckets: Buckets | None = None,
 ) -> Dash:  # fmt: skip
-    """The app of a whole cluster: its pages have nothing but what comes with a tick."""
+    """Create the app for a whole cluster, whose pages only have the values that come with a tick."""
 
     def add(server: Flask, complaints: Complaints) -> None:
         del complaints
@@ -113,15 +113,15 @@ def _made(
         title="gpumon",
         update_title="",
         meta_tags=_META,
-        suppress_callback_exceptions=True,  # else a copy of the layout is written into the page
+        suppress_callback_exceptions=True,  # else Dash writes a copy of the layout into the page
         health_endpoint="healthz",
         enable_mcp=False,
-        use_pages=False,  # whatever folders lie where it is started
+        use_pages=False,  # else Dash looks for a pages folder in the working directory
         routes_pathname_prefix="/",
         requests_pathname_prefix=PLACEHOLDER,
     )
     index = app.index_string.replace("<html>", '<html lang="en">')
-    app.index_string = index.replace("footer>", "div>")  # it holds scripts, and would be a second landmark
+    app.index_string = index.replace("footer>", "div>")  # it holds only scripts, and would be a second landmark
     app.layout = skeleton(pages, signs_out=gate.has_token)
     app.first = first_bytes(pages)
     app.ours = OneScript.of(ASSETS)
@@ -141,12 +141,12 @@ def _made(
         repeats=repeats,
         pages=pages,
     )
-    app.server.wsgi_app = repeats  # Flask's own way to put something in front
+    app.server.wsgi_app = repeats  # the way Flask documents to add middleware
     return app
 
 
 def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
-    """Return the page of every viewer: the places that the scripts fill."""
+    """Return the layout common to all pages: the empty elements that the scripts fill."""
     return html.Div(
         id="app",
         children=[
@@ -170,7 +170,7 @@ def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
                         ],
                     ),
                     html.Span(id="label", className="label", hidden=True),
-                    # What is seen changes with each second of silence; what is read out, only with what it is.
+                    # The visible text changes every second without data; the one for screen readers, only by state.
                     html.Span("connecting", id="live", className="live", **aria(hidden="true")),
                     html.Span(id="said", className="sr", role="status"),
                     html.Button(
@@ -198,7 +198,7 @@ def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
 
 
 def section(page: Page) -> html.Section:
-    """The place of a page, empty until it is opened, and what the scripts have to know of it."""
+    """Return the empty section of a page; its data attributes tell the scripts about the page."""
     known = data(
         page=page.name, title=page.title, tab_of=page.tab or page.name, args=" ".join(page.args),
         kept_args=" ".join((*page.args, *page.kept_args)), kept="1" if page.kept else "",
@@ -209,13 +209,13 @@ def section(page: Page) -> html.Section:
 
 
 def _sign_out() -> html.Footer:
-    """Ends this browser's session; a form, so that no script of a page can be made to do it."""
+    """Return the sign-out button. A plain form, so that no script can be tricked into doing it."""
     button = html.Button("Sign out", type="submit", className="button")
     return html.Footer(html.Form(button, action=SIGN_OUT.lstrip("/"), method="post"), className="foot")
 
 
 def _is_known(rule: Rule | None) -> bool:
-    """Whether a path is one of ours: not one that there is not, nor one that only Dash's rule for any path takes."""
+    """Whether a path has a route of its own, other than Dash's catch-all rule."""
     return rule is not None and rule.rule != "/<path:path>"
 
 
@@ -223,13 +223,13 @@ def _guard(
     server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, complaints: Complaints,
     repeats: Repeats, pages: Collection[str],
 ) -> None:  # fmt: skip
-    """Before and after every request, whatever route it is for."""
+    """Register the checks before, and the changes after, every request, and the error handler."""
     compress = Compressor()
 
     def before() -> Response | None:
         then = now()
         refused = gate.refuses(request, then)
-        if request.environ.get(JOB) is None:  # else it was counted when it began to wait
+        if request.environ.get(JOB) is None:  # else it was already counted when its job started
             tried = tried_to_enter(refused, then)
             if tried is not None:
                 return tried
@@ -238,13 +238,13 @@ def _guard(
         channel = request.environ.get(CHANNEL)
         if channel is not None and not channel.is_proven:
             channel.is_proven = request.path != OPEN and gate.is_known(request, then)
-        # Dash answers any path with its page, whose relative addresses would then lead nowhere.
+        # Dash would answer any path with its page, whose relative addresses would then be wrong.
         if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
             return no_such_page(request, base_of(request), pages)
         return None
 
     def tried_to_enter(refused: Refused | None, then: float) -> Response | None:
-        """The answer to a token in a link or a form, and to whoever asks too often."""
+        """Return the answer to a token in a link or a form, or to a client over its rate limit; else None."""
         forms = request.method == "POST" and refused is None
         if forms and request.path == SIGN_OUT:
             return gate.sign_out(request, then)
@@ -254,7 +254,7 @@ def _guard(
         elif refused in (None, NO_TOKEN) and "token" in request.args:
             answer = gate.exchange(request, then)
         if answer is None:
-            # A token that is right is never too much: else whoever guesses could keep all others out.
+            # A valid token is never rate-limited, else a client that guesses could lock the others out.
             way = "form" if forms else gate.guesses(request) if refused is NO_TOKEN else ""
             if way:
                 peer = peer_of(request)
@@ -283,7 +283,7 @@ def _guard(
             return failure(request, 400, "Not a number", f"{error} must be a number of seconds, such as 600.")
         if isinstance(error, HTTPException):
             return failure(request, error.code or 500, error.name, "No details are available.")
-        if isinstance(error, DependencyException):  # Dash's word for a file of a library that it does not have
+        if isinstance(error, DependencyException):  # raised by Dash for an unknown file of a library
             return failure(request, 404, "Not found", "There is no such file.")
         kind = type(error).__name__
         complaints.say(kind, f"gpumon web: {request.path[:80]!r}: {kind}: {error}")

@@ -1,4 +1,4 @@
-"""The first sight of every page, in the document itself until the scripts have put the page up: its head, and veils."""
+"""The initial HTML shown until the scripts have built the page, and the bundle of our scripts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NO_SCRIPT = (
 
 
 def first_bytes(pages: Mapping[str, Page]) -> str:
-    """Return markup without ids, scripts or requests of its own, which the first script of the page takes away.
+    """Return placeholder markup without ids, scripts or requests, which the first script removes.
 
-    The tabs are links already: the address that they set is the one that the scripts open.
+    Its tabs are working links: they set the address that the scripts open later.
     """
     tabs = "".join(
         f'<a href="#/{escape(page.name)}">{escape(page.title)}</a>' for page in pages.values() if page.is_tab
@@ -37,12 +37,12 @@ def first_bytes(pages: Mapping[str, Page]) -> str:
 
 
 SCRIPT = "scripts.js"
-"""Its name among the assets."""
+"""File name of the bundle among the assets."""
 _TAG = re.compile(r'<script src="([^"]*/?assets/)\d\d-[^"]*\.js[^"]*"></script>\n?')
 
 
 class OneScript:
-    """Our scripts in the order of their names, and the document that asks for them."""
+    """Our scripts as one file, in the order of their names."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._whole = b"\n".join(path.read_bytes() for path in sorted(files))
@@ -50,11 +50,11 @@ class OneScript:
 
     @classmethod
     def of(cls, assets: Path) -> OneScript:
-        """Those of a folder whose names begin with their place."""
+        """Bundle the scripts in a folder whose names begin with two digits."""
         return cls(assets.glob("[0-9][0-9]-*.js"))
 
     def tags(self, html: str) -> str:
-        """`html` with one tag in place of theirs, before all others: it asks for values while these are read."""
+        """Replace the tags of our scripts in `html` by one, placed first: it requests values while others load."""
         first = _TAG.search(html)
         if first is None:
             return html
@@ -62,7 +62,7 @@ class OneScript:
         return tag + _TAG.sub("", html)
 
     def add_to(self, server: Flask) -> None:
-        """Serve it."""
+        """Register the route of the bundle."""
         server.add_url_rule(f"/assets/{SCRIPT}", "one_script", self._answer, methods=["GET"])
 
     def _answer(self) -> Response:

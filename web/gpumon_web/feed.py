@@ -1,8 +1,8 @@
-"""The ring as pages read it: its newest frame, who is on which GPU, and lines of what is new.
+"""The live data of the pages, read from the ring: the newest frame, the state of GPUs and runs, and chart lines.
 
-The first question of a tick takes the new frames in. A full ring takes seconds to read: a thread of `followed` reads
-the older frames while the newest are already answered with, and keeps up with the ring while nobody asks. Of a
-recording it only keeps up. Frames have numbers; `boot` tells that they begin anew.
+The first request of a tick reads the new frames. Reading a full ring takes seconds, so a thread (`followed`) reads the
+older frames while requests are answered from the newest ones. It also keeps up with the ring while there are no
+requests; for a recording it does only that. Frames are numbered; `boot` changes when the numbers restart.
 """
 
 from __future__ import annotations
@@ -34,66 +34,66 @@ from gpumon_web.fleet import Fleet
 from gpumon_web.stored.run_course import Logged
 
 FIRST_WINDOW = float(DEFAULT_WINDOW.seconds)
-"""Seconds that a page gets when it opens."""
+"""Seconds of history that a page gets when it opens."""
 POINTS = 900
-"""Points that it gets for them at most."""
+"""Most points per line in that history."""
 LOCKED_FOR = 0.02
-"""Seconds for which a tick waits for a history that another program has locked: without it, it has its frames."""
+"""Seconds for which a tick waits for a locked history file; it is then answered from frames alone."""
 PACE = 0.5
-"""Seconds between points at least: a faster ring is for figures, not for a page that ticks."""
+"""Shortest time between points of a line, in seconds: faster sampling is only shown in charts, not at each tick."""
 COLUMNS = tuple(panel.metric.name for panel in GPU_PANELS)
 SPARK = "gpu.utilization"
 AT_ONCE = 60
-"""Frames that a question takes in itself, at most, where a thread reads the older ones."""
+"""Most frames that a request reads itself; the thread reads the older ones."""
 PART = 30
-"""Frames that the thread takes in between two looks at what has changed."""
+"""Frames that the thread reads before it checks for changes."""
 KEEPS_UP = 10.0
-"""Seconds after which the thread takes in new frames that nobody has asked for."""
+"""Longest pause of the thread between reads of new frames, in seconds."""
 PAUSE = 4.0
-"""Pause of the thread at least, as a multiple of the time that it read for: a recording can be played at any speed."""
+"""Shortest pause of the thread, as a multiple of its reading time: a recording can be played at any speed."""
 READING = "the last hour is still being read: charts and idle times begin {ago} ago"
 ABOUT_EVERY = 5.0
-"""Seconds after which what moves slowly is told again; at once when somebody comes, goes, or an epoch ends."""
+"""Seconds between updates of slowly changing data; a process that comes or goes, or a new epoch, updates it at once."""
 
 
 class JsonBody(NamedTuple):
-    """JSON, plain and compressed."""
+    """A JSON body, plain and compressed."""
 
     plain: bytes
     packed: bytes
 
 
 class Point(NamedTuple):
-    """A row of the history that a page gets: the frame with which it came, and its time."""
+    """A point of the chart lines: the number of its frame, and its time (s since 1970)."""
 
     number: int
     time: float
 
 
 class Frames(Protocol):
-    """The frames of a feed, and where they come from: a `Live`, or a recording up to a position."""
+    """Source of a feed's frames: a `Live`, or a recording up to a position."""
 
     def since(self, number: int) -> Sequence[Frame]:
-        """Frames newer than `number`, oldest first."""
+        """Return the frames newer than `number`, oldest first."""
 
     def state(self) -> LiveState:
-        """The state of the data."""
+        """Return whether the data is live, and its age."""
 
     def origin(self) -> Origin:
-        """Where the numbers come from."""
+        """Return where the data comes from."""
 
     def driver(self) -> Driver:
-        """The driver."""
+        """Return the GPU driver."""
 
     def hostname(self) -> str:
-        """The name of the machine."""
+        """Return the host name of the machine."""
 
     def history_file(self) -> str:
-        """The file that keeps longer history of it, or empty."""
+        """Return the path of the file with longer history; empty if there is none."""
 
 
 class FrameState:
-    """All that pages know of a sequence of frames: history, epochs, logged values and what GPUs do."""
+    """Everything derived from a sequence of frames: history, epochs, logged values and GPU activity."""
 
     def __init__(self, history: TieredHistory) -> None:
         self.history = history
@@ -104,7 +104,7 @@ class FrameState:
         self._gap: float | None = None
 
     def add(self, frame: Frame) -> None:
-        """Take in a frame; they come in order."""
+        """Add the next frame."""
         before = self.history.end
         self.history.add(frame)
         self.epochs.add(frame)
@@ -120,11 +120,11 @@ class FrameState:
 
 
 class Feed:
-    """The live data of the pages. Safe to use from several threads; one frame is taken in once.
+    """The live data of the pages. Thread-safe; each frame is read once.
 
-    `play` says of a recording that viewers may take elsewhere what a player of it must know; `extent`: the first and
-    the last moment of a log that only goes on (s since 1970), NaN where that is not known; `keep`: frames of which
-    values are kept for lines.
+    `play` returns the player's data for a recording in which viewers may seek; `extent` returns the first and last time
+    of a log that only plays forward (s since 1970), NaN if unknown; `keep`: number of frames whose values are kept for
+    lines.
     """
 
     def __init__(
@@ -133,15 +133,15 @@ class Feed:
     ) -> None:  # fmt: skip
         self.live = live
         self.hides_names: bool = getattr(live, "hides_names", False)
-        """Whether all people are called the same: nobody can say who they are."""
+        """Whether all users are shown under the same name, so that viewers cannot choose theirs."""
         self._play = play
         self._extent = extent
         self.lock = Lock()
         self._known = FrameState(open_history(keep=keep, metrics=BY_NAME, timeout=LOCKED_FOR))
         self._first = Point(0, 0.0)
-        """The oldest frame of the ring when it was read first."""
+        """The oldest frame of the ring at the first read."""
         self._unread: deque[Frame] | None = None
-        """Frames that the thread has yet to read, up to the newest; None where `_known` has all. Under `lock`."""
+        """Frames that the thread has yet to read; None if `_known` has them all. Guarded by `lock`."""
         self._defers = False
         self._wakes = Event()
         self.frame: Frame | None = None
@@ -150,7 +150,7 @@ class Feed:
         self._newest = 0
         self._dropped = 0
         self.about: dict[str, Any] = {}
-        """All that changes seldom. The caller holds `lock`."""
+        """Slowly changing data: devices, holders, runs. The caller holds `lock`."""
         self._about_at = 0.0
         self._outline: tuple[Any, ...] = ()
 
@@ -171,16 +171,16 @@ class Feed:
 
     @property
     def boot(self) -> str:
-        """Changes when numbers begin anew: another server, an emptied ring, a recording that starts again."""
+        """Changes when frame numbers restart: another server, a cleared ring, a recording played from its start."""
         return f"{self._nonce}.{self._restarts}"
 
     @property
     def newest(self) -> int:
-        """The number of the newest frame that was taken in."""
+        """The number of the newest frame read."""
         return self._newest
 
     def head(self) -> dict[str, Any]:
-        """Return the state for the head of every page. The caller holds `lock`."""
+        """Return the state shown at the top of every page. The caller holds `lock`."""
         state = self.live.state()
         origin = self.live.origin()
         is_recorded = Capability.NOW not in origin.capabilities
@@ -205,42 +205,42 @@ class Feed:
         return {"log": [begin, end]} if begin < end else {}
 
     def _left_out(self) -> str:
-        """What pages lack of the ring, for people."""
+        """Return a text about data that is missing from the pages; empty if none is."""
         if self.frame is None:
             return ""
         return "; ".join(text for text in (self.frame.left_out, self.reading) if text)
 
     @property
     def reading(self) -> str:
-        """What is still missing while older frames are read, for people; empty where nothing is."""
+        """Text about missing data while older frames are being read; empty afterward."""
         if self._unread is None or self.frame is None:
             return ""
         return READING.format(ago=units.duration(self.frame.time - self.history.first_frame))
 
     def values(self, uuid: str) -> dict[str, float | None]:
-        """The newest value of each metric that pages show. The caller holds `lock`."""
+        """Return the newest value of each metric in `COLUMNS`. The caller holds `lock`."""
         newest = [self.history.end]
         return {name: self._picked(uuid, name, newest)[0] for name in COLUMNS}
 
     def host_rates(self) -> dict[str, float | None]:
-        """Bytes a second that the machine reads, writes, receives and sends now. The caller holds `lock`."""
+        """Return the machine's present disk and network rates (bytes/s). The caller holds `lock`."""
         rates = [metric for metric in HOST_METRICS if metric.kind is Kind.COUNTER]
         return {metric.key: self._picked(HOST, metric.name, [self.history.end])[0] for metric in rates}
 
     def mean(self, uuid: str, name: str, seconds: float) -> tuple[float, float] | None:
-        """The mean of a metric over the last `seconds`, and of how many of them it is; None where it is unknown.
+        """Return the mean of a metric over the last `seconds`, and how many of them have data; None if unknown.
 
         The caller holds `lock`.
         """
         end = self.history.end
-        whole = Grid(0, seconds, 1, end - seconds + PACE)  # the newest sample is in it
+        whole = Grid(0, seconds, 1, end - seconds + PACE)  # shifted so that it includes the newest sample
         found = self.history.query(Query(uuid, (name,), end - seconds, end, grid=whole, seen=True))[name]
         return (found.mean[0], found.seen[0]) if math.isfinite(found.mean[0]) else None
 
     def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
-        """Lines by name, of a metric of a GPU each: what is new after frame `since`; of 0, what they begin with.
+        """Return chart lines by name, each of a (GPU, metric): the points after frame `since`; 0 returns the history.
 
-        Points come `every` so many seconds, which may be longer than between frames. The caller holds `lock`.
+        `every` is the time between points in seconds, which may exceed that between frames. The caller holds `lock`.
         """
         is_whole = since == 0 or since < self._dropped
         if is_whole and has_past and named:
@@ -260,7 +260,7 @@ class Feed:
         return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole, "every": every}
 
     def _past(self, named: Mapping[str, tuple[str, str]], end: float, grid: Grid | None = None) -> dict[str, Series]:
-        """Lines of the first window. On a fine `grid` a cell of minutes is level from its begin to its end."""
+        """Return the lines of the first window. On a fine `grid`, a stored minute is a horizontal line."""
         begin = end - FIRST_WINDOW
         return {
             name: self.history.query(Query(uuid, (metric,), begin, end, POINTS, grid))[metric]
@@ -268,7 +268,7 @@ class Feed:
         }
 
     def refresh(self) -> None:
-        """Take in what the ring has since the last time. The caller holds `lock`."""
+        """Read the ring's new frames. The caller holds `lock`."""
         frames = self.live.since(self._newest)
         if not frames:
             return
@@ -299,7 +299,7 @@ class Feed:
             self._tell_about()
 
     def known(self) -> dict[str, Any]:
-        """From when to when there are samples, and whether there were more before. The caller holds `lock`."""
+        """Return the time range of the samples, and whether older ones were dropped. The caller holds `lock`."""
         begin, end = self.history.begin, self.history.end
         if not is_known(begin):
             return {"begin": None, "end": None, "cut": False}
@@ -314,14 +314,14 @@ class Feed:
         self._known = FrameState(self.history.without_frames())
 
     def _tell_about(self) -> None:
-        """Take what changes seldom from the newest frame."""
+        """Update the slowly changing data from the newest frame."""
         assert self.frame is not None
         self._about_at = self.frame.time
         live, of = self.live, self._known.fleet.about
         self.about = of(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
 
     def _follow(self, ended: Event) -> None:
-        """Read the older frames of the ring, and new ones while nobody asks, until `ended`."""
+        """Thread: read older frames of the ring, and new ones while there are no requests, until `ended`."""
         while not ended.is_set():
             with self.lock:
                 began = time.perf_counter()
@@ -333,17 +333,17 @@ class Feed:
             self._wakes.clear()
 
     def _is_deferred(self) -> bool:
-        """Whether the thread reads older frames; those of a recording may come faster than it reads."""
+        """Whether the thread reads older frames. Not for recordings, whose frames may come faster than it reads."""
         return self._defers and Capability.NOW in self.live.origin().capabilities
 
     def _read_older(self, ended: Event) -> None:
-        """Take in the frames that were put off, beside what is answered with; then answer with all of them."""
+        """Read the deferred frames into a second state, then switch to it."""
         with self.lock:
             unread, state = self._unread, FrameState(self.history.without_frames())
         while unread is not None and not ended.is_set():
             with self.lock:
                 if self._unread is not unread:
-                    return  # the ring began anew
+                    return  # the frame numbers restarted
                 part = [unread.popleft() for _ in range(min(PART, len(unread)))]
                 if not part:
                     self._restarts += 1
@@ -359,7 +359,7 @@ class Feed:
 
 @contextmanager
 def followed(feed: Feed) -> Iterator[None]:
-    """Have a thread read the ring besides, so that no question has to wait for more than its newest frames."""
+    """Run a thread that reads the ring, so that no request has to read more than the newest frames."""
     ended = Event()
     thread = Thread(target=feed._follow, args=(ended,), name="ring", daemon=True)
     feed._defers = True
@@ -373,17 +373,17 @@ def followed(feed: Feed) -> Iterator[None]:
 
 
 def _after(points: Sequence[Point], number: int) -> int:
-    """Where the points of frames after `number` begin."""
+    """Return the index of the first point after frame `number`."""
     return bisect_right(points, number, key=lambda point: point.number)
 
 
 def whole_seconds(state: LiveState) -> int | None:
-    """Seconds for which the writer of the ring has been silent; None while it is not, or where that is unknown."""
+    """Return the seconds since the last frame; None while data is live, or if unknown."""
     return int(state.age) if not state.live and math.isfinite(state.age) else None
 
 
 def host_row(frame: Frame) -> dict[str, float | None]:
-    """The machine's numbers now, for a page that has no GPU to show."""
+    """Return the machine's present values, for a page without GPUs."""
     return {
         metric.key: shown(value)
         for metric, value in zip(HOST_METRICS, frame.host, strict=True)
@@ -392,7 +392,7 @@ def host_row(frame: Frame) -> dict[str, float | None]:
 
 
 def outline(frame: Frame) -> tuple[Any, ...]:
-    """Return the values whose change a viewer is shown at once."""
+    """Return the values whose change viewers must see at once."""
     return (
         tuple((sample.device.uuid, sample.state, sample.run) for sample in frame.samples),
         tuple((process.pid, process.uuid) for process in frame.processes),
@@ -401,5 +401,5 @@ def outline(frame: Frame) -> tuple[Any, ...]:
 
 
 def said(value: float) -> float | str | None:
-    """A logged number as JSON has it: in words where it is NaN or infinite, which is a fact and not missing."""
+    """Return a logged number for JSON: as text if it is NaN or infinite, because None would mean missing."""
     return shown(value) if math.isfinite(value) else logged(value)

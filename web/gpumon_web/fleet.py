@@ -1,6 +1,6 @@
-"""Data of the fleet page: the users of each GPU, and what needs attention.
+"""Slowly changing data of the pages: GPUs with their holders, runs, and findings that need attention.
 
-All functions are pure, except that the page remembers since when a GPU has been idle.
+All functions are pure; only `Fleet` remembers since when each GPU has been idle.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from gpumon_web.components import levels
 from gpumon_web.health import checks, throttled_lately
 
 SHOWN = 6
-"""Findings that stand there at once; the others do once somebody opens them, and on paper."""
+"""Findings shown at first; the others are shown when expanded, and in print."""
 
 
 def news_of(
     statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, frame: Frame, history: RecentHistory | None
 ) -> list[Finding]:
-    """The findings about the GPUs and runs of a frame that are of now, the worst first."""
+    """Return the present findings about the GPUs and runs of a frame, the worst first."""
     all_found = findings(statuses, joined, epochs, frame.time, history, monotonic_ns=frame.monotonic_ns)
     return [finding for finding in all_found if is_recent(finding)]
 
 
 def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:
-    """Return `news_of` as {"kind", "level", "about", "text", "action", "link"}; those of free GPUs are one."""
+    """Return findings as {"kind", "level", "about", "text", "action", "link"}; free GPUs share one entry."""
     others = [_note(group) for group in group_findings(finding for finding in found if finding.kind != "free")]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
@@ -58,18 +58,18 @@ def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: f
 
 
 def news_about(found: Sequence[Finding], uuid: str) -> list[Finding]:
-    """The part of `news_of` about one GPU."""
+    """Return the findings about one GPU."""
     return [one for one in found if (one.subject.kind, one.subject.id) == ("gpu", uuid)]
 
 
 def notes_of(found: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
-    """The part of `news_of` about one GPU, for its own page: that it is free stands there already."""
+    """Return the findings about one GPU for its own page, which already shows whether it is free."""
     own = [one for one in news_about(found, uuid) if one.kind != "free"]
     return [{**_note(group), "link": ""} for group in group_findings(own)]
 
 
 def fault(status: GpuStatus, now: float) -> dict[str, Any] | None:
-    """Return the most urgent fault of a GPU as {"level", "text", "count"}, of so many that it has; None without one."""
+    """Return the most urgent fault of a GPU, and how many it has: {"level", "text", "count"}; None without one."""
     found = diagnose(FAULT_RULES, [GpuContext(status=status, now=now)])
     if not found:
         return None
@@ -89,13 +89,13 @@ def _note(group: FindingGroup) -> dict[str, str]:
 
 
 def _more(count: int) -> Iterable[dict[str, str]]:
-    """The row that opens the findings that follow it."""
+    """Yield the row that expands the `count` findings after it."""
     if count > 0:
         yield {"kind": "more", "text": f"and {count} more", "opened": "show fewer", "opens": "look"}
 
 
 def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]:
-    """One sentence for all GPUs that are free for long, by the one that is so for the shortest time."""
+    """Yield one sentence for all GPUs that have been free for long, with the shortest of their times."""
     if statuses:
         newest = max(statuses, key=lambda status: status.since.time if status.since else 0.0)
         about = f"GPU {named([status.sample.device for status in statuses])}"
@@ -106,15 +106,15 @@ def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]
 
 
 def named(devices: Sequence[Device]) -> str:
-    """Return `0–3, 6`, and MIG instances by themselves."""
+    """Return the GPUs as ranges such as `0–3, 6`, and each MIG instance by itself."""
     whole = ranges([device.index for device in devices if not device.is_instance])
     return ", ".join(filter(None, (whole, *(device.label for device in devices if device.is_instance))))
 
 
 NAMED = 8
-"""Holders told of; those beyond are one."""
+"""Most holders listed; the others are combined into one."""
 PROGRAMS = 3
-"""Programs named of a holder."""
+"""Most programs named per holder."""
 _STEP = 2.0**26
 
 _SHOWN = frozenset(panel.metric.name for panel in GPU_PANELS)
@@ -127,14 +127,14 @@ class Fleet:
         self._activity = Activity()
 
     def add(self, frame: Frame) -> None:
-        """Take in a frame; they come in order."""
+        """Add the next frame."""
         self._activity.add(frame)
 
     def about(
         self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str,
         history: RecentHistory | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """All that changes seldom: devices, who is on them, runs, processes without their command lines."""
+        """Return the slowly changing data: devices, holders, runs, and processes without their command lines."""
         joined = ranks_of(frame.runs)
         statuses = gpu_statuses(frame, joined, self._activity)
         news = news_of(statuses, joined, epochs, frame, history)
@@ -162,9 +162,9 @@ def gpu_row(
     throttled: Mapping[str, float] = MappingProxyType({}),
     found: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """One GPU: its card, its state and since when, its holders and its run; how it was `throttled_lately`.
+    """Return one GPU: device data, state and since when, holders, processes, runs and health checks.
 
-    `found` are the findings about it.
+    `throttled` is the result of `throttled_lately`; `found` are the findings about it.
     """
     sample, since, processes = status.sample, status.since, status.processes
     device = sample.device
@@ -198,7 +198,7 @@ def gpu_row(
 
 
 def last_known(sample: Sample) -> dict[str, float | None] | None:
-    """The values of a GPU that has not answered for `age` seconds, as they were then; None of any other."""
+    """Return the last values of a stale GPU, as they were `age` seconds ago; None for any other GPU."""
     if sample.state is not Availability.STALE:
         return None
     return {panel.metric.name: nullable(sample.value(panel.metric.name)) for panel in GPU_PANELS if not panel.is_rate}
@@ -215,9 +215,9 @@ def parts(sample: Sample) -> list[dict[str, Any]]:
 
 
 def holders(processes: Sequence[Process], joined: Sequence[Ranks]) -> list[dict[str, Any]]:
-    """Holders of memory, by user and run, the largest first; those beyond the eighth as one, whose `user` is None.
+    """Return the holders of memory by user and run, the largest first; those beyond `NAMED` as one with `user` None.
 
-    An empty `user` is unknown, such as that of a process in another container.
+    An empty `user` is unknown, for example for a process in another container.
     """
     groups: dict[tuple[str, str | None], list[Process]] = {}
     for process in processes:
@@ -225,7 +225,7 @@ def holders(processes: Sequence[Process], joined: Sequence[Ranks]) -> list[dict[
     ordered = sorted(groups.items(), key=lambda group: -sum(_or_nothing(one.memory_used) for one in group[1]))
     found = [_holder(user, run, members) for (user, run), members in ordered[:NAMED]]
     rest = [process for _, members in ordered[NAMED:] for process in members]
-    alone = sum(_run_id(process, joined) is None for process in rest)  # a run is told of by itself
+    alone = sum(_run_id(process, joined) is None for process in rest)  # runs are listed separately
     return [*found, *([{**_holder(None, None, rest), "alone": alone}] if rest else [])]
 
 
@@ -252,7 +252,7 @@ def _run_id(process: Process, joined: Iterable[Ranks]) -> str | None:
 
 
 def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
-    """A process as people may know it: never its command line."""
+    """Return what viewers may know of a process; never its command line."""
     return {
         "pid": process.pid,
         "user": process.user,
@@ -270,7 +270,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
 
 
 def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
-    """A run for a list: whose, how far, how long still."""
+    """Return a run for a list: owner, state, progress and time left."""
     run = ranks.slowest
     now = progress(ranks, epochs, frame.time)
     running = ranks.state is RunState.RUNNING
@@ -294,7 +294,7 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
 
 
 def _step_text(run: Run) -> str:
-    """`140 of 300` of a run without epochs, `140` where it has no plan; empty where it counts none."""
+    """Return the steps of a run without epochs: `140 of 300`, or `140` without a plan; else empty."""
     if run.epoch >= 0 or run.epochs:
         return ""
     planned = round(run.facts.planned_steps)
@@ -302,12 +302,12 @@ def _step_text(run: Run) -> str:
 
 
 def coarse(memory: float) -> float | None:
-    """Bytes in steps of 64 MiB, so that not every tick is news."""
+    """Round bytes to 64 MiB, so that not every tick is a change."""
     return round(memory / _STEP) * _STEP if math.isfinite(memory) else None
 
 
 def coarse_time(seconds: float) -> float | None:
-    """Seconds in steps of a tenth of what they are, for a time that is only guessed."""
+    """Round seconds to two significant digits, for an estimated time."""
     if not math.isfinite(seconds):
         return None
     step = 10 ** max(0, math.floor(math.log10(max(seconds, 1))) - 1)

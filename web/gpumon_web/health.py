@@ -1,4 +1,4 @@
-"""The health of a GPU as its page lists it: throttling, ECC, XID, link, thresholds; of each, whether it is known."""
+"""Health checks of a GPU for its page: throttling, ECC, XID, link and thresholds, each of which may be unknown."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gpumon_web.charts.document import Cells
 from gpumon_web.components import levels
 
 UNKNOWN = "unknown"
-"""The level of a check of which nothing is known."""
+"""Level of a check without data."""
 _FAULTS = (THROTTLING, ECC, XID) = ("Throttling", "ECC", "XID")
-"""Checks that find what needs attention by themselves; of the link findings tell, and thresholds are facts."""
+"""Checks that detect faults themselves. The link is judged by findings, and thresholds are only information."""
 
 LATELY = QUIET / SECOND
-"""Seconds for which a GPU that was throttled is still told of, as in the event log."""
+"""Seconds for which a GPU still counts as throttled afterward, as in the event log."""
 
 
 def throttled_lately(history: RecentHistory | None, uuid: str, now: float) -> dict[str, float]:
-    """The highest share of a second in which each of `CAUSES` held the clocks `LATELY`; no unknown ones."""
+    """Return, for each of `CAUSES` that is known, its highest share of a second during the last `LATELY` seconds."""
     if history is None:
         return {}
     found = {metric.name: history.peak(uuid, metric.name, now - LATELY, now) for metric in CAUSES}
@@ -42,18 +42,18 @@ def throttled_lately(history: RecentHistory | None, uuid: str, now: float) -> di
 def checks(
     sample: Sample, throttled: Mapping[str, float] = MappingProxyType({}), faults: Sequence[Finding] = ()
 ) -> list[Cells]:
-    """The checks of a GPU, in the order of the page: level, title, what is so, and what else is known.
+    """Return the checks of a GPU in display order: level, title, text and more text.
 
-    `throttled` is what `throttled_lately` gives; `faults` are the findings about this GPU.
+    `throttled` is the result of `throttled_lately`; `faults` are the findings about this GPU.
 
-    Of a GPU that does not answer only what was wrong is told, and that it was so when it last answered.
+    For a GPU that does not answer, only its faults are listed, marked as of its last answer.
     """
     found = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample, faults), _thresholds(sample)]
     return found if sample.state is Availability.OK else [_as_it_was(one) for one in found]
 
 
 def attention(found: Sequence[Cells]) -> str:
-    """`1 of 5 needs attention`; `as usual` only of checks that are known."""
+    """Return a summary such as `1 of 5 needs attention`; unknown checks never count as usual."""
     known = [one for one in found if one["level"] != UNKNOWN]
     bad = [one for one in known if one["level"] in ("warn", "bad")]
     if bad:
@@ -64,7 +64,7 @@ def attention(found: Sequence[Cells]) -> str:
 
 
 def nothing_wrong(of_each: Sequence[Sequence[Cells]], not_judged: Sequence[str]) -> str:
-    """A sentence where nothing needs attention; `of_each`: the checks of each GPU that answers."""
+    """Return the sentence shown if nothing needs attention; `of_each`: the checks of each GPU that answers."""
     counts = Counter(one["title"] for found in of_each for one in found if one["level"] == UNKNOWN)
     unknown = [
         (title if title.isupper() else title.lower()) + ("" if counts[title] == len(of_each) else " of some GPUs")
@@ -95,7 +95,7 @@ def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     if reasons is None and not throttled:
         return _none(THROTTLING)
     words = f"clocks held by {', '.join(reasons)}" if reasons else "none now" if told else "none"
-    # A sample says what holds the clocks at its moment, counters what has meanwhile.
+    # A sample has the present causes of throttling; counters include those since the sample before.
     more = [
         f"{metric.title[0].lower()}{metric.title[1:]} for up to {_share(throttled[metric.name])} of a second"
         for metric in told
@@ -149,7 +149,7 @@ def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
         best = [sample.value("gpu.pcie_generation_max"), sample.value("gpu.pcie_width_max")]
         if all(is_known(one) for one in best) and best != [generation, width]:
             more.append(f"of {best[0]:.0f}.0 ×{best[1]:.0f}{_excuse(sample, wrong)}")
-            level = UNKNOWN  # an idle link steps down; only under load does it tell of a fault
+            level = UNKNOWN  # an idle link steps down: a slow link is only a fault under load
     active, links = sample.value("gpu.nvlink_active"), sample.value("gpu.nvlink_links")
     if is_known(active) and is_known(links) and links:
         parts.append(f"NVLink {active:.0f} of {links:.0f}")
@@ -162,7 +162,7 @@ def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
 
 
 def _excuse(sample: Sample, wrong: Sequence[Finding]) -> str:
-    """Why a link that is slower than it could be is not judged, or by when, in a pause; nothing where it is by now."""
+    """Return a clause on why a slow link is not judged yet; empty once it is judged under load."""
     is_loaded = sample.value("gpu.utilization") >= thresholds.LOADED
     if any(one.kind == SLOW_LINK for one in wrong):
         return "" if is_loaded else "; slow under load too"

@@ -1,7 +1,7 @@
-"""Answers that take long to make: made once for all who ask meanwhile, and kept while they are fresh.
+"""Background jobs for slow answers: workers in a thread or a process, and a cache of recent answers.
 
-A route that asks for one does not wait for it: it raises `Deferred`, its thread answers others, and the route is
-run again once the answer is there (`channel`).
+Concurrent requests for the same answer share one job. A route does not block on a job: it raises `Deferred`, its thread
+answers other requests, and the route runs again when the job is done (`server.connections`).
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from threading import Lock, RLock, Thread
 from typing import Any, NamedTuple, Protocol
 
 WAITING = 64
-"""Pieces of work that wait at most; beyond them the server says that it is busy."""
+"""Longest queue of jobs; when it is full, the server answers that it is busy."""
 LONGEST = 60.0
-"""Seconds after which work is given up: a disk that hangs must not hold all that comes after."""
+"""Timeout of a job in seconds: a hanging disk must not block the jobs behind it."""
 STARTING = 60.0
-"""Seconds that the process may take to start, on a machine that has much to do."""
+"""Seconds that the process may take to start on a busy machine."""
 IDLE = 60.0
-"""Seconds without work after which the process ends."""
+"""Seconds without a job after which the process is stopped."""
 
 Task = Callable[..., Any]
-"""A function of a module, which the other process finds by its name."""
+"""Module-level function, which is pickled by its name."""
 Arguments = Callable[[], tuple[Any, ...]]
-"""Gives a task's arguments when its turn has come, not in the thread that asks."""
+"""Computes the arguments of a task; called just before the task runs, not in the requesting thread."""
 
 
 class WorkError(Exception):
-    """Work that could not be done."""
+    """A job failed."""
 
 
 class BusyError(WorkError):
-    """More was asked for than may wait."""
+    """The queue is full."""
 
 
 class TaskError(WorkError):
-    """The task itself failed; whoever did it can do the next."""
+    """The task itself raised an error; its worker is still usable."""
 
 
 class Work(Protocol):
-    """A worker."""
+    """Runs tasks."""
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
-        """Do `task` some time; the future has its result, or its error."""
+        """Schedule `task`; the future gets its result or its error."""
 
     def close(self) -> None:
-        """Stop, whatever is still to do."""
+        """Stop without finishing pending tasks."""
 
 
 class Inline:
-    """Does work at once, in the thread that asks."""
+    """Runs tasks immediately in the calling thread."""
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
         found: Future[Any] = Future()
@@ -68,7 +68,7 @@ class Inline:
         return found
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Nothing to stop."""
 
 
 class _Piece(NamedTuple):
@@ -78,7 +78,7 @@ class _Piece(NamedTuple):
 
 
 class Queued:
-    """Does work in a thread, one piece after the other; `done_by` makes what does a piece, when the first one comes."""
+    """Runs tasks one after the other in a background thread; `done_by` creates the `Doer` at the first task."""
 
     def __init__(self, done_by: Callable[[], Doer], idle: float = IDLE) -> None:
         self._done_by = done_by
@@ -134,34 +134,37 @@ class Queued:
 
 
 class Doer(Protocol):
-    """Does one piece of work after the other."""
+    """Runs one task at a time."""
 
     def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
-        """The task's result. Raises what it raises, and OSError, EOFError or WorkError when no more can be done."""
+        """Return the task's result, or raise its error.
+
+        Raises OSError, EOFError or a WorkError other than TaskError if the doer is no longer usable.
+        """
 
     def close(self) -> None:
-        """Stop, also in the middle of a piece."""
+        """Stop, even in the middle of a task."""
 
 
 class Here:
-    """Does work in the thread that asks it."""
+    """Runs tasks in the calling thread."""
 
     def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
         return task(*arguments)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """There is nothing to stop."""
 
 
 class WorkerProcess:
-    """Does work in a process of its own, with the lower priority of `worker`."""
+    """Runs tasks in a separate process at low priority (`worker`)."""
 
     def __init__(self, longest: float = LONGEST) -> None:
         self._longest = longest
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
         with theirs:
-            # A session of its own: Ctrl-C in the terminal is for this process, which then ends that one.
+            # In its own session, so that Ctrl-C in the terminal only reaches this process, which then stops it.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gpumon_web.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -198,12 +201,12 @@ class WorkerProcess:
 
 
 def processes() -> Queued:
-    """Work for another process."""
+    """Return a worker that runs tasks in another process."""
     return Queued(WorkerProcess)
 
 
 def threads() -> Queued:
-    """Work for one thread of this process: what is too much for a tick, and too little to be sent elsewhere."""
+    """Return a worker with one thread of this process, for tasks too slow for a tick but too short for a process."""
     return Queued(Here)
 
 
@@ -217,31 +220,31 @@ def _settle(found: Future[Any], result: Callable[[], Any]) -> None:
 
 
 MOST = 16 * 2**20
-"""Bytes of answers that are kept, compressed as they are."""
+"""Size limit of the cache: bytes of compressed answers."""
 MOST_ANSWERS = 512
 
 
 class Packed(NamedTuple):
-    """An answer as it is sent."""
+    """An answer ready to be sent."""
 
     body: bytes
-    """Compressed; empty when there is no such thing."""
+    """Compressed with gzip; empty if the requested item does not exist or cannot be read."""
     version: Any = None
-    """Says whether it is still true, to whoever made it; None: it must be made anew."""
+    """Lets the task detect that nothing changed; None if the answer must always be made again."""
     unread: str = ""
-    """Why it could not be made: what it is of cannot be read now, and may be there; it has no body then."""
+    """Why the data cannot be read now, although it may exist; the body is empty then."""
     missing: str = ""
-    """Why there is no such thing, where that is known; it has no body then."""
+    """Why the item does not exist, if that is known; the body is empty then."""
 
 
 UNCHANGED = "unchanged"
-"""The result of work that found the known version still true."""
+"""Result of a task that found the known version still current."""
 NOTHING = Packed(b"")
-"""There is no such thing."""
+"""Answer for an item that does not exist."""
 
 
 class Deferred(BaseException):
-    """Not an error: the answer is being made. No `except Exception` on the way may take it for one."""
+    """Raised while an answer is being made. Not an Exception, so that `except Exception` does not catch it."""
 
     def __init__(self, job: Future[Packed]) -> None:
         super().__init__()
@@ -254,7 +257,7 @@ class _Kept(NamedTuple):
 
 
 class AnswerCache:
-    """Cache of recent answers. Safe to use from several threads."""
+    """Cache of recent answers. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
         self._clock = clock
@@ -265,10 +268,10 @@ class AnswerCache:
         self._lock = RLock()
 
     def get(self, key: Hashable, fresh: float, start: Callable[[Any], Future[Any]]) -> Future[Packed]:
-        """The answer of `key`, asked for `fresh` seconds ago at most, or being made.
+        """Return the answer for `key`: a cached one if requested at most `fresh` seconds ago, else a job's.
 
-        `start` begins to make it; it gets the version of the one that is known, or None, and its future has a `Packed`
-        or `UNCHANGED`.
+        `start` starts the job. It gets the version of the cached answer, or None; its future must have a `Packed` or
+        `UNCHANGED` as result.
         """
         with self._lock:
             now = self._clock()
@@ -294,7 +297,7 @@ class AnswerCache:
                 answer = done.result()
                 if answer == UNCHANGED:
                     answer = known.answer if known else None
-                if answer is None:  # forgotten meanwhile, as others were asked for more
+                if answer is None:  # evicted from the cache meanwhile
                     error = BusyError("ask again")
                 else:
                     self._keep(key, _Kept(answer, asked))
@@ -313,14 +316,14 @@ class AnswerCache:
 
 
 def packed(value: Any, version: Any = None) -> Packed:
-    """`value` as JSON, compressed."""
+    """Return `value` as JSON, compressed with gzip."""
     return Packed(
         gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 5, mtime=0), version
     )
 
 
 def compressed(parts: Iterable[bytes]) -> bytes:
-    """All parts together compressed, without ever having them all in memory as they are."""
+    """Compress the joined parts with gzip, without holding them all uncompressed in memory."""
     from zlib import compressobj
 
     packer = compressobj(5, wbits=31)

@@ -1,4 +1,4 @@
-"""Frames and their origin with names of people as the policy has them: what a feed takes in knows no others."""
+"""User names under the privacy policy: in frames and their origin before a feed reads them, and in worker tasks."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from gpumon_web.jobs import Arguments, Task, Work
 
 
 class NamedFrames:
-    """A reader of frames, of which everything else is that of `live`."""
+    """Wraps a reader of frames and applies the policy to user names; other attributes come from `live`."""
 
     def __init__(self, live: Any, people: People) -> None:
         self._live = live
         self._people = people
         self.hides_names = people.way == HIDDEN
-        """Whether all people are called the same."""
+        """Whether all users are shown under the same name."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._live, name)
 
     def since(self, number: int) -> Sequence[Frame]:
-        """Frames newer than `number`, oldest first."""
+        """Return the frames newer than `number`, oldest first."""
         return [named(frame, self._people) for frame in self._live.since(number)]
 
     def latest(self) -> Frame | None:
-        """The newest frame."""
+        """Return the newest frame; None if there is none."""
         frame = self._live.latest()
         return named(frame, self._people) if frame is not None else None
 
     def sums(self) -> Sums | None:
-        """Sums of the daemon's ticks; those of users who are called the same are put together."""
+        """Return the daemon's running sums; users shown under the same name are added up."""
         found: Sums | None = self._live.sums()
         if found is None or USERS not in found.tables:
             return found
@@ -50,17 +50,17 @@ class NamedFrames:
         return found._replace(tables=tables)
 
     def origin(self) -> Origin:
-        """The source, without words that may have a path or a name in them."""
+        """Return the source, with paths and names removed from its texts."""
         return _named_origin(self._live.origin(), self._people)
 
 
 def named_frames(live: Any, people: People) -> Any:
-    """Return `live`, or what stands before it where names are not shown."""
+    """Return `live`, wrapped in `NamedFrames` unless the policy shows names."""
     return live if people.way == SHOWN else NamedFrames(live, people)
 
 
 def named(frame: Frame, people: People) -> Frame:
-    """Return a frame with names as the policy has them."""
+    """Return a frame with the policy applied to names."""
     return Frame(
         frame.number, frame.monotonic_ns, round(frame.time * 1e9), frame.interval, frame.sample_duration,
         frame.skipped_ticks, frame.dropped, _NamedParts(frame, people), frame.dropped_runs, frame.is_full,
@@ -76,12 +76,12 @@ def _named_origin(origin: Origin, people: People) -> Origin:
 
 
 def _job(job: str, people: People) -> str:
-    """The number of a job; what is none may be any text."""
+    """Return a job's number as it is; other text may contain a name."""
     return job if job.isdigit() else people.text(job)
 
 
 class _NamedParts:
-    """The parts of a frame, decoded and renamed when they are asked for."""
+    """The parts of a frame, decoded and renamed on demand."""
 
     def __init__(self, frame: Frame, people: People) -> None:
         self._frame = frame
@@ -125,27 +125,27 @@ _: type[Parts] = _NamedParts
 
 
 class NamedWork:
-    """A worker whose tasks read names as the policy has them."""
+    """Wraps a worker so that its tasks run under the policy."""
 
     def __init__(self, work: Work, people: People) -> None:
         self._work = work
         self._people = people
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
-        """Do `task` some time; the future has its result, or its error."""
+        """Schedule `task`; the future gets its result or its error."""
         return self._work.ask(do_under, lambda: (self._people, task, *arguments()))
 
     def close(self) -> None:
-        """Stop, whatever is still to do."""
+        """Stop without finishing pending tasks."""
         self._work.close()
 
 
 def do_under(people: People, task: Task, *arguments: Any) -> Any:
-    """Return what a task gives with the policy in force."""
+    """Run a task under the policy and return its result."""
     with use_policy(people):
         return task(*arguments)
 
 
 def named_work(work: Work, people: People) -> Work:
-    """Return `work`, or what stands before it where names are not shown."""
+    """Return `work`, wrapped in `NamedWork` unless the policy shows names."""
     return work if people.way == SHOWN else NamedWork(work, people)

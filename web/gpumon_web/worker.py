@@ -1,6 +1,6 @@
-"""The process that does the work of `work`: python -m gpumon_web.worker DESCRIPTOR.
+"""The worker process of `jobs.WorkerProcess`: python -m gpumon_web.worker DESCRIPTOR.
 
-It gets tasks over a socket that it inherits, and ends when that is closed.
+It receives tasks over an inherited socket, and exits when the socket is closed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from multiprocessing.connection import Connection
 from gpumon.storage.sqlite.read import set_lock_timeout
 
 NICER = 10
-"""Steps of priority below that of the server, whose ticks come first."""
+"""Niceness relative to the server, whose ticks have priority."""
 LOCKED_FOR = 0.25
-"""Seconds that a task waits for a file that another program has locked: who asked is told, and asks again."""
+"""Seconds that a task waits for a file locked by another program; after that the page shows it and retries."""
 
 
 def serve(connection: Connection) -> None:
     """Announce the worker, then run jobs until the server closes the connection.
 
-    Garbage is collected after each answer: a run of thousands of epochs makes hundreds of thousands of objects that
-    are all in use, and looking through them meanwhile takes as long as making them.
+    Garbage is only collected between tasks: a run of thousands of epochs creates hundreds of thousands of live objects,
+    and collecting while they are created would double the time.
     """
     set_lock_timeout(LOCKED_FOR)
     gc.disable()

@@ -1,1 +1,1 @@
-"""The interface for programs: routes below `/api/v1/`, as one table, with its OpenAPI document."""
+"""The API for programs: the routes below `/api/v1/` and their OpenAPI document."""

@@ -1,4 +1,4 @@
-"""Users' time on the GPUs, as `gpumon history accounts --json` has it."""
+"""The route `accounts`: users' GPU time, as in `gpumon history accounts --json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpumon_web.jobs import Packed, packed
 LONGEST = 366 * 86400
 USUAL = 7 * 86400.0
 BY_HOUR = 31 * 86400
-"""Seconds of a window that is grouped by hours."""
+"""Longest window that can be grouped by hours, in seconds."""
 
 PARAMETERS: Sequence[QueryParameter] = (
     *WINDOW,
@@ -32,7 +32,7 @@ PARAMETERS: Sequence[QueryParameter] = (
 
 
 def start(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Begin to make the accounts. Raises BadParameter."""
+    """Start the job for the accounts. Raises BadParameter."""
     feed, by = data.feed, asked["by"]
     with feed.lock:
         feed.refresh()
@@ -41,14 +41,14 @@ def start(data: ApiData, asked: Asked) -> Future[Packed]:
     window = window_of(asked, now, LONGEST, USUAL)
     if by == "hour" and window.end - window.begin > BY_HOUR:
         raise BadParameter(f"the window is too long for hours: at most {BY_HOUR} seconds")
-    # Whole hours, and none that is still to come; the same ones for all who ask within a minute.
+    # Whole hours, none in the future, and the same window for all requests within a minute.
     begin = window.begin // HOUR * HOUR
     end = max(begin, min(-(-window.end // HOUR) * HOUR, now // 60 * 60))
     return data.runs.ask(("api-accounts", path, begin, end, by), accounts, path, begin, end, by)
 
 
 def accounts(ledgers: Sequence[str], now: float, known: Any, path: str, begin: float, end: float, by: str) -> Packed:
-    """Groups of accounts; runs in the process of `worker`."""
+    """Return the accounts in groups. Runs in the worker process."""
     groups, problem = list[Any](), None if path else NO_HISTORY
     try:
         groups = summary(read_accounts(path, begin, end), begin, end, by) if path else []

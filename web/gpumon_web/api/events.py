@@ -1,4 +1,4 @@
-"""Events, as `gpumon history events --json` has them."""
+"""The route `events`, as in `gpumon history events --json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpumon_web.api.series import WINDOW, window_of
 from gpumon_web.jobs import Packed, packed
 
 LONGEST = 366 * 86400
-"""Seconds of a window: as long as events are kept."""
+"""Longest window in seconds: events are kept for as long."""
 USUAL = 86400.0
 _KINDS = [kind.name for kind in EVENT_KINDS]
 
@@ -35,12 +35,12 @@ PARAMETERS: Sequence[QueryParameter] = (
 
 
 def start(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Begin to make the events. Raises BadParameter."""
+    """Start the job for the events. Raises BadParameter."""
     feed = data.feed
     with feed.lock:
         feed.refresh()
         path, newest = feed.live.history_file(), feed.history.end
-    # An event of this very second is in it.
+    # Includes events in the second of the newest sample.
     window = window_of(asked, newest + 1 if is_known(newest) else time.time(), LONGEST, USUAL)
     wanted = EventFilter(tuple(asked["kind"] or ()), asked["gpu"] or "", asked["user"] or "", asked["run"] or "")
     more = (path, *window, wanted, asked["limit"], asked["offset"])
@@ -51,7 +51,7 @@ def events(
     ledgers: Sequence[str], now: float, known: Any, path: str, begin: float, end: float, wanted: EventFilter,
     limit: int, offset: int,
 ) -> Packed:  # fmt: skip
-    """Some events of a window, the newest page first, each page the oldest first; runs in the process of `worker`."""
+    """Return a page of events: the newest page first, each in ascending order. Runs in the worker process."""
     found, more, problem = list[Any](), False, None if path else NO_HISTORY
     try:
         found = read_events(path, begin, end, wanted, offset + limit + 1) if path else []

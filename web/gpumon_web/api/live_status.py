@@ -1,4 +1,4 @@
-"""The newest tick as `gpumon status --json` has it, for whoever asks the server."""
+"""The newest tick in the format of `gpumon status --json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpumon_web.feed import Feed
 
 
 class LiveStatus:
-    """The document, judged once a tick however many ask. Safe to use from several threads."""
+    """The status document, computed once per tick for all requests. Thread-safe."""
 
     def __init__(
         self, feed: Feed, monotonic_ns: Callable[[], int] = time.monotonic_ns, own_pid: int | None = None
@@ -29,12 +29,12 @@ class LiveStatus:
         self._monotonic_ns = monotonic_ns
         self._own_pid = os.getpid() if own_pid is None else own_pid
         self._about = Origin(""), Driver(), os.uname().nodename
-        """The last that a ring told; before the first, nothing is known of its source."""
+        """Latest origin, driver and host name of the ring; the origin is empty before the first."""
         self._key: Any = None
         self._known: Mapping[str, Any] = {}
 
     def document(self) -> dict[str, Any]:
-        """Return what `gpumon status --json` prints of the newest tick; parts of it are shared, and not to change."""
+        """Return the document of the newest tick. Parts of it are shared and must not be modified."""
         feed = self._feed
         with feed.lock:
             feed.refresh()
@@ -62,7 +62,7 @@ class LiveStatus:
         return {**aged(self._known, age), "problem": problem or None, "daemon": daemon}
 
     def _age(self, frame: Frame | None, live: Any, state: LiveState) -> float:
-        """Seconds since the values were read; of before a restart of the machine, by the wall clock."""
+        """Return the seconds since the values were read; by the wall clock if they are from before a reboot."""
         if frame is None:
             return NAN
         heartbeat = live.heartbeat() if isinstance(live, Live) else None
@@ -71,7 +71,7 @@ class LiveStatus:
         return max(0.0, (self._monotonic_ns() - frame.monotonic_ns) / SECOND)
 
     def _daemon(self, live: Any, state: LiveState) -> dict[str, Any] | None:
-        """The daemon that took the sample; None where this process did, or the daemon no longer runs."""
+        """Return the daemon that took the sample; None if this process did, or the daemon is no longer running."""
         heartbeat = live.heartbeat() if isinstance(live, Live) else None
         if heartbeat is None or live.writer_pid() in (0, self._own_pid):
             return None

@@ -1,4 +1,4 @@
-"""The newest tick: its status, its findings, the users of its GPUs."""
+"""The routes `status`, `findings` and `users`, about the newest tick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumon_web.jobs import Packed, packed
 
 SCHEMA = 1
 SEVERITIES = ("info", "warning", "critical")
-"""From the least."""
+"""In ascending order."""
 FINDINGS: Sequence[QueryParameter] = (
     one_of("severity", "only findings that are at least as severe", SEVERITIES, default=SEVERITIES[0]),
     one_of("subject", "only findings about this kind of thing", ("gpu", "run")),
@@ -20,12 +20,12 @@ FINDINGS: Sequence[QueryParameter] = (
 
 
 def status(data: ApiData, asked: Asked) -> Future[Packed]:
-    """The document of `gpumon status --json`."""
+    """Return the document of `gpumon status --json`."""
     return done(packed(data.status.document()))
 
 
 def findings(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Its findings."""
+    """Return the findings that match the parameters."""
     document, least = data.status.document(), SEVERITIES.index(asked["severity"])
     found = [
         finding for finding in document["findings"]
@@ -36,5 +36,5 @@ def findings(data: ApiData, asked: Asked) -> Future[Packed]:
 
 
 def users(data: ApiData, asked: Asked) -> Future[Packed]:
-    """The users of its GPUs."""
+    """Return the users who hold GPUs."""
     return done(packed(users_json(data.status.document())))

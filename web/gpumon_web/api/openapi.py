@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, from the table of routes and the schemas of their answers."""
+"""The OpenAPI 3.1 document, generated from the table of routes and the schemas of their answers."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def schemas() -> Mapping[str, Schema]:
 
 
 def _described(metrics: tuple[Metric, ...], known: Mapping[str, Any]) -> dict[str, Schema]:
-    """The keys of metrics, with their meaning and unit."""
+    """Return the schemas of metrics, with title, description and unit."""
     usual = {Unit.RATIO: "ratio"}
     return {
         metric.key: {
@@ -156,7 +156,7 @@ def _described(metrics: tuple[Metric, ...], known: Mapping[str, Any]) -> dict[st
 
 VERSION = "1.0"
 _ALWAYS = (401, 403, 405, 421, 429, 431, 503)
-"""Statuses that every route may answer with: before it is looked at, or because the server is busy."""
+"""Error statuses of every route: from checks before the route, or because the server is busy."""
 _WHY = {
     400: "a parameter that is unknown, out of bounds or given twice",
     401: "no token, a wrong one, or one that was revoked",
@@ -171,7 +171,7 @@ _WHY = {
 
 
 def document(routes: Sequence[ApiRoute], server: str, cookie: str) -> dict[str, Any]:
-    """Return the document: `server` is the path below which the routes lie, `cookie` the name of a browser's cookie."""
+    """Return the document; `server` is the base path of the routes, `cookie` the name of the session cookie."""
     found = {
         "openapi": "3.1.0",
         "info": {
@@ -196,7 +196,7 @@ def document(routes: Sequence[ApiRoute], server: str, cookie: str) -> dict[str, 
 
 
 def statuses(route: ApiRoute) -> Sequence[int]:
-    """Return the statuses of failures that a route may answer with."""
+    """Return the error statuses of a route."""
     return sorted({*_ALWAYS, 400, *([404] if route.has_missing else [])})
 
 
@@ -221,7 +221,7 @@ def _operation(route: ApiRoute) -> Mapping[str, Any]:
 
 
 def _body(status: int) -> Mapping[str, Any]:
-    """The body of a failure; headers that are too long are refused before anybody looks who asks."""
+    """Return the body of an error; 431 is plain text, because waitress sends it before the app sees the request."""
     if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return {"content": {"text/plain": {"schema": {"type": "string"}}}}
     return {"content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}}}

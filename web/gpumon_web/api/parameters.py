@@ -1,4 +1,4 @@
-"""Parameters of routes as data: what is documented of one is what its text is checked against."""
+"""Query parameters of routes: one definition serves both validation and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from werkzeug.datastructures import MultiDict
 from gpumon.common.text import clean, cut
 
 Schema = Mapping[str, Any]
-"""JSON Schema, of which parameters use type, enum, minimum, maximum, maxLength and maxItems."""
+"""JSON Schema; parameters use type, enum, minimum, maximum, minLength and maxLength."""
 Asked = Mapping[str, Any]
-"""The values of all parameters of a route by name; None for one that was not given and has no default."""
+"""Values of all parameters of a route by name; None if not given and without a default."""
 LONGEST_TEXT = 200
 _SHOWN = 40
-"""Characters of a wrong value that are repeated to whoever gave it."""
+"""Most characters of a wrong value repeated in the error."""
 _NAMED = 20
-"""Allowed words that are all named."""
+"""Most allowed values that are all listed in an error."""
 _WHOLE = re.compile(r"-?\d{1,15}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,100})?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 class BadParameter(ValueError):
-    """A parameter that cannot be meant; its text says so in one line, and what would be right."""
+    """A parameter is invalid; the message says in one line what is wrong and what is allowed."""
 
 
 class QueryParameter(NamedTuple):
-    """A parameter of a route."""
+    """Definition of a query parameter of a route."""
 
     name: str
     meaning: str
     schema: Schema
-    """Of its value; of a list, that of one item."""
+    """Schema of its value; for a list, of one item."""
     default: Any = None
     is_list: bool = False
-    """Whether it has several values, separated by commas."""
+    """Whether it is a comma-separated list."""
     most: int = 1
-    """Items of a list at most."""
+    """Most items of a list."""
     is_required: bool = False
 
 
 def text(name: str, meaning: str, **more: Any) -> QueryParameter:
-    """Return a parameter that is any text."""
+    """Define a text parameter."""
     return QueryParameter(name, meaning, {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}, **more)
 
 
 def one_of(name: str, meaning: str, values: Sequence[str], **more: Any) -> QueryParameter:
-    """Return a parameter that is one word, or several words, of `values`."""
+    """Define a parameter with one, or a list, of the allowed `values`."""
     return QueryParameter(name, meaning, {"type": "string", "enum": list(values)}, **more)
 
 
 def whole(name: str, meaning: str, least: int, most: int, **more: Any) -> QueryParameter:
-    """Return a parameter that is a whole number."""
+    """Define an integer parameter."""
     return QueryParameter(name, meaning, {"type": "integer", "minimum": least, "maximum": most}, **more)
 
 
 def number(name: str, meaning: str, least: float, most: float, **more: Any) -> QueryParameter:
-    """Return a parameter that is a number."""
+    """Define a numeric parameter."""
     return QueryParameter(name, meaning, {"type": "number", "minimum": least, "maximum": most}, **more)
 
 
 def read(parameters: Sequence[QueryParameter], given: MultiDict[str, str]) -> Asked:
-    """Return the values that a request gives. Raises BadParameter."""
+    """Validate the query of a request and return the values. Raises BadParameter."""
     names = [parameter.name for parameter in parameters]
     for name in given:
         if name not in names:
@@ -110,7 +110,7 @@ def _bounded(schema: Schema, value: float) -> float | None:
 
 
 def expected(schema: Schema) -> str:
-    """Return what a value must be, in words."""
+    """Return a description of the allowed values."""
     if "enum" in schema:
         words = schema["enum"]
         few = len(words) <= _NAMED

@@ -1,4 +1,4 @@
-"""All that routes of the interface for programs read."""
+"""Definition of an API route, and the data that routes read."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from gpumon_web.jobs import AnswerCache, Packed, Work
 from gpumon_web.live.runs import Runs
 
 MOST = 4 * 2**20
-"""Bytes of lines that are kept: each is good for one tick."""
+"""Size in bytes of the cache of answers of `series`, each of which is valid for one tick."""
 
 
 class ApiData:
-    """The data of a server. Safe to use from several threads."""
+    """Data of the server for all routes. Thread-safe."""
 
     def __init__(self, feed: Feed, runs: Runs, work: Work) -> None:
         self.feed = feed
         self.runs = runs
         self.work = work
-        """Does what takes longer than a tick may wait, in this process."""
+        """Worker in this process for tasks that would delay a tick."""
         self.answers = AnswerCache(most=MOST)
         self.status = LiveStatus(feed)
 
 
 def done(answer: Packed) -> Future[Packed]:
-    """Return an answer that is there."""
+    """Return a finished future with `answer`."""
     found: Future[Packed] = Future()
     found.set_result(answer)
     return found
 
 
 class ApiRoute(NamedTuple):
-    """A route; it answers GET and HEAD."""
+    """An API route for GET and HEAD."""
 
     name: str
-    """Its path below `/api/v1/`."""
+    """Path below `/api/v1/`."""
     title: str
     meaning: str
-    """Sentences for the documentation."""
+    """Description for the documentation."""
     answer: str
     """Name of the schema of its answer."""
     start: Callable[[ApiData, Asked], Future[Packed]]
-    """Begins to make the answer, or has it. Raises BadParameter for values that do not go together, SourceError for a
-    thing that is not there."""
+    """Starts the job that makes the answer. Raises BadParameter for parameters that contradict each other, SourceError
+    for an item that does not exist."""
     parameters: Sequence[QueryParameter] = ()
     of: str = "this"
-    """The thing of which there may be no record."""
+    """Name of the requested item in errors."""
     has_missing: bool = False
-    """Whether it answers 404 for a thing that is not there."""
+    """Whether it answers 404 for an item that does not exist."""

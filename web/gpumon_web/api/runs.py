@@ -1,6 +1,6 @@
-"""Runs and their epochs, as `gpumon runs list --json` and `gpumon runs show --json` have them.
+"""The routes `runs`, `run` and `epochs`, as in `gpumon runs list --json` and `gpumon runs show --json`.
 
-The functions that read run in the process of `worker`.
+The functions that read ledgers run in the worker process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpumon_web.jobs import NOTHING, Packed, packed
 from gpumon_web.stored.run_page import of_ledger
 
 USUAL, MOST = 50, 500
-"""Rows of a page."""
+"""Default and largest number of rows per page."""
 FURTHEST = 1e11
 _LAST = 1_000_000
 STATES = tuple(state.name.lower() for state in RunState)
@@ -47,7 +47,7 @@ EPOCHS: Sequence[QueryParameter] = (text("run", "the id of a run", is_required=T
 
 
 class RunFilter(NamedTuple):
-    """The runs that somebody asks for; what is None leaves none out."""
+    """Filter for runs; a field that is None matches all."""
 
     user: str | None
     name: str | None
@@ -57,20 +57,20 @@ class RunFilter(NamedTuple):
     end: float | None
 
     def takes(self, run: RunRow) -> bool:
-        """Whether a run is asked for."""
+        """Whether a run matches."""
         return (
             self.user in (None, run.user)
             and run.name.startswith(self.name or "")
             and (self.states is None or run.state.name.lower() in self.states)
             and self.framework in (None, run.framework)
-            # A run that began at no known time is in no window.
+            # A run with an unknown begin (NaN) is in no window.
             and (self.begin is None or run.started >= self.begin)
             and (self.end is None or run.started < self.end)
         )
 
 
 def start_list(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Begin to make a page of the list."""
+    """Start the job for a page of the list."""
     states = tuple(asked["state"]) if asked["state"] else None
     wanted = RunFilter(asked["user"], asked["name"], states, asked["framework"], asked["from"], asked["to"])
     limit, offset = asked["limit"], asked["offset"]
@@ -79,27 +79,27 @@ def start_list(data: ApiData, asked: Asked) -> Future[Packed]:
 
 
 def start_one(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Begin to make one run."""
+    """Start the job for one run."""
     why = _why(data)
     return data.runs.ask(("api-run", asked["id"], why), one, asked["id"], why)
 
 
 def start_epochs(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Begin to make a page of the epochs of a run."""
+    """Start the job for a page of a run's epochs."""
     run, limit, offset = asked["run"], asked["limit"], asked["offset"]
     why = _why(data)
     return data.runs.ask(("api-epochs", run, limit, offset, why), epochs, run, limit, offset, why)
 
 
 def _why(data: ApiData) -> str:
-    """Why runs of now are not kept, for programs; empty where they are."""
+    """Return why present runs are not stored; empty if they are."""
     return NO_HISTORY if data.runs.why() else ""
 
 
 def listed(
     paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int, why: str
 ) -> Packed | str:
-    """Runs that match, the newest first; `why`: those of now are not kept."""
+    """Return the matching runs, the newest first; `why`: why present runs are not stored."""
     found, more, problem = list[Any](), False, why or None
     try:
         with Ledgers(paths) as ledgers:
@@ -112,7 +112,7 @@ def listed(
 
 
 def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Packed | str:
-    """One run without its epochs."""
+    """Return one run without its epochs."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
         document = run_json.run_document(ledger.record(row.id), now)
@@ -121,11 +121,11 @@ def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Pac
 
     return _or(
         why, of_ledger(paths, run, None, made)
-    )  # how long it lasts, and whether it is watched, depends on the time
+    )  # no version is passed, because the duration and the state depend on the time
 
 
 def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, offset: int, why: str) -> Packed | str:
-    """Some epochs of a run, the oldest first."""
+    """Return a page of a run's epochs, the oldest first."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
         total = ledger.epoch_count(row.id)
@@ -148,5 +148,5 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
 
 
 def _or(why: str, answer: Packed | str) -> Packed | str:
-    """An answer; one that there is no such run says why."""
+    """Return the answer; if the run does not exist, with the reason."""
     return Packed(b"", missing=why) if answer == NOTHING else answer

@@ -1,4 +1,4 @@
-"""Metrics over time, of any window of the month that is kept."""
+"""The route `series`: metrics over time, for any window of up to a month. Also the parameters for windows and GPUs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gpumon_web.feed import Feed
 from gpumon_web.jobs import Packed, packed
 
 LONGEST = 31 * 86400
-"""Seconds of a window: as long as history is kept."""
+"""Longest window in seconds: history is kept for as long."""
 USUAL = 600.0
 FURTHEST = 1e11
-"""Seconds since 1970 that a window may name."""
+"""Largest time accepted (s since 1970)."""
 POINTS, MOST_POINTS = 400, 2000
 MOST_VALUES = 32_000
-"""Points of all lines of an answer together."""
+"""Most points in an answer, over all lines."""
 METRICS_AT_ONCE, GPUS_AT_ONCE = 16, 64
 
 WINDOW: Sequence[QueryParameter] = (
@@ -51,14 +51,14 @@ PARAMETERS: Sequence[QueryParameter] = (
 
 
 class WindowAsked(NamedTuple):
-    """A window, in seconds since 1970."""
+    """The requested window; seconds since 1970."""
 
     begin: float
     end: float
 
 
 def window_of(asked: Asked, newest: float, longest: float, usual: float) -> WindowAsked:
-    """Return the window of `from`, `to` and `window`, up to `newest` where they do not say. Raises BadParameter."""
+    """Return the window given by `from`, `to` and `window`; it ends at `newest` by default. Raises BadParameter."""
     begin, end, length = asked["from"], asked["to"], asked.get("window")
     if None not in (begin, end, length):
         raise BadParameter("from, to and window are too many: give two of them")
@@ -74,7 +74,7 @@ def window_of(asked: Asked, newest: float, longest: float, usual: float) -> Wind
 
 
 def start(data: ApiData, asked: Asked) -> Future[Packed]:
-    """Begin to make the lines. Raises BadParameter."""
+    """Start the job for the lines. Raises BadParameter."""
     feed, names = data.feed, list(dict.fromkeys(asked["metric"]))
     with feed.lock:
         feed.refresh()
@@ -88,7 +88,7 @@ def start(data: ApiData, asked: Asked) -> Future[Packed]:
 
 
 def _lines(feed: Feed, names: Sequence[str], wanted: Sequence[str], window: WindowAsked, points: int) -> Packed:
-    """Raises SourceError for a GPU that is not known, BadParameter for more lines than an answer has."""
+    """Return the lines. Raises SourceError for an unknown GPU, BadParameter if there are too many points."""
     of_gpus = any(not name.startswith("host.") for name in names)
     devices = devices_named(feed, wanted) if of_gpus else []
     lines = sum(len(devices) if name.startswith("gpu.") else 1 for name in names)
@@ -108,7 +108,7 @@ def _lines(feed: Feed, names: Sequence[str], wanted: Sequence[str], window: Wind
 
 
 def devices_named(feed: Feed, wanted: Sequence[str]) -> list[Device]:
-    """Return the GPUs of these names, all of now where there are none; raise SourceError for one that is not known."""
+    """Return the named GPUs, or all present ones if no name is given. Raises SourceError for an unknown GPU."""
     with feed.lock:
         feed.refresh()
         there = devices_of([feed.frame] if feed.frame else [])

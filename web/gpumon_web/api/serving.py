@@ -1,4 +1,4 @@
-"""Serves the table of routes."""
+"""The table of API routes, their registration, and the route of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ ROUTES: tuple[ApiRoute, ...] = (
 
 OPENAPI = "openapi.json"
 _PREFIXES = 8
-"""Paths of proxies for which the document is kept."""
+"""Number of proxy prefixes for which the document is cached."""
 
 
 def add_api(server: Flask, data: ApiData, sent: Sender, cookie: str) -> None:
-    """Register every route below `/api/v1/`; `cookie` is the name of a browser's cookie."""
+    """Register every route below `/api/v1/`; `cookie` is the name of the session cookie."""
 
     def described() -> Response:
-        """The document; its own route is not in it."""
+        """Return the OpenAPI document, which does not include its own route."""
         try:
             read((), request.args)
         except BadParameter as error:
@@ -80,7 +80,7 @@ def add_api(server: Flask, data: ApiData, sent: Sender, cookie: str) -> None:
 
     @lru_cache(_PREFIXES)
     def written(server: str) -> str:
-        from gpumon_web.api.openapi import document  # the schemas take as long as all routes, and few ask
+        from gpumon_web.api.openapi import document  # slow to import, and rarely requested
 
         return json.dumps(document(ROUTES, server, cookie))
 

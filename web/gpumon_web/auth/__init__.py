@@ -1,1 +1,1 @@
-"""Access control: who may see which page."""
+"""Access control: tokens, sessions, rate limits and error answers."""

@@ -1,4 +1,7 @@
-"""Named tokens as a running server knows them: it follows the file, and notes when each was used."""
+"""Named tokens: the file of token hashes, the file of last uses, and lookup in a running server.
+
+`gpumon web token` adds and revokes tokens in the file; the server rereads it when it changes.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ from gpumon_web.http.error_log import Complaints
 from gpumon_web.jobs import Inline, Work
 
 TOKENS, USES = "web-tokens", "web-tokens-used"
-"""Files in the state directory, mode 0600."""
+"""File names in the state directory, mode 0600."""
 MOST = 100
-"""Tokens that there may be."""
+"""Maximum number of tokens."""
 PREFIX = "gpumon_"
-"""Begins every token, so that people and scanners of secrets know one."""
+"""Prefix of every token, by which people and secret scanners recognize one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _LONGEST = 2**18
-"""Bytes of a file that are read."""
+"""Most bytes read from a file."""
 _VERSION = 1
 _PEER = 80
 
 
 class NamedToken(NamedTuple):
-    """A token by its name."""
+    """Name and hash of a token."""
 
     name: str
     hash: str
@@ -48,26 +51,29 @@ class NamedToken(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Short name of this very token: another one of the same name has another."""
+        """Short id of the token; differs between tokens that had the same name."""
         return self.hash[:12]
 
 
 class TokenUse(NamedTuple):
-    """The last use of a token."""
+    """Last use of a token."""
 
     time: int
     """Seconds since 1970."""
     peer: str
-    """Address that it came from."""
+    """Address of the client that used it."""
 
 
 def hash_of(token: str) -> str:
-    """Return the hash by which a token is known."""
+    """Return the SHA-256 of a token, in hexadecimal digits."""
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def read_tokens(path: str) -> list[NamedToken]:
-    """Return the tokens in a file, none where there is none. Raises GpumonError for one that is not to be trusted."""
+    """Return the tokens in a file; an empty list if it does not exist.
+
+    Raises GpumonError if it is damaged, or accessible to other users.
+    """
     text = _text_of(path)
     if text is None:
         return []
@@ -84,7 +90,7 @@ def read_tokens(path: str) -> list[NamedToken]:
 
 
 def add_token(path: str, name: str, now: float) -> str:
-    """Add a token of this name, and return it: nobody can read it again. Raises GpumonError."""
+    """Create a named token and return it. Only its hash is stored. Raises GpumonError."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"a token cannot be named '{clean(name, 60)}': use 1 to 40 letters, digits, dots, dashes and underscores, "
@@ -101,7 +107,7 @@ def add_token(path: str, name: str, now: float) -> str:
 
 
 def revoke_token(path: str, name: str) -> None:
-    """Remove a token: what it opened is closed. Raises GpumonError."""
+    """Remove a token, which also ends the sessions it began. Raises GpumonError."""
     with _changing(path) as tokens:
         known = [one.name for one in tokens]
         if name not in known:
@@ -110,7 +116,7 @@ def revoke_token(path: str, name: str) -> None:
 
 
 def read_uses(path: str) -> dict[str, TokenUse]:
-    """Return the last use of each token by its tag; of a file that cannot be read, none."""
+    """Return the last use of each token, by tag; an empty dict if the file cannot be read."""
     found: dict[str, TokenUse] = {}
     with suppress(GpumonError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         for tag, (time, peer) in json.loads(_text_of(path) or "{}").items():
@@ -119,7 +125,7 @@ def read_uses(path: str) -> dict[str, TokenUse]:
 
 
 def write_uses(path: str, uses: Mapping[str, TokenUse]) -> None:
-    """Keep last uses, the newer of two of the same token. Raises OSError."""
+    """Merge last uses into the file, keeping the newer one for each token. Raises OSError."""
     merged = read_uses(path)
     for tag, use in uses.items():
         merged[tag] = max(use, merged.get(tag, use))
@@ -129,7 +135,7 @@ def write_uses(path: str, uses: Mapping[str, TokenUse]) -> None:
 
 @contextmanager
 def _changing(path: str) -> Iterator[list[NamedToken]]:
-    """The tokens, written back where nothing is raised; one command at a time."""
+    """Yield the tokens under a file lock, and write them back unless the block raises. Raises GpumonError."""
     try:
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -150,7 +156,10 @@ def _changing(path: str) -> Iterator[list[NamedToken]]:
 
 
 def _text_of(path: str) -> str | None:
-    """The text of a file that only its user can read; None where there is none. Raises GpumonError."""
+    """Return the text of a file; None if it does not exist.
+
+    Raises GpumonError if it cannot be read, or is accessible to other users.
+    """
     try:
         fd = open_regular(path)
     except FileNotFoundError:
@@ -183,19 +192,19 @@ def names_by_tag(tokens: Sequence[NamedToken]) -> dict[str, str]:
 
 
 _LOOK = 2.0
-"""Seconds between looks at the file."""
+"""Seconds between checks of the file."""
 _SOON = 0.2
-"""The same where an unknown token was given: it may have been added just now."""
+"""Seconds between checks of the file after an unknown token, which may have been added just now."""
 _KEEP = 60.0
 """Seconds between writes of last uses."""
 _PATIENCE = 0.5
-"""Seconds to wait for such a look."""
+"""Seconds to wait for such a check."""
 _MAX_TOKEN_LENGTH = 200
-"""Characters of a token; a longer one is none."""
+"""Longest token accepted, in characters."""
 
 
 class NamedTokens:
-    """Tokens by name. Safe to use from several threads. An empty `path` has none."""
+    """Named tokens of a running server. Thread-safe. With an empty `path` there are none."""
 
     def __init__(
         self, path: str = "", uses: str = "", work: Work | None = None, clock: Callable[[], float] = time.monotonic,
@@ -213,12 +222,12 @@ class NamedTokens:
         self._used: dict[str, TokenUse] = {}
         self._kept = -_KEEP
         self.changes = 0
-        """Times that the tokens have changed: permissions from before must be checked again."""
+        """Number of changes of the tokens. Permissions granted before the last one must be checked again."""
         if path:
             self._read()
 
     def find(self, given: str) -> NamedToken | None:
-        """Return the token that was given; None for one that is not known."""
+        """Return the named token that matches; None if there is none."""
         if not self._path or not 0 < len(given) <= _MAX_TOKEN_LENGTH:
             return None
         looked = self._look(_LOOK)
@@ -232,13 +241,13 @@ class NamedTokens:
         return found
 
     def is_there(self, tag: str) -> bool:
-        """Whether the token of this tag has not been revoked."""
+        """Whether the token with this tag still exists."""
         if self._path:
             self._look(_LOOK)
         return any(one.tag == tag for one in self._tokens)
 
     def note_use(self, token: NamedToken, peer: str, now: float) -> None:
-        """Remember that a token was used at `now` (s since 1970); written once a minute."""
+        """Record the use of a token at `now` (s since 1970). Uses are written once a minute."""
         when = self._clock()
         with self._lock:
             self._used[token.tag] = TokenUse(int(now), peer)
@@ -249,7 +258,7 @@ class NamedTokens:
         self._work.ask(write_uses, lambda: (self._uses_path, used))
 
     def _find(self, given: str) -> NamedToken | None:
-        """All are compared, each in the same time."""
+        """Compare with every token in constant time, so that timing reveals nothing."""
         hashed, found = hash_of(given), None
         for one in self._tokens:
             if hmac.compare_digest(hashed, one.hash):
@@ -272,7 +281,7 @@ class NamedTokens:
             return
         try:
             found = tuple(read_tokens(self._path))
-        except GpumonError as error:  # then none of them opens anything
+        except GpumonError as error:  # a file that cannot be trusted grants no access
             found = ()
             self._complaints.say("named tokens", f"gpumon web: {error}")
         with self._lock:

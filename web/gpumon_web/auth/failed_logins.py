@@ -1,4 +1,4 @@
-"""The log of refused tries: a line for each wrong token, without the token."""
+"""Log of failed logins: one line per wrong token, without the token itself."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gpumon_web.http.error_log import Complaints
 from gpumon_web.jobs import Inline, Work
 
 FILE = "web-refused.log"
-"""In the state directory, mode 0600; the file before it is the same name with `.1`."""
+"""File name in the state directory, mode 0600; the previous file has the suffix `.1`."""
 LARGEST = 2**20
-"""Bytes of the file, after which a new one begins."""
+"""Size in bytes at which the file is rotated."""
 BURST, PER_SECOND = 100.0, 5.0
-"""Lines that are written, at once and each second; the number of those left out stands in the next one."""
+"""Limit on lines written: burst, and lines per second. The next line gives the number of omitted ones."""
 _PATH = 80
-"""Characters of a path."""
+"""Longest path written, in characters."""
 
 
 class RefusedTries:
-    """Writes the log. Safe to use from several threads. An empty `path` writes none."""
+    """Writes the log. Thread-safe. An empty `path` disables it."""
 
     def __init__(
         self, path: str = "", work: Work | None = None, clock: Callable[[], float] = time.monotonic,
@@ -38,7 +38,7 @@ class RefusedTries:
         self._omitted = 0
 
     def note(self, *, peer: str, way: str, path: str, status: int, now: float) -> None:
-        """Note a try of `peer` to enter by a `way`, such as `form`, answered with `status`; `now`: s since 1970."""
+        """Log a failed login by `peer`; `way` is how the token was sent, such as `form`; `now`: s since 1970."""
         if not self._path:
             return
         with self._lock:
@@ -55,7 +55,7 @@ class RefusedTries:
 
 
 def append(path: str, line: str) -> None:
-    """Add a line to the log, to a new one where it is too large. Raises OSError."""
+    """Append a line to the log, rotating it first if it is too large. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as opened:
         is_full = os.fstat(fd).st_size + len(line) > LARGEST
@@ -67,5 +67,5 @@ def append(path: str, line: str) -> None:
 
 
 def _word(text: str) -> str:
-    """Text of whoever asks, as one word of plain ASCII: other programs read this log."""
+    """Escape text from a client into one ASCII word, because other programs parse this log."""
     return ascii(text[:_PATH])[1:-1].replace(" ", "\\x20") or "-"

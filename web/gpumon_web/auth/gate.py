@@ -1,4 +1,4 @@
-"""Reads of a request what shows who asks: the token of a program or a form, the origin, the peer."""
+"""Access control of every request: host name and origin, tokens, sessions and their cookies."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gpumon_web.http.prefix import PEER, prefix_of
 
 
 def peer_of(request: Request) -> str:
-    """Where a request comes from: a user of this machine or an address, without the port."""
+    """Return the client of a request: a local user (unix socket) or an address without the port."""
     found = request.environ.get(PEER)
     return found if isinstance(found, str) else network_of(request.remote_addr or "")
 
 
 def bearer_of(request: Request) -> str | None:
-    """The token that a program sends; None for another kind of password, which is a proxy's."""
+    """Return the bearer token in the Authorization header; None for other schemes, which are for a proxy."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else None
 
 
 def netloc_of(origin: str) -> str:
-    """The host and port of an origin; empty where there is none, which is no name of ours."""
+    """Return the host and port of an origin; empty if it has none, which matches no allowed host."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -41,9 +41,9 @@ def netloc_of(origin: str) -> str:
 
 
 def is_own_form(request: Request) -> bool:
-    """Whether a form of our own page was sent: another page of the same host, on another port, is another site.
+    """Whether a form was posted from our own page. A page of the same host on another port is another site.
 
-    A browser that does not say where it was sent from names the origin, or none: our pages send no referrer.
+    Without Sec-Fetch-Site, the Origin decides; it may be missing or "null", because our pages send no referrer.
     """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
@@ -53,7 +53,7 @@ def is_own_form(request: Request) -> bool:
 
 
 def token_in(request: Request) -> str | None:
-    """The token of a form; None where it has none, or several."""
+    """Return the token in a form; None if it has none or several."""
     if request.mimetype != "application/x-www-form-urlencoded":
         return None
     text = request.get_data(cache=False).decode("ascii", "replace")
@@ -67,37 +67,37 @@ def token_in(request: Request) -> str | None:
 __all__ = ["LASTS", "Gate"]
 
 OPEN = "/healthz"
-"""The one path that answers without a token."""
+"""The only path that is answered without a token."""
 RENEWED = 3600
-"""Seconds after which a cookie that is used is given anew."""
+"""Age in seconds after which the cookie of an active session is renewed."""
 _FOREIGN = ("cross-site", "same-site")
 _SESSION = "gpumon.session"
-"""In a request's environment, where no client can write: its session, once it was looked for."""
+"""Key in the WSGI environment, which clients cannot set: the session of the request, cached."""
 _BEARER = "gpumon.bearer"
-"""The same of the token that a program sends, once it was looked for."""
+"""Key in the WSGI environment: the result of checking the bearer token, cached."""
 _COOKIES = 4
-"""Cookies of our name that are looked at: other programs of the host can set some, too."""
+"""Cookies of our name that are checked: other programs on the host can set some too."""
 
 
 class ShownToken(NamedTuple):
-    """A token that is right."""
+    """A valid token."""
 
     named: NamedToken | None
-    """None of the one that `gpumon web` prints."""
+    """None for the token that `gpumon web` prints."""
 
 
 class Gate:
-    """The check. `token` None lets everybody in who names an allowed host."""
+    """Decides whether a request is answered. With `token` None, an allowed host name is all that is required."""
 
     def __init__(
         self, token: str | None, hosts: Iterable[str] = (), port: int = 0, sessions: Sessions | None = None,
         named: NamedTokens | None = None,
     ) -> None:  # fmt: skip
         self._key = token.encode() if token else None
-        # Without a token a cookie opens nothing; it still tells one visitor from another.
+        # Without a token, the cookie grants nothing; it only distinguishes visitors.
         self._signs = self._key or secrets.token_bytes(32)
         self._hosts = frozenset(host.lower().rstrip(".") for host in (*LOCAL, *hosts))
-        # Cookies know no ports, and all of a person's tunnels are "localhost".
+        # Cookies are not separated by port, and all SSH tunnels of a user end at "localhost".
         self.cookie = f"gpumon-{port}"
         self._sessions = sessions or Sessions()
         self._named = named or NamedTokens()
@@ -111,11 +111,11 @@ class Gate:
 
     @property
     def ended(self) -> int:
-        """Number of ended sessions and changes of tokens: permissions from before the last must be checked again."""
+        """Number of ended sessions and token changes. Permissions granted before the last one must be checked again."""
         return self._sessions.ended + self._named.changes
 
     def refuses(self, request: Request, now: float) -> Refused | None:
-        """Why this request is not answered; None when it is."""
+        """Return why a request must be rejected; None if it may be answered."""
         if not self._is_ours(request.headers.get("Host", "")):
             return UNKNOWN_HOST
         if request.method == "POST" and request.path in (SIGN_IN, SIGN_OUT):
@@ -125,7 +125,7 @@ class Gate:
         origin = request.headers.get("Origin")
         if origin is not None and not self._is_ours(netloc_of(origin)):
             return FOREIGN
-        # A link in a mail may lead here; a script or a picture of another site may not.
+        # Links from elsewhere, such as a mail, are allowed; scripts and images of other sites are not.
         fetched = request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate"
         if fetched and request.headers.get("Sec-Fetch-Site") in _FOREIGN:
             return FOREIGN
@@ -134,30 +134,30 @@ class Gate:
         return NO_TOKEN
 
     def knows(self, request: Request, now: float) -> bool:
-        """Whether the request carries the token, or a cookie that was given for it."""
+        """Whether the request has a valid token or session, or no token is needed."""
         return self._key is None or self.is_known(request, now)
 
     def hasbearer_of(self, request: Request) -> bool:
-        """Whether a program sends a token that is right."""
+        """Whether the request has a valid bearer token."""
         if _BEARER not in request.environ:
             request.environ[_BEARER] = self._shown(bearer_of(request))
         found: ShownToken | None = request.environ[_BEARER]
         return found is not None
 
     def guesses(self, request: Request) -> str:
-        """Return the way by which a wrong token was given, `link` or `header`; empty where none was."""
+        """Return how a wrong token was sent, `link` or `header`; empty if none was."""
         given = request.args.get("token")
         if given is not None and self._shown(given) is None:
             return "link"
         return "header" if bearer_of(request) is not None and not self.hasbearer_of(request) else ""
 
     def note_program(self, request: Request, now: float) -> None:
-        """Remember the use of a named token by a program."""
+        """Record the use of a named token sent as a bearer token."""
         if self.hasbearer_of(request):
             self._note(request.environ[_BEARER], request, now)
 
     def session(self, request: Request, now: float) -> Session | None:
-        """The session whose cookie the request has; None for a cookie that we did not give, or whose time is over."""
+        """Return the session of the request's cookie; None if the signature is wrong or the session is over."""
         if _SESSION not in request.environ:
             given = map(self._session_of, request.cookies.getlist(self.cookie)[:_COOKIES])
             request.environ[_SESSION] = next(
@@ -167,24 +167,24 @@ class Gate:
         return found
 
     def exchange(self, request: Request, now: float) -> Response | None:
-        """The answer to a link with the token in it: a cookie, and the same address without the token.
+        """Begin a session for a link with a token, and redirect to the same address without the token.
 
-        None when there is no token in the address, or the wrong one.
+        Returns None if the address has no token or a wrong one.
         """
-        # Programs send the token in a header: an address stands in logs.
+        # Programs must send the token in a header, because addresses end up in logs.
         in_program = request.path == OPEN or request.path.startswith(V1)
         shown = None if in_program else self._shown(request.args.get("token"))
         if shown is None:
             return None
         rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
-        # Relative, so that whatever prefix a proxy put in front of it stays; and never read as another site's.
+        # Relative, which keeps a proxy's prefix and can never lead to another site.
         name = quote(request.path.rpartition("/")[2], safe="")
         answer = _led_to(f"./{name}" + (f"?{urlencode(rest)}" if rest else ""))
         self._enter(request, answer, shown, now)
         return answer
 
     def sign_in(self, request: Request, now: float) -> Response | None:
-        """The answer to the form with the token; None when it is the wrong one."""
+        """Begin a session for the sign-in form; None if its token is wrong."""
         shown = self._shown(token_in(request))
         if shown is None:
             return None
@@ -193,7 +193,7 @@ class Gate:
         return answer
 
     def sign_out(self, request: Request, now: float) -> Response:
-        """End the session of whoever asks, wherever else its cookie may be."""
+        """End the session of the request, also for copies of its cookie elsewhere."""
         found = self.session(request, now)
         if found is not None:
             self._sessions.end(found, now)
@@ -202,7 +202,7 @@ class Gate:
         return answer
 
     def renew(self, request: Request, answer: Response, now: float) -> None:
-        """Give a cookie anew that is used; and to those who need no token one, to tell them apart."""
+        """Renew the cookie of an active session. Without a token, set one on the first page to distinguish visitors."""
         found = self.session(request, now)
         if found is not None and now - found.seen > RENEWED:
             self.give_cookie(request, answer, found, now)
@@ -210,7 +210,7 @@ class Gate:
             self.give_cookie(request, answer, Session(new_id(), int(now), int(now)), now)
 
     def give_cookie(self, request: Request, answer: Response, session: Session, now: float) -> None:
-        """Put the cookie of a session into an answer: for the path below which we are, and for no script."""
+        """Set the cookie of a session, limited to our path prefix and hidden from scripts."""
         said = f"{int(now)}.{session.begun:x}~{session.id}"
         secure = request.is_secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
         answer.set_cookie(
@@ -224,13 +224,13 @@ class Gate:
         )
 
     def is_known(self, request: Request, now: float) -> bool:
-        """Whether the request shows who asks: with a cookie that we gave, or the token."""
+        """Whether the request has a valid session or bearer token."""
         return self.session(request, now) is not None or self.hasbearer_of(request)
 
     def visitor(self, request: Request, now: float) -> tuple[bytes, float]:
-        """Return the identity of a visitor, for limits: a cookie that we gave, else the address.
+        """Return the key of a visitor for rate limits, and the factor of the usual limit.
 
-        With it goes how many times as much as usual he may ask.
+        The key is the session, else the token and address, else the address alone.
         """
         found = self.session(request, now)
         if found is not None:
@@ -244,7 +244,7 @@ class Gate:
         return host_of(netloc) in self._hosts
 
     def _shown(self, given: str | None) -> ShownToken | None:
-        """The token that was given; None for a wrong one."""
+        """Return the valid token; None for a wrong one."""
         if self._key is None or given is None:
             return None
         is_first = hmac.compare_digest(given.encode("utf-8", "replace"), self._key)
@@ -254,7 +254,7 @@ class Gate:
         return ShownToken(named) if named is not None else None
 
     def _enter(self, request: Request, answer: Response, shown: ShownToken, now: float) -> None:
-        """Begin the session of a browser that has shown a token."""
+        """Begin a session for a browser that sent a valid token."""
         self._note(shown, request, now)
         tag = shown.named.tag if shown.named else ""
         self.give_cookie(request, answer, self._sessions.begin(peer_of(request), now, tag), now)
@@ -264,7 +264,7 @@ class Gate:
             self._named.note_use(shown.named, peer_of(request), now)
 
     def _is_over(self, session: Session, now: float) -> bool:
-        """Whether a session has ended, or the token that began it was revoked."""
+        """Whether a session is over, or the token that began it was revoked."""
         if self._sessions.is_over(session, now):
             return True
         tag = tag_of(session.id)
@@ -279,7 +279,7 @@ class Gate:
         try:
             return Session(name, int(begun, 16), int(seen))
         except ValueError:
-            return None  # signed by us, but of another version
+            return None  # signed by us, but by another version
 
     def _sign(self, said: str) -> str:
         return hmac.digest(self._signs, said.encode("utf-8", "replace"), "sha256").hex()

@@ -1,4 +1,4 @@
-"""Pages without a script: what is shown when the real one cannot be."""
+"""Error answers and the sign-in form: small HTML pages without assets, and JSON for API clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpumon.common.text import clean
 from gpumon_web.http.prefix import base_of
 
 API = "/api/"
-"""Below it programs ask, and get errors that they can read."""
+"""Path prefix of routes for programs, which get errors as JSON."""
 V1 = "/api/v1/"
-"""Below it such errors are problem documents (RFC 9457)."""
+"""Path prefix of routes whose errors are problem documents (RFC 9457)."""
 _MOST_PATH = 80
 _PAGE = """\
 <!doctype html>
@@ -70,7 +70,7 @@ button {{
 </html>
 """
 KEEPS_PLACE = "document.forms[0].action += location.hash"
-"""The place that a link names stands behind its #, which no server gets: the form takes it along, also once more."""
+"""Script that adds the URL fragment to the form's action: browsers do not send the fragment to the server."""
 _FORM = """
 <form method="post" action="{action}" autocomplete="off">
 <label for="token">Token</label>
@@ -87,18 +87,18 @@ _ONWARD = """
 
 
 class BadNumber(ValueError):
-    """An argument that should be a number and is none, or one that nobody means; its text is the argument's name."""
+    """A query argument is not a number, or is out of range. The message is the argument's name."""
 
 
 class Onward(NamedTuple):
-    """A link to where people may go instead."""
+    """Link to another page, shown on an error page."""
 
     href: str
     words: str
 
 
 def no_such_page(request: Request, prefix: str, pages: Collection[str]) -> Response:
-    """The answer to a path that is none of ours; it leads to the page of that name, which stands behind `#`."""
+    """Return a 404 answer; if the path is the name of a page, it links to that page's `#` address."""
     path = clean(request.path, _MOST_PATH)
     name = path.strip("/").partition("/")[0]
     found = f"#/{quote(path.strip('/'))}" if name in pages else ""
@@ -111,7 +111,7 @@ def plain(
     status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *, sign_in: str = "",
     onward: Onward | None = None,
 ) -> Response:  # fmt: skip
-    """A small page that says what is wrong and what to do; with a form for the token that goes to `sign_in`."""
+    """Return a small HTML page that states an error and what to do; with `sign_in`, also a form posted there."""
     more = _FORM.format(action=escape(sign_in), script=KEEPS_PLACE) if sign_in else ""
     if onward:
         more += _ONWARD.format(href=escape(onward.href), words=escape(onward.words))
@@ -123,7 +123,7 @@ def failure(
     request: Request, status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *,
     sign_in: str = "", onward: Onward | None = None,
 ) -> Response:  # fmt: skip
-    """The same for whoever asks: a page, or JSON for what programs ask for."""
+    """Return an error answer: JSON below `/api/`, else an HTML page."""
     if not request.path.startswith(API):
         return plain(status, title, text, headers, sign_in=sign_in, onward=onward)
     given = {"Cache-Control": "no-store", **(headers or {})}
@@ -135,11 +135,11 @@ def failure(
 
 
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
-"""The two paths that take a POST."""
+"""The only paths that accept POST."""
 
 
 class Refused(NamedTuple):
-    """Why a request is not answered."""
+    """Reason for rejecting a request."""
 
     status: int
     title: str
@@ -160,13 +160,13 @@ TO_PROGRAMS = (
     "Send 'Authorization: Bearer TOKEN'. On the server, 'gpumon web token add NAME' prints a token, and "
     "'gpumon web token list' names those that are not revoked."
 )
-"""The remedy where a program asks."""
+"""Text for programs that sent no valid token."""
 WRONG_TOKEN = Refused(401, "Wrong token", NO_TOKEN.text)
 TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
 
 
 def refusal(request: Request, refused: Refused, *, is_stranger: bool = False) -> Response:
-    """The answer that says why; `is_stranger`: who asks needs a token, and has shown none."""
+    """Return the error answer for a rejected request; `is_stranger`: the client needs a token and sent none."""
     headers = {}
     sign_in = ""
     if refused.status == 405:
@@ -178,7 +178,7 @@ def refusal(request: Request, refused: Refused, *, is_stranger: bool = False) ->
             refused = refused._replace(text=TO_PROGRAMS)
     elif refused.status == 429:
         headers["Retry-After"] = "2"
-        # Strangers of one machine share an address: whoever asks too often must not take the form from the others.
+        # Clients behind one address share a limit: one that exceeds it must not keep the others from signing in.
         if is_stranger:
             sign_in = base_of(request) + SIGN_IN.lstrip("/")
     return failure(request, refused.status, refused.title, refused.text, headers, sign_in=sign_in)

@@ -1,6 +1,6 @@
-"""Limits on the requests of one visitor, so that nobody delays the others.
+"""Limits per visitor: token buckets for requests, sizes and timeouts, and the identity of a client.
 
-Each visitor has a bucket: so many requests at once, and so many each second after that.
+They keep one visitor from delaying the others.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from threading import Lock
 from typing import Any
 
 BURST = 120.0
-"""Requests that a page with all its files may send at once."""
+"""Size of a bucket: requests that may be sent at once, enough for a page with all its files."""
 PER_SECOND = 20.0
 PROGRAMS = 20.0
-"""Times as much for programs that send the token: many of them may share an address."""
+"""Factor on the limit for programs that send the token: many of them may share an address."""
 GUESSES = 1 / 6
-"""Times as much for wrong tokens from an address."""
+"""Factor on the limit for wrong tokens from an address."""
 VISITORS = 4096
-"""Buckets that are kept; whoever was not heard longest is forgotten."""
+"""Number of buckets kept; the least recently used one is dropped first."""
 HEADER_BYTES = 16 * 1024
 BODY_BYTES = 1024
-"""The one body that is read has a token in it."""
+"""Largest request body. The only one that is read is the sign-in form."""
 CONNECTIONS = 1000
 IDLE_SECONDS = 30
-"""A connection may be silent, or read nothing of an answer, for so long."""
+"""Seconds for which a connection may be idle, or read nothing of an answer."""
 REQUEST_SECONDS = 10
-"""A request must be whole in so many, from its first byte, or from the connection's opening."""
+"""Seconds within which a request must be complete, counted from its first byte or the opened connection."""
 UNREAD = 2**20
-"""Bytes of answers that a client may leave unread and still get the next one."""
+"""Bytes of unread answers above which a client does not get the next one."""
 THREADS = 4
 
 
 class Buckets:
-    """The visitors' buckets. Safe to use from several threads."""
+    """Token buckets by visitor. Thread-safe."""
 
     def __init__(self, burst: float = BURST, per_second: float = PER_SECOND) -> None:
         self._burst = burst
@@ -45,9 +45,9 @@ class Buckets:
         self._lock = Lock()
 
     def takes(self, visitor: Hashable, now: float, times: float = 1.0) -> bool:
-        """Whether this visitor may ask now, at `now` seconds of a clock that does not go back.
+        """Take one request from a visitor's bucket; False if it is empty. `now`: s of a monotonic clock.
 
-        His bucket is `times` as large as the usual one, and fills `times` as quickly.
+        `times` is a factor on the bucket's size and refill rate.
         """
         burst = self._burst * times
         with self._lock:
@@ -64,7 +64,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def peer_of(opened: socket.socket, address: Any) -> str:
-    """Return the identity that all connections of one visitor share, as far as it can be known."""
+    """Return the client of a connection: the user of a unix socket, else the network address."""
     if opened.family == socket.AF_UNIX:
         _, uid, _ = _CREDENTIALS.unpack(
             opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -74,7 +74,7 @@ def peer_of(opened: socket.socket, address: Any) -> str:
 
 
 def network_of(address: str) -> str:
-    """An address; of IPv6 the network, as each machine has millions of addresses in its own."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address, as one machine can use all of its addresses."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""Sessions of signed-in browsers, and their ends: of one browser or all, by its user or from the shell.
+"""Sessions of signed-in browsers: beginning them, and ending one or all of them.
 
-A cookie names its session, and is valid by its signature alone. A small file keeps a line for each session that began
-or was ended; the server and `gpumon web --end-session` both append to it, and the server rewrites it when it
-grows too long.
+A cookie contains its session's id and is validated by its signature alone. A small file has a line for each session
+begun or ended. Both the server and `gpumon web --end-session` append to it; the server rewrites it when it gets too
+large.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from gpumon_web.jobs import Inline, Work
 
 FILE = "web-sessions"
 LONGEST = 7 * 86400
-"""Seconds after which a session ends, however much it is used."""
+"""Seconds after which a session expires even if it is in use."""
 LASTS = 12 * 3600
-"""Seconds without a request after which it ends."""
+"""Seconds without a request after which a session expires."""
 ALL = "all"
-"""Ends every session that has begun by now."""
+"""Session id that stands for every session begun so far."""
 _LOOK = 2.0
-"""Seconds between looks at the file."""
+"""Seconds between checks of the file."""
 _MOST = 2**20
-"""Bytes of the file from which on it is rewritten without what is over."""
+"""File size in bytes above which it is rewritten without expired sessions."""
 _KEPT = 4096
-"""Ends that are remembered by name; of more of them the oldest end all that began no later."""
+"""Ended sessions remembered by id. Dropping the oldest also ends every session that began no later than it ended."""
 
 
 class Session(NamedTuple):
-    """A browser that has signed in."""
+    """Session of a signed-in browser."""
 
     id: str
     begun: int
     """Seconds since 1970."""
     seen: int
-    """When its cookie was given or renewed, the same."""
+    """When its cookie was last set; seconds since 1970."""
 
 
 def new_id(tag: str = "") -> str:
-    """Return the name of a session: of hexadecimal digits, because one that began with "-" would read as an option.
+    """Return a new session id: hexadecimal digits, then `@tag` for a session of a named token.
 
-    One that a named token began has the `tag` of that token behind them.
+    Hexadecimal, because an id beginning with "-" would be parsed as a command-line option.
     """
     return secrets.token_hex(6) + (f"@{tag}" if tag else "")
 
 
 def tag_of(session: str) -> str:
-    """Return the tag of the named token that began a session, by its id; empty where none did."""
+    """Return the tag of the named token in a session id; empty if it has none."""
     return session.partition("@")[2]
 
 
 class SessionEvent(NamedTuple):
-    """A line of the file."""
+    """One line of the file: a session that began or ended."""
 
     is_end: bool
     id: str
     time: int
     peer: str
-    """Address that it signed in from."""
+    """Address that signed in; empty for an end."""
 
 
 class Sessions:
-    """The file, read now and then. Safe to use from several threads. An empty `path` keeps nothing."""
+    """The sessions file, reread when it changes. Thread-safe. With an empty `path` nothing is stored."""
 
     def __init__(self, path: str = "", work: Work | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -79,24 +79,24 @@ class Sessions:
         self._ended: dict[str, int] = {}
         self._all_ended = 0
         self.ended = 0
-        """Times that a session was ended."""
+        """Number of session ends seen so far."""
 
     def begin(self, peer: str, now: float, tag: str = "") -> Session:
-        """A new session of somebody who has shown the token, or a named one with this `tag`."""
+        """Begin a session; `tag` is that of the named token used, empty for the printed token."""
         found = Session(new_id(tag), int(now), int(now))
         self._append(SessionEvent(False, found.id, found.begun, peer))
         return found
 
     def end(self, session: Session, now: float) -> None:
-        """End one from now on, also when the server starts again."""
+        """End a session; it stays ended after a restart of the server."""
         with self._lock:
             self._note(session.id, int(now))
         self._append(SessionEvent(True, session.id, int(now), ""))
 
     def is_over(self, session: Session, now: float) -> bool:
-        """Whether it has been ended, or has lasted or been silent for too long."""
+        """Whether a session was ended or has expired, by age or by inactivity."""
         self._look()
-        # A clock that was put back a little is forgiven.
+        # Tolerate a clock that was set back by up to a minute.
         if not (-60 <= now - session.seen <= LASTS and -60 <= now - session.begun <= LONGEST):
             return True
         with self._lock:
@@ -142,14 +142,14 @@ class Sessions:
 
 
 def append(path: str, line: SessionEvent) -> None:
-    """Add a line to the file, made with mode 0600 when there is none. Raises OSError."""
+    """Append a line to the file, creating it with mode 0600. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as opened:
         opened.write(_text(line))
 
 
 def read(path: str) -> list[SessionEvent]:
-    """The lines of the file that can be understood; none where there is no file."""
+    """Return the valid lines of the file; an empty list if it cannot be read."""
     try:
         text = read_regular(path, 16 * _MOST).decode("utf-8", "replace")
     except OSError:
@@ -158,7 +158,7 @@ def read(path: str) -> list[SessionEvent]:
 
 
 def shorten(path: str, now: float) -> None:
-    """Rewrite the file without sessions that are over by themselves. Raises OSError."""
+    """Rewrite the file without lines older than `LONGEST`. Raises OSError."""
     kept = [line for line in read(path) if now - line.time <= LONGEST]
     beside = f"{path}.{os.getpid()}"
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -168,7 +168,7 @@ def shorten(path: str, now: float) -> None:
 
 
 def open_ones(lines: list[SessionEvent], now: float) -> list[SessionEvent]:
-    """The begins of sessions that may still go on, oldest first."""
+    """Return the lines that began sessions which are neither ended nor older than `LONGEST`, oldest first."""
     ended = {line.id for line in lines if line.is_end}
     all_ended = max((line.time for line in lines if line.is_end and line.id == ALL), default=0)
     return [

@@ -1,1 +1,1 @@
-"""Charts as data that the scripts draw."""
+"""Chart data that the scripts draw."""

@@ -1,4 +1,4 @@
-"""The axes on which runs stand over each other: time since their begin, epochs, or steps that they have done."""
+"""The chart of compared runs, and its axes: time since the begin, epochs or steps."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from gpumon_web.charts.run_chart import (
 from gpumon_web.charts.run_gpus import DeviceCourse, mean_of, power_of
 
 EPOCHS, STEPS, TIME = "epochs", "step", "since"
-"""Names of axes, in an address and in a chart."""
+"""Names of the axes, in addresses and in charts."""
 
 
 class AxisStretch(NamedTuple):
-    """A part of a run: when it was (s since 1970), and where that is on the axis."""
+    """A part of a run: its times (s since 1970) and its range on the axis."""
 
     begun: float
     ended: float
@@ -48,7 +48,7 @@ class AxisStretch(NamedTuple):
 
 
 class RunAxis:
-    """Places of one run on an axis."""
+    """Maps times of one run to positions on an axis."""
 
     def __init__(self, by: str, started: float, stretches: Sequence[AxisStretch]) -> None:
         self._by = by
@@ -57,7 +57,7 @@ class RunAxis:
         self._begins = [one.begun for one in stretches]
 
     def place(self, time: float) -> float:
-        """The place of a moment (s since 1970); NaN before the begin, and outside of epochs where these count."""
+        """Return the position of a time (s since 1970); NaN before the begin, or outside epochs on their axes."""
         if self._by == TIME:
             return time - self._started if time >= self._started else NAN
         at = bisect_right(self._begins, time) - 1
@@ -69,7 +69,7 @@ class RunAxis:
 
 
 class Timed(Protocol):
-    """An epoch, several behind each other, or a row of steps: when it was, and how many steps it had."""
+    """An epoch, consecutive epochs, or a row of steps: times, and number of steps."""
 
     @property
     def begun(self) -> float: ...
@@ -82,13 +82,13 @@ class Timed(Protocol):
 
 
 def axis_of(by: str, record: Record, epochs: Sequence[Timed]) -> RunAxis:
-    """The places of a run on the axis `by`; `epochs` are all of its epochs."""
+    """Create the axis `by` of a run; `epochs` are all of its epochs."""
     stretches = [] if by == TIME else by_steps(record, epochs) if by == STEPS else by_epochs(epochs)
     return RunAxis(by, record.run.started, stretches)
 
 
 def by_epochs(epochs: Sequence[Timed]) -> list[AxisStretch]:
-    """A stretch for each epoch, or some, that ended: how many had, at its begin and at its end."""
+    """Return the ranges of finished epochs on the axis of finished epochs."""
     found, done = [], 0.0
     for one in epochs:
         if _has_ended(one):
@@ -98,7 +98,7 @@ def by_epochs(epochs: Sequence[Timed]) -> list[AxisStretch]:
 
 
 def by_steps(record: Record, epochs: Sequence[Timed]) -> list[AxisStretch]:
-    """The same of steps; nothing where they were not counted."""
+    """Return the ranges of epochs on the axis of steps; empty if steps were not counted."""
     parts = [one for one in epochs or step_summaries(record) if _has_ended(one)]
     if not _are_counted(parts):
         return []
@@ -118,7 +118,7 @@ def _has_ended(one: Timed) -> bool:
 
 
 def axes_of(runs: Sequence[tuple[Record, Sequence[Timed]]]) -> list[str]:
-    """The axes on which all of these runs have places, the one that tells most first."""
+    """Return the axes that all runs have, the most informative first."""
     found = []
     if all(any(_has_ended(one) for one in epochs) for _, epochs in runs):
         found.append(EPOCHS)
@@ -128,21 +128,21 @@ def axes_of(runs: Sequence[tuple[Record, Sequence[Timed]]]) -> list[str]:
 
 
 POINTS = 500
-"""Points of a line, about: more than that no screen shows of eight."""
+"""Approximate number of points per line; screens cannot show more for eight runs."""
 MISSED = 3
-"""Points that are missing in a row, from which on a line breaks."""
+"""Missing points in a row above which a line is interrupted."""
 LABEL_CELLS = 30
 USED = ("gpu.utilization", "gpu.memory_used")
 UNMEASURED = "unknown: of some time before, energy was not measured"
-"""Why a sum of energy has no value at its end."""
+"""Why the total energy is unknown from some point on."""
 LATE = 5.0
-"""Seconds by which values of GPUs are older than what was logged, from which on that is said."""
+"""Lag in seconds of GPU values behind logged values from which the chart mentions it."""
 Points = Iterable[tuple[float, float]]
 """Times (s since 1970) and values; NaN breaks the line."""
 
 
 class ComparedCourse(NamedTuple):
-    """A run with what its lines are made of."""
+    """A run with the data of its lines."""
 
     label: str
     record: Record
@@ -153,14 +153,14 @@ class ComparedCourse(NamedTuple):
     energies: Sequence[tuple[float, float, float]] = ()
     """Begin, end and energy (J) of all epochs."""
     is_sample: bool = False
-    """Whether `epochs` are a sample of them."""
+    """Whether `epochs` is a sample."""
 
 
 def course_of(
     label: str, record: Record, epochs: Sequence[EpochSummary], axis: RunAxis, traces: Sequence[RunTrace],
     times: Sequence[EpochTimes] = (),
 ) -> ComparedCourse:  # fmt: skip
-    """Gather these, no finer than it is drawn; `times` are of all epochs where `epochs` are a sample of them."""
+    """Collect the data of a run's lines, thinned for drawing; `times` has all epochs if `epochs` is a sample."""
     names = (*USED, "gpu.power")
     drawn = [one._replace(columns={name: one.columns[name] for name in names if name in one.columns})
              for one in traces if one.uuid]  # fmt: skip
@@ -176,7 +176,7 @@ def course_of(
 
 
 def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False) -> RunSeries:
-    """These columns of a series, of not many more than `POINTS` points; `keeps_last`: of what was logged."""
+    """Thin the columns `names` of a series to about `POINTS` points; `keeps_last`: for logged values."""
     every = max(1, -(-series.points // POINTS))
     known = [name for name in names if name in series.columns]
     columns = {name: thin(series.columns[name], every, keeps_last=keeps_last) for name in known}
@@ -184,7 +184,7 @@ def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False)
 
 
 def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
-    """The chart on the axis `by`; None where there is nothing to draw."""
+    """Create the chart on the axis `by`; None if there is nothing to draw."""
     tall = listing(len(courses))
     late = {"late": f"{units.fine_duration(lag)} older"} if (lag := lag_of(courses)) else {}
     logged = [one for one in _logged(courses) if one["lines"]]
@@ -204,9 +204,9 @@ def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
 
 
 def lag_of(courses: Sequence[ComparedCourse]) -> float:
-    """Seconds by which values of GPUs of a run that goes on are older than what it logged last, of all the most.
+    """Return the longest lag in seconds of GPU values behind logged values over all running runs; 0 if below `LATE`.
 
-    0 where nobody would see it. The ledger gets an epoch as it ends, and lines from time to time.
+    The ledger gets an epoch when it ends, but GPU traces only at intervals.
     """
     return max((_lag(one) for one in courses if one.record.run.state is RunState.RUNNING and one.gpus), default=0.0)
 
@@ -238,7 +238,7 @@ def _names(course: ComparedCourse) -> list[str]:
 
 
 def _alike(courses: Sequence[ComparedCourse], name: str) -> Iterator[Points]:
-    """Values of each run under a name: those of steps only where no other run has but those of epochs beside them."""
+    """Yield the values of a metric for each run; values at epoch ends for all if some run only has those."""
     found = [_course(course, name) for course in courses]
     of_epochs = any(name in _names(course) and not (one and one.is_of_steps)
                     for course, one in zip(courses, found, strict=True))  # fmt: skip
@@ -248,7 +248,7 @@ def _alike(courses: Sequence[ComparedCourse], name: str) -> Iterator[Points]:
 
 
 def _said(course: ComparedCourse, name: str) -> Points:
-    """Values that a run logged under a name, by time; what was no number, and what nobody saw, breaks the line."""
+    """Return the logged values of a metric, by time; NaN interrupts the line at odd values and unsampled time."""
     logged = _course(course, name)
     if logged is None:
         return _ends(course, name)
@@ -258,27 +258,27 @@ def _said(course: ComparedCourse, name: str) -> Points:
 
 
 def _course(course: ComparedCourse, name: str) -> LoggedSeries | None:
-    """The values of a metric as they were sampled; None where only the ends of epochs are drawn, or known."""
+    """Return the sampled values of a metric; None if only values at epoch ends are known or drawn."""
     if name not in course.logged.columns or name.startswith(CHECKED):
         return None
     return logged_series(course.record.run.ended, course.logged, name, course.epochs, is_sample=course.is_sample)
 
 
 def _ends(course: ComparedCourse, name: str) -> list[tuple[float, float]]:
-    """The values of a metric at the ends of epochs, with a break behind each that broke off."""
+    """Return the values of a metric at epoch ends, with NaN after interrupted epochs."""
     breaks = [(time, math.nan) for time in broken_off(course.epochs, course.record.run.ended)]
     ends = [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
     return sorted([*ends, *breaks])
 
 
 def _odd(course: ComparedCourse, name: str) -> list[Odd]:
-    """Places on the axis where what a run logged was no number, and what it was."""
+    """Return the positions on the axis at which a run logged NaN or infinity, with the values."""
     found = odd_points(diverged_points(course.logged).get(name, ()), course.epochs, name)
     return [(at, value) for time, value in found if is_known(at := course.axis.place(time))]
 
 
 def _pauses(course: ComparedCourse, times: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Breaks of a line whose values have these times: where nothing was sampled, and nothing was logged either."""
+    """Yield NaN points where nothing was sampled and nothing was logged either; `times` are those of the values."""
     for one in course.gpus[:1]:
         for begin, end in unsampled_spans(one.series):
             if end - begin > MISSED * one.series.step and bisect_left(times, begin) == bisect_right(times, end):
@@ -303,13 +303,13 @@ def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
         energy.append(_with_end(_line(place, course, _energy(course, series, together))))
     yield metric_panel("gpu.power", [one for one in power if one])
     lines = [one for one in energy if one]
-    # That each began at nothing is no energy that was measured, and an axis of that alone would be made up.
+    # A line that only has its initial 0 shows no measured energy, so it is not drawn.
     told = lines if any(_grows(one["mean"]) for one in lines) else []
     yield {**panel("energy", "Energy", "joules", told), "zero": True}
 
 
 def _seen(series: RunSeries, course: Envelope) -> Points:
-    """The values of a course, by time, broken where they are missing for long."""
+    """Yield the values of a course by time, with NaN where many points are missing."""
     known = [(time, value) for time, value in zip(times_of(series), course.mean, strict=True) if is_known(value)]
     for (time, value), (later, _) in pairwise(known):
         yield time, value
@@ -319,10 +319,10 @@ def _seen(series: RunSeries, course: Envelope) -> Points:
 
 
 def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | None) -> Points:
-    """Energy used up to a moment, J: of epochs as they were metered, else of the power; none once it is unknown."""
+    """Yield the cumulative energy (J) by time: from metered epochs, else from power; NaN once it is unknown."""
     ended = [one for one in course.energies if is_known(one[0]) and is_known(one[1])]
     if series is not None and course.record.run.state is RunState.RUNNING:
-        # What an epoch took that ended behind the newest values of GPUs is still to come.
+        # The energy of epochs that ended after the newest GPU values is not known yet.
         seen = series.begun + series.points * series.step
         ended = [one for one in ended if one[1] <= seen or is_known(one[2])]
     if any(is_known(joules) for *_, joules in ended):
@@ -341,13 +341,13 @@ def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | 
 
 
 def _grows(sums: Sequence[float | None]) -> bool:
-    """Whether more is known of a sum than that it began."""
+    """Whether a cumulative line has more than its initial 0."""
     known = [value for value in sums if value is not None]
     return len(known) > 1 or any(known)
 
 
 def _with_end(drawn: Cells | None) -> Cells | None:
-    """A sum, with the place from which on it is not known, if there is one."""
+    """Mark the position from which a cumulative line is unknown, if there is one."""
     if drawn is None or drawn["mean"][-1] is not None:
         return drawn
     last = max(place for place, value in enumerate(drawn["mean"]) if value is not None)
@@ -355,7 +355,7 @@ def _with_end(drawn: Cells | None) -> Cells | None:
 
 
 def _line(place: int, course: ComparedCourse, points: Points, look: str | None = None) -> Cells | None:
-    """A line in the color of its run, on the axis; None where nothing of it is known."""
+    """Create the line of a run in its color; None if it has no known value."""
     x: list[float] = []
     mean: list[float] = []
     for time, value in points:

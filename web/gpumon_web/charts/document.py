@@ -1,6 +1,6 @@
-"""Charts as data: panels of lines in base units, runs with their epochs, events; the scripts draw them.
+"""Chart documents: panels of lines in base units, runs with their epochs, and events, which the scripts draw.
 
-A document is the same for a GPU, a run, and runs that are compared: `54-panels.js` says what its parts are.
+The format is the same for a GPU, a run and a comparison of runs; `54-panels.js` documents its parts.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from gpumon.reports.history import unit_of
 from gpumon.storage.history.query import Series
 
 PLAIN = "plain"
-"""The unit of what a training logged."""
+"""Unit of logged metrics."""
 METRICS = "logged metrics"
-"""Such metrics, where it is said how many are shown."""
+"""Their name in the text on what a chart leaves out."""
 _FROM_ZERO = (Unit.RATIO, Unit.BYTES, Unit.WATTS, Unit.JOULES, Unit.BYTES_PER_SECOND)
-"""Units whose axis begins at zero, so that the area below a line is a share."""
+"""Units whose axis begins at zero, so that the area below a line is meaningful."""
 Times = Sequence[float]
 Cells = dict[str, Any]
-"""As `page.Cells`."""
+"""Same as `page.Cells`."""
 
 
 MARKS = 200
-"""Marks on an axis, about: more would cover each other."""
+"""Approximate number of marks on an axis; more would overlap."""
 _LEVELS = ("", "ok", "warn", "bad")
 """Levels of marks, the worst last."""
 
 
 def line(times: Times, mean: Iterable[float], **more: Any) -> Cells:
-    """A line of a panel; `more`: its envelope, step, role, label and look."""
+    """Create a line of a panel; `more`: envelope, step, role, label and look."""
     return {"x": times, "mean": numbers(mean), **{name: value for name, value in more.items() if value is not None}}
 
 
 def moment(time: float) -> float:
-    """A time as all of a chart has it, in whole milliseconds: ends are rounded as points are, so none lies behind."""
+    """Round a time to milliseconds. All times of a chart are rounded alike, so that no point is after its end."""
     return round(time, 3)
 
 
 def line_of(series: Series, **more: Any) -> Cells:
-    """The line of a series: where it has buckets, with its lowest and highest values."""
+    """Create the line of a series; with an envelope if the series has buckets."""
     times = [moment(time) for time in series.times]
     if not series.step:
         return line(times, series.mean, **more)
@@ -49,12 +49,12 @@ def line_of(series: Series, **more: Any) -> Cells:
 
 
 def panel(key: str, title: str, unit: str, lines: Sequence[Cells], **more: Any) -> Cells:
-    """A panel; `more`: `top`, `limits`, `zero`, `context`, `lists`."""
+    """Create a panel; `more`: `top`, `limits`, `zero`, `context`, `lists`."""
     return {"key": key, "title": title, "unit": unit, "lines": list(lines), "limits": [], "zero": False, **more}
 
 
 def metric_panel(name: str, lines: Sequence[Cells], **more: Any) -> Cells:
-    """The panel of a metric of the metric table."""
+    """Create the panel of a metric in `model.metrics`."""
     metric = BY_NAME[name]
     known: dict[str, Any] = {"zero": metric.unit in _FROM_ZERO}
     if metric.unit is Unit.RATIO:
@@ -63,12 +63,12 @@ def metric_panel(name: str, lines: Sequence[Cells], **more: Any) -> Cells:
 
 
 def limit(at: float | None, words: str) -> list[Cells]:
-    """A threshold with its words, as the limits of a panel; none where it is not known."""
+    """Return a labeled threshold as the limits of a panel; empty if it is unknown."""
     return [] if at is None or not math.isfinite(at) or at <= 0 else [{"at": at, "text": words}]
 
 
 def chart(panels: Sequence[Cells], begin: float, end: float, **more: Any) -> Cells:
-    """A document over a time; each list of times stands in it once, and lines name it by its place."""
+    """Create a chart document; equal lists of times are stored once, and lines have the index of theirs."""
     lists: list[Times] = []
     places: dict[int, int] = {}
     found = []
@@ -89,10 +89,10 @@ def chart(panels: Sequence[Cells], begin: float, end: float, **more: Any) -> Cel
 
 
 def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phases: Iterable[Sequence[Any]]) -> Cells:
-    """The epochs of a run, and its phases that do not train, [begin, end, name].
+    """Create the ribbon of a run: its epochs, and its phases other than training as [begin, end, name].
 
-    An epoch is [begin, end, number], with its level where it needs a look; several as one: [begin, end, first number,
-    level, last number].
+    An epoch is [begin, end, number], plus a level if it needs attention; several epochs together are [begin, end, first
+    number, level, last number].
     """
     return {
         "id": run, "name": name, "user": user, "bands": [list(band) for band in bands],
@@ -101,12 +101,12 @@ def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phase
 
 
 def event(time: float, level: str, words: str) -> Cells:
-    """A mark on the axis."""
+    """Create a mark on the axis."""
     return {"time": moment(time), "level": level, "text": words}
 
 
 def marks_on(events: Iterable[Cells], begin: float, end: float) -> list[Cells]:
-    """Marks on the axis in order; of more than `MARKS`, those that would cover each other as one with a `count`."""
+    """Return the marks in order; above `MARKS` marks, overlapping ones are merged into one with a `count`."""
     found = sorted(events, key=lambda one: float(one["time"]))
     if len(found) <= MARKS:
         return found
@@ -127,11 +127,11 @@ def _one_mark(events: Sequence[Cells]) -> Cells:
 
 
 def left_out(parts: Iterable[tuple[int, int, str]]) -> dict[str, str]:
-    """`cut`: what a chart leaves out, of (shown, in all, what); nothing where it has all."""
+    """Return as `cut` a text on what a chart leaves out, from (shown, total, what); empty if nothing."""
     words = [f"only {shown:,} of {total:,} {what}" for shown, total, what in parts if shown < total]
     return {"cut": ", ".join(words)} if words else {}
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:
-    """Values as JSON has them, no longer than a screen can show; None where there is none."""
+    """Return values for JSON with six significant digits; None if not finite."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]

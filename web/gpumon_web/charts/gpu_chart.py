@@ -1,4 +1,4 @@
-"""One GPU over time: the panels that are asked for, its runs with their epochs, events, and who held it when."""
+"""The chart of one GPU: the requested panels, its runs with their epochs, events, and its holders over time."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from gpumon_web.charts.document import (
 )
 
 Held = tuple[float, float, str]
-"""From and to (s since 1970), and the user."""
+"""Begin and end (s since 1970), and the user."""
 _WHOLE = 0.99
-"""Share of an hour for which somebody held a GPU, from which on all of it was held: ticks are skipped now and then."""
+"""Fraction of an hour from which a GPU counts as held for the whole hour: some ticks are skipped."""
 
 
 def held_by(
     begin: float, end: float, path: str, uuid: str, epochs: Epochs, keys: Sequence[str], processes: Sequence[Process]
 ) -> list[Held]:
-    """Return who held a GPU from `begin` to `end`, without overlaps: what is more exact stands over the hours.
+    """Return who held a GPU from `begin` to `end`, without overlaps: more exact sources override whole hours.
 
-    `path` is the file that keeps hours and processes, or empty; `processes` are those of now.
+    `path` is the history file with hours and processes, or empty; `processes` are the present ones.
     """
     kept = _kept_spans(path, uuid, begin, end)
     found = [*held_hours(path, uuid, begin, end), *((one.begin, one.end, one.user) for one in kept if one.user)]
@@ -57,10 +57,10 @@ def held_by(
             over = end if run.state is RunState.RUNNING else run.updated
             found.append((run.started, over, run.user))
     came = {one.pid: one.begin for one in kept}
-    # The largest holder of now last: it stands over the others.
+    # The largest present holder last, so that it overrides the others.
     for process in sorted(processes, key=lambda one: one.memory_used if isfinite(one.memory_used) else 0.0):
         if process.user and isfinite(process.started):
-            # It may have been there for long before it came to this GPU.
+            # The process may have started long before it used this GPU.
             found.append((max(process.started, came.get(process.pid, process.started)), end, process.user))
     return flat([one for one in found if one[0] < end and one[1] > begin], begin, end, (end - begin) / MAX_POINTS)
 
@@ -69,11 +69,11 @@ def _kept_spans(path: str, uuid: str, begin: float, end: float) -> list[HeldSpan
     try:
         return held_spans(path, uuid, begin, end) if path else []
     except GpumonError:
-        return []  # lines without a person's color are right all the same
+        return []  # the chart is still right without the colors of users
 
 
 def held_hours(path: str, uuid: str, begin: float, end: float) -> list[Held]:
-    """The kept hours all of which one user held; empty where there is no file, or none that can be read."""
+    """Return the stored hours that a single user held entirely; empty if the file is missing or unreadable."""
     if not path:
         return []
     try:
@@ -88,15 +88,15 @@ def held_hours(path: str, uuid: str, begin: float, end: float) -> list[Held]:
 
 
 def flat(spans: Iterable[Held], begin: float, end: float, gap: float = 0.0) -> list[Held]:
-    """`spans` without overlaps, within a window: where two overlap, the later one of the list stands.
+    """Return `spans` within a window without overlaps: of overlapping ones, the later in the list wins.
 
-    Those of one user with no more than `gap` seconds between them are one: no screen shows what lies between.
+    Spans of the same user at most `gap` seconds apart are merged, as no screen can show the gap.
     """
     inside = [one for one in spans if one[0] < end and one[1] > begin]
     given = [(max(since, begin), min(until, end), user) for since, until, user in inside]
     edges = sorted({edge for since, until, _ in given for edge in (since, until)})
     users = [""] * len(edges)
-    free = [*range(len(edges))]  # of each part, itself or one behind it that has no user yet
+    free = [*range(len(edges))]  # for each part, itself or a later part without a user (union-find)
 
     def next_free(at: int) -> int:
         while free[at] != at:
@@ -120,22 +120,22 @@ def flat(spans: Iterable[Held], begin: float, end: float, gap: float = 0.0) -> l
 
 
 USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
-"""Panels until the viewer chooses others: what people look for."""
+"""Default panels."""
 EVENTS = 2000
-"""Events of a window that are told with their words, the newest: older ones are counted."""
+"""Newest events of a window shown with their text; older ones are only counted."""
 RUNS = 6
-"""Runs with a ribbon, the newest: more would be higher than the lines."""
+"""Newest runs with a ribbon; more would be taller than the panels."""
 BANDS = 3000
-"""Epochs of a window that are told one by one."""
+"""Most epochs per run in a window."""
 
 _LEVELS = {"warning": "warn", "critical": "bad"}
 
 
 class GpuChartWindow(NamedTuple):
-    """The part of a GPU's history that is asked for."""
+    """The requested part of a GPU's history."""
 
     begin: float
-    """Seconds since 1970, as `end`."""
+    """Seconds since 1970, like `end`."""
     end: float
     points: int = MAX_POINTS
     panels: Sequence[str] = USUAL
@@ -145,13 +145,13 @@ def gpu_chart(
     history: History, epochs: Epochs, sample: Sample, processes: Sequence[Process], interval: float, log: str,
     window: GpuChartWindow,
 ) -> Cells:  # fmt: skip
-    """The chart of a device; `log` is the file that keeps events and holders, or empty."""
+    """Create the chart of a device; `log` is the history file with events and holders, or empty."""
     uuid = sample.device.uuid
     given = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
     chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
-    end = min(window.end, history.end) if is_known(history.end) else window.end  # nothing is known of what is to come
+    end = min(window.end, history.end) if is_known(history.end) else window.end  # there is no data of the future
     begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
-    # Asked for as it is: a sample at the very end may lie behind that in whole milliseconds.
+    # Query the unrounded end: a sample at the very end may be after the rounded one.
     names = [panel.metric.name for panel in chosen]
     lines = history.query(Query(uuid, names, window.begin, end, window.points))
     filled = _filled(history, uuid, lines, end)
@@ -177,7 +177,7 @@ def gpu_chart(
 
 
 def _filled(history: History, uuid: str, lines: Mapping[str, Series], end: float) -> dict[str, float]:
-    """Seconds that are known of the newest stretch of each line: what comes next is weighed against them."""
+    """Return the seconds with data in each line's newest bucket, by which the scripts weight the next values."""
     series = next(iter(lines.values()), None)
     if series is None or not series.step or not series.times:
         return {}
@@ -203,7 +203,7 @@ def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
 def ribbons(
     epochs: Epochs, keys: Sequence[str], begin: float, end: float
 ) -> tuple[list[Cells], dict[str, str]]:  # fmt: skip
-    """The runs with epochs or phases in a window, the newest `RUNS` by their begin, and what is left out of them."""
+    """Return the newest `RUNS` runs with epochs or phases in a window, and a text on the omitted ones."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         run = epochs.run(key)
@@ -237,7 +237,7 @@ def _over(epochs: Epochs, key: str) -> float:
 
 
 def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: float, end: float) -> list[Cells]:
-    """Events of the device by the log, and errors of memory that it does not have yet."""
+    """Return the events of the device in the log, and out-of-memory errors that are not in the log yet."""
     logged, older = list[LoggedEvent](), 0
     if log:
         try:
@@ -246,7 +246,7 @@ def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: flo
             if len(logged) == EVENTS:
                 older = count_events(log, begin, logged[0].time_ns / SECOND, wanted)
         except GpumonError:
-            logged = []  # the chart is right without them, and the page of events says why
+            logged = []  # the chart is right without them, and the events page shows the error
     found = [{**event(begin, "", f"{older:,} earlier events"), "count": older}] if older else []
     found += [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
     told = {round(one.time_ns / SECOND) for one in logged if one.kind.name == "out_of_memory"}

@@ -1,4 +1,4 @@
-"""A run over time: what it logged, and its GPUs together or each by itself, with its epochs, phases and events."""
+"""The chart of a run: logged metrics, its GPUs combined or each by itself, epochs, phases and events."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ from gpumon_web.charts.document import (
 from gpumon_web.charts.run_gpus import DeviceCourse, mean_of, power_of, unseen
 
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
-"""Title of the memory of all processes, beside that of live tensors in the tables of a run."""
+"""Title of the memory of all processes, as opposed to live tensors, as in the tables of a run."""
 LOGGED = 12
-"""Logged metrics that get a panel; a chart says that there are more."""
+"""Most logged metrics with a panel; the chart states if there are more."""
 OF_DEVICE = {
     "gpu.utilization": "utilization_mean", "gpu.memory_used": "memory_used_peak", "gpu.power": "power_mean",
     "gpu.temperature": "temperature_peak",
 }  # fmt: skip
-"""Metrics of a GPU that have a panel, and the column of a whole run that is said of it."""
+"""GPU metrics with a panel, and the column with their value for the whole run."""
 ROLES = tuple(f"s{place}" for place in range(8))
-"""Colors of GPUs beside each other."""
+"""Color roles of lines, one per GPU or run."""
 _ROW, _LEAST = 18, 92
-"""Height of what stands beside a panel for each of its lines, and of a panel at least, px."""
+"""Height of a row in the list beside a panel, and the least height of a panel (px)."""
 CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
-"""Beginnings of the names of what is logged on other data than that of training."""
+"""Prefixes of metrics logged on validation or test data."""
 NAME_CELLS = 40
 SLOW = 1.05
-"""Times the median length of an epoch from which on it is slow."""
+"""Factor of the median epoch time above which an epoch is slow."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
 Odd = tuple[float, float]
-"""Time (s since 1970) and what was logged then: NaN or infinite."""
+"""Time (s since 1970) and the logged value, NaN or infinite."""
 
 
 class RunDrawing(NamedTuple):
-    """All that the chart of a run is made of."""
+    """The data of a run's chart."""
 
     run: RunRow
     gpus: Sequence[DeviceCourse]
-    """Those that are drawn: one, or several together."""
+    """GPUs to draw."""
     logged: RunSeries
     epochs: Sequence[EpochSummary]
     marks: Sequence[MarkRow]
@@ -75,21 +75,21 @@ class RunDrawing(NamedTuple):
     """[begin, end or None, name], oldest first."""
     diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
     is_each: bool = False
-    """Whether several GPUs are drawn each by itself, rather than as their mean."""
+    """Whether to draw each GPU by itself instead of the mean."""
     phases_in_all: int = 0
-    """How many there are, where `phases` are the newest alone."""
+    """Total number of phases; `phases` may only have the newest."""
     total: EpochSummary | None = None
-    """The whole run on these GPUs, by all samples: a chart has none of its very begin."""
+    """Summary of the whole run on these GPUs from all samples; the chart lacks those at the very begin."""
     verdicts: Verdicts | None = None
-    """Those on its epochs, where they are known already."""
+    """Verdicts on the epochs, if already computed."""
     long: LongRun | None = None
-    """Where `epochs` are some of a long run: where each of them was, and which may need a look."""
+    """Times of all epochs, and those that may need attention; only set for a long run, with some `epochs`."""
     is_judged: bool = True
-    """Whether all of these are among `epochs`."""
+    """Whether `epochs` includes all epochs that may need attention."""
 
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
-    """The chart, or None where there is nothing to draw; `of_all` is how many GPUs the run has."""
+    """Create the chart; None if there is nothing to draw. `of_all`: number of GPUs of the run."""
     logged = [*_logged(drawing)]
     panels = [*logged[:LOGGED], *_measured(drawing)]
     if not panels:
@@ -123,7 +123,7 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
 
 
 def _usual(panels: Sequence[Cells]) -> list[str]:
-    """The panels that are shown until the viewer chooses others: losses, or what was logged first, and what is used."""
+    """Return the default panels: losses, or the first logged metric, and GPU metrics."""
     logged = [one["key"] for one in panels if one["unit"] == PLAIN]
     losses = [key for key in logged if is_loss(key)][:2]
     measured = [one["key"] for one in panels if one["unit"] != PLAIN]
@@ -131,7 +131,7 @@ def _usual(panels: Sequence[Cells]) -> list[str]:
 
 
 def _reach(drawing: RunDrawing) -> tuple[float, float]:
-    """The begin and the end of what is known."""
+    """Return the begin and the end of the data."""
     begins = [epoch.begun for epoch in drawing.epochs if is_known(epoch.begun)]
     ends = [_end(epoch) for epoch in drawing.epochs if is_known(epoch.begun)]
     for series in (*(one.series for one in drawing.gpus), drawing.logged):
@@ -149,7 +149,7 @@ def _end(epoch: EpochSummary) -> float:
 
 
 def times_of(series: RunSeries) -> list[float]:
-    """The times of the points of a series, s since 1970."""
+    """Return the times of the points of a series (s since 1970)."""
     return [moment(series.begun + (place + 0.5) * series.step) for place in range(series.points)]
 
 
@@ -202,7 +202,7 @@ def _each(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:
 
 
 def listing(lines: int) -> int:
-    """Height of a panel with the values of so many lines beside it, px."""
+    """Return the height (px) of a panel with a list of `lines` values beside it."""
     return max(_LEAST, 8 + _ROW * (lines + 1))
 
 
@@ -215,7 +215,7 @@ def _numbers(values: Sequence[float]) -> list[float | None]:
 
 
 def _logged(drawing: RunDrawing) -> Iterator[Cells]:
-    """A panel for each logged metric, that on other data beside its own on the data of training."""
+    """Yield a panel for each logged metric; validation values are drawn with the training metric of the same name."""
     ended = [epoch for epoch in drawing.epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*drawing.logged.columns, *(name for epoch in ended[-100:] for name in epoch.metrics)])
     pairs = {name: next((base for lead in CHECKED if (base := name.removeprefix(lead)) != name and base in names), "")
@@ -233,7 +233,7 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
             if dots is not None:
                 dots = with_odd(dots, _ended_odd(ended, other))
                 lines.append({**dots, "role": _INK, "look": _DOTS, "label": clean(other, NAME_CELLS)})
-        # Beside values of steps, that of an epoch may be their mean.
+        # The value at the end of an epoch may be the mean of its steps, so it is drawn separately.
         at_end = _ends(ended, name, drawing) if is_of_steps else None
         if at_end is not None:
             label = f"{clean(name, NAME_CELLS)}, end of epoch"
@@ -243,16 +243,16 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
 
 
 def is_loss(name: str) -> bool:
-    """Whether what was logged under a name is a loss, by the name."""
+    """Whether a logged metric is a loss, judging by its name."""
     return name.endswith("loss") or name == "perplexity"
 
 
 def _line(
     drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks: Sequence[float]
 ) -> tuple[Cells | None, bool]:
-    """The values of one metric joined, as not every moment has one: with a gap where nothing was seen.
+    """Return the line of one metric, and whether its values are of steps rather than of epoch ends.
 
-    And whether they are of steps, without those of the ends of epochs.
+    Points are joined, as not every sample has a value, with a gap where nothing was sampled.
     """
     logged = drawing.logged
     if name not in logged.columns:
@@ -278,7 +278,7 @@ def _line(
 
 
 def _fewer(points: list[LoggedPoint]) -> list[LoggedPoint]:
-    """No more than `MOST` points between breaks: neighbors as one, the last of them with the lowest and the highest."""
+    """Thin to about `MAX_POINTS` points: of neighbors the last value is kept, with their lowest and highest."""
     every = -(-len(points) // MAX_POINTS)
     if every == 1:
         return points
@@ -295,7 +295,7 @@ def _fewer(points: list[LoggedPoint]) -> list[LoggedPoint]:
 
 
 def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
-    """Values logged by the end of each epoch, and a gap behind each that broke off; None where there is no value."""
+    """Return the line of values at epoch ends, with a gap after interrupted epochs; None if there is no value."""
     points = [(epoch.ended, epoch.metrics[name]) for epoch in ended if math.isfinite(epoch.metrics.get(name, math.nan))]
     points = points[:: max(1, -(-len(points) // MAX_POINTS))]
     if not points:
@@ -320,9 +320,9 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
     bands = [] if drawing.long is None else _bands(drawing.long, needing, SLOW * median, is_judged=drawing.is_judged)
     since = drawing.long.begun if drawing.long else 0
     if bands and known and known[-1].ordinal == since - 1:
-        bands[-1][1] = round(_end(known[-1]), 2)  # the ring may know more of it
+        bands[-1][1] = round(_end(known[-1]), 2)  # the ring may have newer data of it
     for epoch in (one for one in known if one.ordinal >= since):
-        # The first epoch of most trainings is longer than the others: it compiles, fills caches, and begins workers.
+        # The first epoch usually takes longer: it compiles, fills caches and starts data-loading workers.
         is_slow = is_known(epoch.ended) and epoch is not known[0] and epoch.seconds > SLOW * median
         level = "warn" if is_slow or (is_known(epoch.ended) and epoch.ordinal in needing) else ""
         band = [round(epoch.begun, 2), round(_end(epoch), 2), epoch.epoch]
@@ -334,7 +334,7 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
 
 
 def _bands(long: LongRun, needing: Collection[int], slow: float, *, is_judged: bool) -> list[list[Any]]:
-    """The epochs of a long run, several as one: [begin, end, first number, level, last number]."""
+    """Return groups of epochs of a long run: [begin, end, first number, level, last number]."""
     wanted = sorted(needing if is_judged else {*needing, *long.suspects})
     found = []
     for one in long.bands:
@@ -358,7 +358,7 @@ def _events(drawing: RunDrawing) -> list[Cells]:
 
 
 def odd_points(sampled: Sequence[Odd], epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
-    """Times at which a metric was logged that was no number, in samples or with an epoch, and what it was."""
+    """Return the times and values at which a metric was NaN or infinite, in samples or at epoch ends."""
     return sorted([*sampled, *_ended_odd(epochs, name)], key=itemgetter(0))
 
 
@@ -372,7 +372,7 @@ def _ended_odd(epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
 
 
 def _numbers_at(drawing: RunDrawing, name: str) -> list[float]:
-    """Times at which a metric was a number, in order."""
+    """Return the times at which a metric was finite, in order."""
     ended = [one.ended for one in drawing.epochs if is_known(one.ended) and is_known(one.metrics.get(name, NAN))]
     logged = drawing.logged
     means = logged.columns[name].mean if name in logged.columns else ()
@@ -381,7 +381,7 @@ def _numbers_at(drawing: RunDrawing, name: str) -> list[float]:
 
 
 def _turns(odd: Sequence[Odd], numbers: Sequence[float]) -> list[Odd]:
-    """Of what was no number, what stands behind a number, or is another than the one before it."""
+    """Return the odd values that follow a finite value, or differ from the odd value before them."""
     return [
         (time, value) for place, (time, value) in enumerate(odd)
         if place == 0 or _word(value) != _word(odd[place - 1][1])
@@ -390,7 +390,7 @@ def _turns(odd: Sequence[Odd], numbers: Sequence[float]) -> list[Odd]:
 
 
 def with_odd(drawn: Cells, odd: Sequence[Odd]) -> Cells:
-    """A line, with the time since which what is logged is no number, and the word for it, if it is none at the end."""
+    """Add to a line that ends with NaN or infinity the time since when, and the name of the value."""
     known = (x for x, value in zip(drawn["x"], drawn["mean"], strict=True) if value is not None)
     newest = max(known, default=-math.inf)
     behind = [(moment(time), value) for time, value in odd if moment(time) > newest]

@@ -1,4 +1,4 @@
-"""The GPUs of a run as one: the mean of what each measured, with lowest and highest, and their power together."""
+"""The GPUs of a run combined: mean, minimum and maximum of their measurements, and their total power."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import DeviceRow
 
 MEAN, EACH = "mean", "each"
-"""Names of all GPUs of a run together, as their mean or each by itself, in an address."""
+"""Selections of all GPUs of a run in an address: as their mean, or each by itself."""
 MISSED = 3
-"""Points before the first sample or behind the last one from which on nothing was seen there."""
+"""Points before the first or after the last sample above which that time counts as unobserved."""
 
 
 class DeviceCourse(NamedTuple):
-    """Measurements of a device while a run was on it."""
+    """Measurements of a device during a run."""
 
     device: DeviceRow
     series: RunSeries
 
 
 def mean_of(gpus: Sequence[DeviceCourse]) -> RunSeries:
-    """Return one series of all of them, on the points of the longest: the mean of those that are known at a time."""
+    """Return the mean series of all GPUs at the points of the longest one; unknown values are left out."""
     if len(gpus) == 1:
         return gpus[0].series
     base = _base(gpus)
@@ -34,7 +34,7 @@ def mean_of(gpus: Sequence[DeviceCourse]) -> RunSeries:
 
 
 def power_of(gpus: Sequence[DeviceCourse], base: RunSeries) -> Envelope:
-    """The sum of their power; unknown where that of one is."""
+    """Return the total power; unknown wherever the power of one GPU is unknown."""
     lines = [_placed(one.series, base, "gpu.power") for one in gpus]
     sums = [tuple(math.fsum(part) for part in zip(*values, strict=True)) for values in zip(*lines, strict=True)]
     mean = [one[1] for one in sums]
@@ -42,9 +42,9 @@ def power_of(gpus: Sequence[DeviceCourse], base: RunSeries) -> Envelope:
 
 
 def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: bool) -> list[list[float]]:
-    """When none of the GPUs of a run was sampled, from and to, from its begin to its end.
+    """Return the spans [from, to] between `begin` and `end` in which no GPU of the run was sampled.
 
-    Of one that goes on, what comes next may be on its way.
+    The time after the last sample of a running run (`goes_on`) is not included, as samples may still arrive.
     """
     if not gpus:
         return []
@@ -56,7 +56,7 @@ def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: b
 
 
 def _used(series: RunSeries) -> RunSeries:
-    """The lines by which it is told when a GPU was sampled."""
+    """Reduce a series to the metrics that show when a GPU was sampled."""
     names = ("gpu.memory_used", "gpu.utilization")
     return series._replace(columns={name: series.columns[name] for name in names if name in series.columns})
 
@@ -77,7 +77,7 @@ def _joined(gpus: Sequence[DeviceCourse], base: RunSeries, name: str) -> Envelop
 
 
 def _placed(series: RunSeries, base: RunSeries, name: str) -> list[tuple[float, float, float]]:
-    """The values of a series at the points of another one."""
+    """Return (low, mean, high) of a series at the points of `base`."""
     nothing = (math.nan, math.nan, math.nan)
     course = series.columns.get(name)
     if course is None:

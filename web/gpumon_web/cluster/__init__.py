@@ -1,1 +1,1 @@
-"""Pages of a whole cluster, from the Prometheus that scrapes its exporters."""
+"""Pages of a whole cluster, with data from the Prometheus that scrapes its exporters."""

@@ -1,4 +1,4 @@
-"""Everything that pages of a cluster know at one tick, and what each part of a page says where it is not of now."""
+"""The data of the cluster pages at one tick, and notes on parts of a page that are outdated or unknown."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ NOTHING = ClusterSnapshot(0.0, {}, took=0.0)
 
 
 class ClusterNow(NamedTuple):
-    """A picture, and what the server was started with."""
+    """A snapshot, and the settings of the server."""
 
     snapshot: ClusterSnapshot = NOTHING
     engine: str = ""
-    """The engine's URL, for people."""
+    """The engine's URL, for display."""
     prices: Prices | None = None
     node_page: str = ""
-    """Address of a node's own pages, with `{host}` for its name; empty where nobody said."""
+    """URL of a node's own gpumon web, with `{host}` for its name; empty if not configured."""
     groups: UserGroups | None = None
 
     @property
     def answers(self) -> Answers:
-        """The rows of all that was ever answered."""
+        """The latest rows of every query that was ever answered."""
         return self.snapshot.answers()
 
     def unseen(self) -> Mapping[str, tuple[str, str]]:
-        """Return nodes that never told their GPUs, with the words for one and for several of the same."""
+        """Return nodes whose GPUs are unknown, with the text for one such node and for several."""
         return unseen_nodes(self.snapshot.nodes(), self.answers)
 
 
 def of(now: Now) -> ClusterNow:
-    """Return what is known of the cluster; nothing before the first answers."""
+    """Return the data of the cluster; empty before the first answers."""
     return now.cluster or ClusterNow()
 
 
 def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
-    """Return why a part of a page is not of now, with the moment that it is of; None where it is."""
+    """Return a note on why a part of a page is outdated, and its time; None if it is current."""
     kept = known.snapshot.cached
-    if not known.snapshot.is_answered:  # the head of the page says why
+    if not known.snapshot.is_answered:  # the top of the page shows the reason
         if any(one.rows is not None for one in _named(known, questions)):
             return {"text": "What stands here is of", "time": known.snapshot.answered}
         since = [one.failing for one in _named(known, questions) if one.failing]
@@ -63,7 +63,7 @@ def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
 
 
 def states_not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
-    """Return the same for a part that says which GPUs are free."""
+    """Return the same for a part that shows which GPUs are free."""
     snapshot = known.snapshot
     if not snapshot.answered or not snapshot.unanswered:
         return not_of_now(known, questions)

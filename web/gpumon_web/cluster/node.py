@@ -1,4 +1,4 @@
-"""The page of one node of a cluster: each of its GPUs, who is on it, and the way to the node's own pages."""
+"""The page of one node of a cluster: its GPUs with their users, problems, and a link to the node's own gpumon web."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STATES = {"free": ("free", "ok"), "busy": ("busy", ""), "held_idle": ("allocate
 
 
 def layout() -> Component:
-    """A head with the way to the node itself, and its GPUs."""
+    """Create the layout: a head with facts and a link to the node itself, problems, and the table of GPUs."""
     from dash import html
 
     from gpumon_web.components.layout import bound, card, table
@@ -59,7 +59,7 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """Everything of the page."""
+    """Compute all values of the page."""
     known, name = of(now), args["id"]
     answers = known.answers
     node = next((one for one in known.snapshot.nodes_now() if one.name == name), None)
@@ -83,7 +83,7 @@ def live(now: Now, args: Args) -> Cells:
 
 
 def _only(answers: Answers, name: str) -> Answers:
-    """Answers about one node."""
+    """Return the rows of the answers about one node."""
     return {question: [row for row in rows if row.labels.get("instance") == name] for question, rows in answers.items()}
 
 
@@ -121,7 +121,7 @@ def _facts(node: model.Node, answers: Answers) -> list[Cells]:
 
 
 def _own(known: ClusterNow, name: str) -> Cells | None:
-    """The node's own gpumon web, where somebody said where that is."""
+    """Return the link to the node's own gpumon web; None if its address is not configured."""
     if not known.node_page:
         return None
     host = name.rpartition(":")[0] or name

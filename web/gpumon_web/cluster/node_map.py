@@ -1,4 +1,4 @@
-"""The map of a cluster: of few nodes each GPU with its person, of many each node by rack, a cell for each GPU."""
+"""The map of a cluster: a tile per node with its GPUs and users, or for many nodes, racks of nodes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gpumon_web.cluster.words import percent
 from gpumon_web.components.page import Cells
 
 _RACK = 20
-"""Nodes in a column where their names tell no rack."""
+"""Nodes per column if racks cannot be derived from the names."""
 _COLUMNS = (3, 120)
-"""Racks between which names are believed to tell them."""
+"""Least and most racks for which racks are derived from the names."""
 _DIGITS = 9
-"""Of a node's number that are read."""
+"""Digits of a node's number that are used."""
 _LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.ASCII | re.DOTALL)
 _HOST = re.compile(r"^[\w-]+(\.[\w-]+)*(:\d+)?$", re.ASCII)
-"""Names of hosts with or without a port: of others every letter may be what tells them apart."""
+"""Host name, optionally with a port. Other names are not shortened, as any letter may be significant."""
 _STATES = ("busy", "held_idle", "unknown", "lost", "free")
-"""In the order of their cells in a node."""
+"""States in the order of their cells in a node."""
 
 
 def node_map(nodes: Sequence[Node], answers: Answers) -> Cells | None:
-    """Return what the script draws; None where no node is known."""
+    """Return the data that the script draws; None if no node is known."""
     if not nodes:
         return None
     if len(nodes) <= SMALL:
@@ -39,7 +39,7 @@ def node_map(nodes: Sequence[Node], answers: Answers) -> Cells | None:
 
 
 def labels(names: Sequence[str]) -> Mapping[str, str]:
-    """Return names without port and domain, as long as that tells nodes apart and leaves no bare number."""
+    """Return names without port and domain, unless they become ambiguous or bare numbers."""
     found = {name: name for name in names}
     for mark in (":", "."):
         shorter = {name: label.partition(mark)[0] if _HOST.match(label) else label for name, label in found.items()}
@@ -49,9 +49,9 @@ def labels(names: Sequence[str]) -> Mapping[str, str]:
 
 
 def _cells(node: Node) -> list[object]:
-    """A node in little room: its name, GPUs by state, the mean utilization in percent, seconds of silence, and GPUs.
+    """Return a node as a list: name, GPUs by state, utilization (percent), seconds silent, and number of GPUs.
 
-    Behind them 1, where the silence may be longer.
+    Followed by 1 if it may have been silent for longer.
     """
     counts = [node.count(state) for state in _STATES]
     used = round(100 * node.busy) if is_known(node.busy) else None
@@ -59,9 +59,9 @@ def _cells(node: Node) -> list[object]:
 
 
 def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Nodes by rack, where all names have one and there are not too many, else in columns of their order.
+    """Group nodes by rack, if the names imply a plausible number of racks, else in columns of equal length.
 
-    In a rack each node stands in the slot of its number: one that is missing leaves its slot empty.
+    In a rack the position of a node is its number; a missing node leaves its slot empty.
     """
     found: dict[str, list[str]] = {}
     slots: dict[str, int] = {}
@@ -78,7 +78,7 @@ def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
 
 
 def _placed(members: Sequence[str], slots: Mapping[str, int], first: int) -> Sequence[str]:
-    """The nodes of a rack with an empty name for each slot without one; as they are where slots are no places."""
+    """Return the nodes of a rack with empty names for missing slots; unchanged if numbers are no positions."""
     places = [slots[name] - first for name in members]
     if len(set(places)) < len(members) or max(places) >= 2 * len(members):
         return members
@@ -87,14 +87,14 @@ def _placed(members: Sequence[str], slots: Mapping[str, int], first: int) -> Seq
 
 
 def tiles(nodes: Sequence[Node], answers: Answers) -> list[Cells]:
-    """Each GPU of each node: state, person, and how much of it is used."""
+    """Return a tile for each node with the state, user and utilization of each GPU."""
     slots = gpu_slots(answers)
     short = labels([node.name for node in nodes])
     return [_tile(node, slots.get(node.name, {})) | {"label": short[node.name]} for node in nodes]
 
 
 def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[str, dict[str, Cells]]:
-    """Return GPUs by node and number, as far as it was asked about each."""
+    """Return the GPUs by node and number, from the queries about single GPUs."""
     found: dict[str, dict[str, Cells]] = {}
 
     def slot(labels: Mapping[str, str]) -> Cells:
@@ -108,7 +108,7 @@ def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[
         slot(row.labels)["users"].append(row.labels.get("user", ""))
     for row in answers.get(f"{prefix}used{suffix}", ()):
         one = slot(row.labels)
-        one["used"] = row.value if one["is_told"] else None  # a mean of minutes outlives what it is of
+        one["used"] = row.value if one["is_told"] else None  # a mean over minutes remains after the GPU is gone
     for row in answers.get(f"{prefix}idle{suffix}", ()):
         slot(row.labels)["idle"] = row.value
     for row in answers.get(f"{prefix}silent{suffix}", ()):
@@ -117,10 +117,10 @@ def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[
 
 
 def states(node: Node, slots: Mapping[str, Cells]) -> dict[str, str]:
-    """The state of each GPU of a node by its number.
+    """Return the state of each GPU of a node by its number.
 
-    Nobody tells of one GPU that it is free, only how many of a node are: those that do nothing and that nobody is told
-    to hold are these, where they are no more. Else any of them may be held by somebody whom the node cannot see.
+    The exporter reports only how many GPUs of a node are free, not which. Idle GPUs without a known holder are the free
+    ones if there are not more of them; otherwise any of them may have a holder that the node cannot see.
     """
     found = {number: _state(slot) for number, slot in slots.items()}
     if list(found.values()).count("free") > node.count("free"):
@@ -129,7 +129,7 @@ def states(node: Node, slots: Mapping[str, Cells]) -> dict[str, str]:
 
 
 def _state(slot: Cells) -> str:
-    """The state of a GPU by what is known of it alone."""
+    """Return the state of a GPU from its own data alone."""
     if slot["why"]:
         return "lost"
     if not slot["is_told"]:
@@ -140,7 +140,7 @@ def _state(slot: Cells) -> str:
 
 
 def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
-    """One node; without its GPUs one by one, as many as there are in each state."""
+    """Return the tile of a node; without data of single GPUs, from the number of GPUs in each state."""
     if node.silent:
         least = "≥ " if node.is_undated else ""
         return {

@@ -1,4 +1,4 @@
-"""The cluster page: what is free, who holds without using, who used how much, what is wrong, and a map of all nodes."""
+"""The cluster page: summary, map of the nodes, free GPUs, problems, users, idle holders and runs."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _PANELS = {
     "idle_holders": ("idle_holders",),
     "runs": ("runs", "epochs", "planned", "run_nodes", "run_places"),
 }
-"""Questions that each part of the page shows."""
+"""Queries behind each part of the page."""
 _OF_STATES = ("summary", "map", "free")
-"""Parts that say which GPUs are free."""
+"""Parts that show which GPUs are free."""
 
 
 def layout() -> Component:
-    """One card of what people ask first, the map, and the tables."""
+    """Create the layout: summary, map, and tables."""
     from dash import html
 
     from gpumon_web.components.layout import aria, bound, card, download, headline, headlines, search, shown_if, table
@@ -109,7 +109,7 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """Everything of the page."""
+    """Compute all values of the page."""
     known = of(now)
     snapshot = known.snapshot
     period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK

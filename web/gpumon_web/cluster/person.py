@@ -1,4 +1,4 @@
-"""The page of one user of a cluster: GPUs now, hours of day, week and month, their runs, and where they are."""
+"""The page of one user of a cluster: GPUs held now, hours by period, runs, nodes, and idle GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 _AGE = 90.0
-"""Seconds up to which a sum counts as one up to now."""
+"""Age in seconds up to which a sum counts as current."""
 _HOURS = (
     Column("period", "Period", is_head=True, sorts_by="seconds"),
     described(USER_BY_KEY["held"], key="time", css=""),
@@ -43,7 +43,7 @@ _NODES = (
 
 
 def layout() -> Component:
-    """The hours, the runs, the nodes, and what is held without use."""
+    """Create the layout: hours, runs, nodes, and GPUs held idle."""
     from dash import html
 
     from gpumon_web.components.layout import bound, card, table
@@ -74,7 +74,7 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """Everything of the page."""
+    """Compute all values of the page."""
     known, name = of(now), args["id"]
     nodes = known.snapshot.nodes_now()
     answers = drop_stale(known.answers, nodes)
@@ -101,16 +101,16 @@ def live(now: Now, args: Args) -> Cells:
 
 
 NAMING = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
-"""Questions whose answers name users."""
+"""Queries whose answers have user names."""
 
 
 def named(answers: Answers) -> set[str]:
-    """Users whom the engine itself has told: no other one is asked for."""
+    """Return the users in the engine's answers; no other user is queried."""
     return {row.labels.get("user", "") for question in NAMING for row in answers.get(question, ())}
 
 
 def _none(known: ClusterNow, what: str, name: str, said: str) -> str:
-    """Words in the place of rows: before an answer it is not known that there are none."""
+    """Return the text shown without rows; before an answer it must not claim that there are none."""
     asked = known.snapshot.cached.get(f"user_{what} {name}")
     if asked is None:
         return "Asking the engine …" if name in named(known.answers) else said
@@ -118,7 +118,7 @@ def _none(known: ClusterNow, what: str, name: str, said: str) -> str:
 
 
 def _about(known: ClusterNow, answers: Answers, name: str) -> str:
-    """GPUs now, and the group."""
+    """Return the number of GPUs held now, and the user's group."""
     one = _of(answers, name, Period.WEEK)
     group = known.groups.of_user.get(name, "") if known.groups else ""
     held = gpus(one.held) if one else units.MISSING
@@ -162,14 +162,14 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
 
 
 def _explained(known: ClusterNow, name: str) -> str | None:
-    """Words on the costs of the hours."""
+    """Return an explanation of the costs."""
     prices, answers = known.prices, known.answers
     every = [cost.charges(answers, prices, period).get(name) for period in Period] if prices else []
     return explained(one for one in every if one) or None
 
 
 def _age(known: ClusterNow, period: Period) -> str:
-    """Words on a sum that ends a while ago: a month is asked for seldom, and may have less than the week until then."""
+    """Return a note on an outdated sum: a month is queried rarely, so it may be less than the week's sum."""
     asked = known.snapshot.cached.get(f"held_{period}", NOT_YET)
     age = known.snapshot.at - asked.at
     if period is Period.LAST_MONTH or asked.rows is None or age <= _AGE:
@@ -178,7 +178,7 @@ def _age(known: ClusterNow, period: Period) -> str:
 
 
 def _runs(answers: Answers, name: str) -> list[ClusterRun]:
-    """The runs of a user, with their nodes by name."""
+    """Return the runs of a user, with the names of their nodes."""
     epochs, planned = (
         {row.labels.get("run", ""): row.value for row in answers.get(f"user_{what} {name}", ())}
         for what in ("epochs", "planned")

@@ -1,4 +1,4 @@
-"""Sentences on what is wrong in a cluster: the same of several nodes is one."""
+"""Sentences about problems in a cluster; the same problem on several nodes is one sentence."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.components.page import Cells
 
 _TOGETHER = 3
-"""Nodes from which on the same is told once."""
+"""Nodes with the same problem from which they share a sentence; also the most users with idle GPUs listed."""
 _NAMED = 5
 _MOST = 20
-"""Sentences."""
+"""Most sentences."""
 _LONG = 3600.0
-"""Seconds of idle holding from which on it is told here."""
+"""Seconds of holding idle GPUs from which it is a problem."""
 
 
 _LONGEST = 40
-"""Cells of a user's name."""
+"""Longest user name in terminal cells."""
 
 
 def problems(found: Sequence[Problem], idle: Sequence[IdleHolder]) -> list[Cells]:
-    """Return sentences, the severe first, each with the node or the user that it leads to."""
+    """Return sentences, severe problems first and idle holders last, each with a link to the node or the user."""
     kinds: dict[tuple[bool, str], list[Problem]] = {}
     for one in found:
         kinds.setdefault((one.is_severe, one.kind), []).append(one)
@@ -51,7 +51,7 @@ def problems(found: Sequence[Problem], idle: Sequence[IdleHolder]) -> list[Cells
 
 
 def _wasted(idle: Sequence[IdleHolder]) -> list[Cells]:
-    """Users who hold several GPUs for long without using them."""
+    """Return sentences about the users with the most GPUs held idle for long."""
     users: dict[str, list[IdleHolder]] = {}
     for one in idle:
         if one.seconds >= _LONG:

@@ -1,4 +1,4 @@
-"""The head of the cluster page: what is free, allocated and idle, how much is used, and what cannot be known."""
+"""The summary of the cluster page: free and idle GPUs, runs, utilization, power, and notes on unknown data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpumon_web.components.tokens import tag, text
 
 _CHIPS = 2
 _LONG = 3600.0
-"""Seconds of idle holding that are told as long."""
+"""Seconds of holding idle GPUs that count as long."""
 
 
 def summary(answers: Answers, nodes: Sequence[Node], *, is_dcgm: bool) -> Cells:
-    """Values of the five headlines."""
+    """Return the values of the five headlines."""
     seen = [node for node in nodes if not node.silent]
     total = sum(node.total for node in seen)
     is_told = "gpus" in answers and total > 0 and not is_dcgm
@@ -79,7 +79,7 @@ def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
 
 
 def _of_day(answers: Answers) -> str:
-    """The part of a day of which the engine has samples."""
+    """Return the part of the last 24 hours for which the engine has samples, as text."""
     known = coverage.covered_seconds(answers, Period.DAY)
     if coverage.is_complete(answers, Period.DAY):
         return "24 h"
@@ -101,7 +101,7 @@ def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
     users = {row.labels.get("user", "") for row in rows}
     lately = (
         staleness_note(nodes) if "run_places" not in answers else ""
-    )  # of a small cluster it is known where runs are
+    )  # in a small cluster it is known on which nodes runs are
     below = [f"of {units.counted(len(users), 'user')}", lately] if rows else []
     return {
         "runs_now": f"{'≥' if len(rows) >= LISTED else ''}{len(rows):,}", "runs_below": ", ".join(filter(None, below))
@@ -109,7 +109,7 @@ def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
 
 
 def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
-    """Sentences on what cannot be known here, and why."""
+    """Return sentences about unknown data and the reasons."""
     snapshot, told = known.snapshot, []
     if nodes and all(node.silent for node in nodes):
         told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
@@ -135,13 +135,13 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
 
 
 def _adds_up_minutes(known: ClusterNow, nodes: Sequence[Node]) -> bool:
-    """Whether a large cluster lacks sums by hour, and has so much history that it matters."""
+    """Whether a large cluster has no recorded hourly sums, although it has enough history for that to matter."""
     has_history = coverage.covered_seconds(known.answers, Period.MONTH) > Period.DAY.seconds
     return bool(known.snapshot.cached) and not known.snapshot.by_hour and len(nodes) > SMALL and has_history
 
 
 def foot(known: ClusterNow) -> Cells | None:
-    """Words on where all of this is from."""
+    """Return a text on the source and age of the data."""
     snapshot = known.snapshot
     if not snapshot.cached:
         return None

@@ -1,4 +1,4 @@
-"""Rows of the tables of a cluster: free GPUs, users, idle holders and runs."""
+"""Columns and rows of the tables of a cluster: free GPUs, users, idle holders and runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USERS = (
     described(USER_BY_KEY["energy"], css=""),
     *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
-"""A file has base units, and in `basis` the period, the currency, and whether sums may be more."""
+"""CSV files have base units; `basis` has the period, the currency, and whether sums are lower bounds."""
 IDLE = (
     described(USER_BY_KEY["user"], "rich", css="", is_head=True, sorts_by="name"),
     Column("node", "Node", "rich", sorts_by="node_name", css="c-node"),
@@ -53,21 +53,21 @@ RUNS = (
 )
 IDLE_OF_ONE = (IDLE[1]._replace(is_head=True), *IDLE[2:])
 RUNS_OF_ONE = tuple(column for column in RUNS if column.key != "user")
-"""The same on the page of a user, who need not be named in each row."""
+"""Columns on the page of a user, without the user."""
 _TINT = 0.28
-"""Opacity of what is held and not used."""
+"""Opacity of held but unused time."""
 _NOTED = 0.25
-"""Share of held time from which on idleness is marked, beside at least so many seconds."""
+"""Fraction of held time from which idle time is marked, if it is also at least `_NOTED_SECONDS`."""
 _NOTED_SECONDS = 36_000.0
 
 
 def who(user: str) -> list[Cells]:
-    """A user with the color of theirs, who leads to their page."""
+    """Return a user in the user's color, with a link to the user's page."""
     return [line(person(user, user_address(user)) if user else text("unknown", "mut"), css="who")]
 
 
 def free_rows(found: Sequence[FreeGpus]) -> Rows:
-    """Free GPUs, the most together first."""
+    """Return the rows of free GPUs, the most on one node first."""
     return Rows(
         {
             "key": f"{one.together} {one.is_whole} {one.model}",
@@ -89,9 +89,9 @@ def user_rows(
     found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
     *, period: Period, doubt: Uncertainty, dates: str = "",
 ) -> Rows:  # fmt: skip
-    """Users with what they hold now, held in the period, and what that costs.
+    """Return the rows of users: GPUs held now, time held in the period, and its cost.
 
-    `doubt`: whose sums of the period are at least so much. `dates`: those of a month.
+    `doubt`: which users' sums are only lower bounds; `dates`: the dates of a month.
     """
     priced = charges or {}
     most = _most(found)
@@ -107,7 +107,7 @@ def group_rows(
     found: Sequence[UserGroup], groups: UserGroups, charges: Mapping[str, Charge] | None = None,
     prices: Prices | None = None, *, period: Period, doubt: Uncertainty, dates: str = "",
 ) -> Rows:  # fmt: skip
-    """Groups with what their users hold now, held in the period, and what that costs."""
+    """Return the rows of groups: GPUs held now, time held in the period, and its cost."""
     most, rows = _most([one.sums for one in found]), Rows()
     for one in found:
         name, is_complete = one.sums.name, doubt.is_group_complete(one.sums.name, groups)
@@ -123,7 +123,7 @@ def group_rows(
 
 
 def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_complete: bool) -> str:
-    """Words of a file on the numbers of a row."""
+    """Return the text in CSV files that explains the numbers of a row."""
     is_priced_whole = all(one.complete for one in charge or () if is_known(one.value))
     minimum = "" if is_complete and is_priced_whole else f"{'costs' if is_complete else 'sums'} are at least so much"
     about = "cost of energy is about so much" if charge is not None and charge.energy.about else ""
@@ -143,7 +143,7 @@ def _most(found: Sequence[ClusterUser]) -> float:
 
 
 def _sums(one: ClusterUser, most: float, is_complete: bool) -> Cells:
-    """The cells that a user and a group have."""
+    """Return the cells common to users and groups."""
 
     def sum_of(value: float, said: Callable[[float], str]) -> str:
         return format_sum(value, said, is_complete=is_complete)
@@ -158,7 +158,7 @@ def _sums(one: ClusterUser, most: float, is_complete: bool) -> Cells:
 
 
 def _part(one: ClusterUser, most: float) -> list[Cells]:
-    """A bar of held time beside those of others; what was used of it is solid."""
+    """Return a bar of held time relative to `most`; the used part is solid."""
     if not (most > 0 and is_known(one.held_seconds)):
         return []
     used = min(one.busy_seconds, one.held_seconds) if is_known(one.busy_seconds) else 0.0
@@ -167,7 +167,7 @@ def _part(one: ClusterUser, most: float) -> list[Cells]:
 
 
 def idle_rows(found: Sequence[IdleHolder]) -> Rows:
-    """Holders of GPUs of a node who do not use them, the longest first."""
+    """Return the rows of idle holders, by user and node."""
     groups: dict[tuple[str, str], list[IdleHolder]] = {}
     for one in found:
         groups.setdefault((one.user, one.node), []).append(one)
@@ -183,7 +183,7 @@ def idle_rows(found: Sequence[IdleHolder]) -> Rows:
 
 
 def run_rows(found: Sequence[ClusterRun]) -> Rows:
-    """Runs with how far they are."""
+    """Return the rows of runs with their progress."""
     return Rows(
         {
             "key": one.run, "run": one.name or one.run, "user": who(one.user), "name": one.user or None,
@@ -196,9 +196,9 @@ def run_rows(found: Sequence[ClusterRun]) -> Rows:
 
 
 def epoch(one: ClusterRun) -> list[Cells]:
-    """The epoch of a run, as its framework counts, how many it plans, and the share that is done at least.
+    """Return the current epoch of a run, the planned number, and a bar of the share that is done at least.
 
-    The engine does not tell whether the framework counts from 0 or from 1: `epoch 2 of 3` may be the last one.
+    It is not known whether the framework counts from 0 or from 1: `epoch 2 of 3` may be the last one.
     """
     if not is_known(one.epoch):
         return [line(text("no epochs logged" if one.has_epoch_info else units.MISSING, "mut"))]
@@ -209,7 +209,7 @@ def epoch(one: ClusterRun) -> list[Cells]:
 
 
 def marked(rows: Rows) -> Rows:
-    """Mark users who leave much of what they hold unused."""
+    """Mark users who leave much of their held time unused."""
     for row in rows:
         held, idle = row["held_seconds"] or 0.0, row["idle_held_seconds"] or 0.0
         if idle >= _NOTED_SECONDS and idle >= _NOTED * held:

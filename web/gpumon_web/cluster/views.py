@@ -1,4 +1,4 @@
-"""The pages of a cluster at each picture of the one poller, however many look."""
+"""The pages of a cluster, computed from the snapshots of one poller for all viewers."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from gpumon_web.feed import JsonBody
 from gpumon_web.live.values import PageViews
 
 _SOON = 1.0
-"""Seconds between questions of a browser while it waits for the first answer."""
+"""Seconds between requests of a browser that waits for a first answer."""
 
 
 class ClusterFeed:
-    """The poller's pictures as ticks."""
+    """The poller's snapshots as ticks (`live.values.PagedFeed`)."""
 
     def __init__(self, poller: ClusterPoller) -> None:
         self.lock = Lock()
         self.snapshot: ClusterSnapshot = NOTHING
         self.is_awaited = False
-        """Whether who looks waits for an answer that is on its way."""
+        """Whether the viewer is waiting for the answer to a pending query."""
         self._poller = poller
         self._boot = secrets.token_hex(4)
         self._newest = 0
 
     @property
     def boot(self) -> str:
-        """Changes with each server."""
+        """Changes with each start of the server."""
         return self._boot
 
     @property
     def newest(self) -> int:
-        """The number of the newest picture."""
+        """The number of the newest snapshot."""
         return self._newest
 
     def refresh(self) -> None:
-        """Take the newest picture. The caller holds `lock`."""
+        """Read the newest snapshot. The caller holds `lock`."""
         found = self._poller.snapshot()
         if found is not self.snapshot and found.cached:
             self.snapshot = found
             self._newest += 1
 
     def head(self) -> dict[str, Any]:
-        """Return the state for the head of every page. The caller holds `lock`."""
+        """Return the state shown at the top of every page. The caller holds `lock`."""
         snapshot = self.snapshot
         age = self._poller.silence(snapshot)
         is_empty = model.has_no_series(snapshot.answers()) and not snapshot.is_dcgm
@@ -83,13 +83,13 @@ class ClusterFeed:
         }
 
     def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
-        """No page of a cluster has lines that grow."""
+        """Return no lines: pages of a cluster have no live charts."""
         del named, since, has_past
         return {"t": [], "lines": {}, "whole": True}
 
 
 class ClusterViews(PageViews):
-    """The pages of a cluster. Safe to use from several threads."""
+    """The pages of a cluster. Thread-safe."""
 
     def __init__(
         self, poller: ClusterPoller, engine: str, prices: Prices | None = None, node_page: str = "",
@@ -101,12 +101,12 @@ class ClusterViews(PageViews):
         self._known = ClusterNow(NOTHING, engine, prices, node_page, groups)
 
     def now(self) -> Now:
-        """All that pages know now. The caller holds the feed's lock."""
+        """Return the live data of the newest snapshot. The caller holds the feed's lock."""
         snapshot = self._cluster.snapshot
         return Now(snapshot.answered, cluster=self._known._replace(snapshot=snapshot))
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
-        """Return the changes for a viewer, and ask about the node or user that the page is of."""
+        """Return the changes for a viewer, and have the poller query the node or user of the page."""
         questions = _SUBJECTS.get(page.name)
         months = MONTHS if page.name == "person" else [one for one in MONTHS if one == args.get("period")]
         for month in months:
@@ -130,7 +130,7 @@ class ClusterViews(PageViews):
         return (*user_sum_queries(period), *cost_queries(self._known.prices, periods=(period,)))
 
     def server(self, now: Now) -> Cells:
-        """Facts for the head of every page."""
+        """Return the values common to all pages."""
         known = now.cluster or ClusterNow()
         users = {one.name for one in model.users(known.answers, Period.WEEK)}
         users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
@@ -141,17 +141,17 @@ class ClusterViews(PageViews):
 
 
 _SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Query]]] = {"node": node_queries, "person": user_queries}
-"""Questions about the subject of a page, by its name."""
+"""Queries about the subject of a page, by the name of the page."""
 
 
 def _unreal(snapshot: ClusterSnapshot) -> str:
-    """Words of the head for nodes whose numbers are of no real machine; empty where there is none."""
+    """Return the label for nodes with simulated or replayed data; empty if there are none."""
     count = model.simulated_nodes(snapshot.answers())
     return f"SIMULATED or REPLAY: {units.counted(count, 'node')}" if count else ""
 
 
 def _told(page: str, snapshot: ClusterSnapshot) -> Mapping[str, str]:
-    """Names that the engine has, by the text that people see: no other one is asked for."""
+    """Return the engine's names of nodes or users by displayed name; no other name is queried."""
     asked, label = (("seen", "seen_before", "gpus"), "instance") if page == "node" else (NAMING, "user")
     answers = snapshot.answers()
     rows = (row for name in asked for row in answers.get(name, ()))

@@ -1,1 +1,1 @@
-"""Parts of pages, as Dash components and as values that the scripts show."""
+"""Parts of pages: Dash components, and the values that the scripts show in them."""

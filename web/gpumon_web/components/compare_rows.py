@@ -1,4 +1,4 @@
-"""Runs over each other as rows: their numbers with the difference from the first one, and what differs in config."""
+"""Tables of a comparison of runs: measures with their differences from the first run, and differences in config."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from gpumon_web.components.page import Cells, Rows
 from gpumon_web.components.tokens import line, link, run_address, run_state, tag, text
 
 PICK = "pick"
-"""The argument of the page of runs that has those that are ticked."""
+"""Argument of the runs page with the ids of the ticked runs."""
 MOST, FEWEST = 8, 2
-"""Runs of a comparison."""
+"""Number of runs in a comparison."""
 LABEL_CELLS = 22
 VALUE_CELLS = 60
 NAME_CELLS = 200
 _OTHER_FOR_EPOCHS = ("seconds", "energy")
-"""Measures that are another number for an epoch than for a whole run: a file has them under two names."""
+"""Measures whose value per epoch differs from that per run, so that CSV files use two names."""
 Cell = list[Cells]
 Named = Sequence[str]
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """A name for each run that no other has: its letter, and what it is called."""
+    """Return a unique label for each run: its letter and name."""
     return [f"{letter} {clean(name, LABEL_CELLS)}" for letter, name in zip(letters(len(names)), names, strict=True)]
 
 
 def address(ids: Sequence[str], by: str = "", page: str = "compare", arg: str = "runs") -> str:
-    """The address of a comparison: each id is quoted by itself, as an id may have a comma."""
+    """Return the address of a comparison; each id is quoted by itself, as it may contain a comma."""
     told = quote(",".join(quote(one, safe="") for one in ids), safe="")
     return f"#/{page}?{arg}={told}" + (f"&by={by}" if by else "")
 
 
 def chosen(runs: Sequence[Cells], by: str) -> list[Cells]:
-    """A line for each run: its color and letter, its name, and what a viewer can do with it."""
+    """Return a line for each run: letter in its color, name, and links to reorder or remove it."""
     ids = [run["id"] for run in runs]
     found = []
     for place, (letter, run) in enumerate(zip(letters(len(runs)), runs, strict=True)):
@@ -62,20 +62,20 @@ def chosen(runs: Sequence[Cells], by: str) -> list[Cells]:
 
 
 def numbers(compared: Comparison, names: Named) -> Rows:
-    """A row for each measure: medians over epochs, and behind them what whole runs have one value of."""
+    """Return a row for each measure: medians over epochs first, then measures of whole runs."""
     of = ", whole run" if all(compared.epochs) else ""
     rows = [_measure(one, names, of if single else "", single=single) for one, single in _shown(compared)]
     return Rows({**row, "place": place} for place, row in enumerate(rows))
 
 
 def whole_notes(compared: Comparison) -> list[str]:
-    """A sentence on rows of whole runs where they stand below medians over epochs."""
+    """Return a note on rows of whole runs, if the table also has medians over epochs."""
     beside = all(compared.epochs) and any(single for _, single in _shown(compared))
     return [f"Whole runs: {SINGLE}"] if beside else []
 
 
 def _shown(compared: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
-    """The measures of a comparison, and whether each is one value of a whole run."""
+    """Yield the measures of a comparison, and whether each is a single value of a whole run."""
     by_epochs = all(compared.epochs)
     if by_epochs:
         yield from ((one, False) for one in compared.lines)
@@ -83,9 +83,9 @@ def _shown(compared: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
 
 
 def saved(compared: Comparison) -> list[Cells]:
-    """The same as a file has it: a row for each run, in base units, and what is not known is None.
+    """Return the rows of the CSV file: one per run, in base units, None if unknown.
 
-    With each difference from the first run comes its interval.
+    Each difference from the first run comes with its interval.
     """
     rows: list[Cells] = [
         {"letter": letter, "id": record.run.id, "name": clean(record.run.name, NAME_CELLS), "epochs_compared": count}
@@ -105,7 +105,7 @@ def saved(compared: Comparison) -> list[Cells]:
 
 
 def saved_name(measure: Measure[Any], *, single: bool) -> str:
-    """The name of a measure in a file, with its unit; `single`: of a whole run."""
+    """Return the name of a measure in CSV files, with its unit; `single`: of a whole run."""
     of = "" if measure.name not in _OTHER_FOR_EPOCHS else "run_" if single else "epoch_"
     return f"{of}{measure.file_name}"
 
@@ -115,7 +115,7 @@ def _measure(found: MeasureComparison, names: Named, of: str, *, single: bool) -
     first, *others = measure.texts(found.medians)
     cells: dict[str, Cell] = {names[0]: [line(text(first, "num"))]}
     for name, told, one in zip(names[1:], others, found.differences, strict=True):
-        said = verdict(one, measure, single=single)  # a value that is missing says so once
+        said = verdict(one, measure, single=single)  # equals `told` if the value is missing
         wanted = measure.column.better * one.value if one.is_clear and not single else 0.0
         level = "mut" if said == SAME else "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
         cells[name] = [line(text(told, "num"), *([text(said, level)] if said != told else []))]
@@ -123,7 +123,7 @@ def _measure(found: MeasureComparison, names: Named, of: str, *, single: bool) -
 
 
 def differs(config: ConfigComparison, names: Named) -> Rows:
-    """A row for each parameter and each fact of the program that is not the same in all."""
+    """Return a row for each parameter and each fact about the program that differs between the runs."""
     return Rows(
         {"key": f"{'config' if one.is_config else 'program'} {one.name}", "name": clean(one.name, VALUE_CELLS),
          "place": place, "of": _values(one, names)}
@@ -143,7 +143,7 @@ def _values(one: ConfigDifference, names: Named) -> dict[str, Cell]:
 
 
 def alike(config: ConfigComparison, names: Named) -> str:
-    """The sentence in place of rows where there is none: that nothing differs is claimed only of what is known."""
+    """Return the sentence shown without rows. It claims equality only for known parameters."""
     told = [name for place, name in enumerate(names) if place not in config.without]
     if not config.same and len(told) == len(names):
         return "No config of these runs is known: run.config(…) records it."
@@ -151,7 +151,7 @@ def alike(config: ConfigComparison, names: Named) -> str:
 
 
 def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
-    """Sentences about what else is known of parameters and programs."""
+    """Return further notes on parameters and programs."""
     found = []
     if config.same:
         found.append(f"{units.counted(config.same, 'parameter')} {'is' if config.same == 1 else 'are'} the same.")
@@ -164,18 +164,18 @@ def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
 
 
 def shows_intervals(compared: Comparison) -> bool:
-    """Whether any difference over epochs is written with its interval: those that are not clear have none."""
+    """Whether any difference over epochs is shown with its interval; unclear differences have none."""
     lines = compared.lines if all(compared.epochs) else ()
     return any(verdict(found, line.measure).endswith(")") for line in lines for found in line.differences)
 
 
 def has_intervals(found: MeasureComparison) -> bool:
-    """Whether each run with a value has enough epochs for an interval of its difference from the first one."""
+    """Whether each run with a value has enough epochs for an interval of its difference from the first run."""
     return all(is_known(one.low) for one in found.differences if is_known(one.value))
 
 
 def is_least_for_certain(found: MeasureComparison) -> bool:
-    """Whether the run with the least median differs clearly from every other, by the intervals of the differences."""
+    """Whether the run with the least median differs clearly from every other run, by the intervals of differences."""
     known = [place for place, value in enumerate(found.medians) if is_known(value)]
     best = min(known, key=lambda place: found.medians[place])
     others = [found.differences[place - 1] for place in known if place not in (0, best)]
@@ -186,9 +186,9 @@ def is_least_for_certain(found: MeasureComparison) -> bool:
 
 
 def least(found: Sequence[float], names: Named, texts: Sequence[str]) -> tuple[str, str, Cell]:
-    """The least of some values: it, the others in words, and the badge of its run if no other has the same.
+    """Return the least value as text, the other values as text, and the badge of its run unless there is a tie.
 
-    Nothing where one alone is known.
+    Empty if fewer than two values are known.
     """
     known = sorted((value, place) for place, value in enumerate(found) if is_known(value))
     if len(known) < FEWEST:

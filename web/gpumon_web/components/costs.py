@@ -1,4 +1,4 @@
-"""Columns of charges, the same in every table: held time, idle held time, energy and CO₂, each by itself."""
+"""Cost columns, the same in every table: held time, idle held time, energy and CO₂."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _CELLS = {
     "held": ("held_cost", "held_money", "has_held_cost"), "idle_held": ("idle_cost", "idle_money", "has_held_cost"),
     "energy": ("energy_cost", "energy_money", "has_energy_cost"), "co2": ("co2", "grams", "has_co2"),
 }  # fmt: skip
-"""The cell of each, the number by which it is sorted, and the value without which it is not shown."""
+"""For each cost: its cell, the cell with the number to sort by, and the value that must be set to show it."""
 COSTS = tuple(
     described(column, key=cell, sorts_by=number, needs=needs, css="c-less" if column.key == "co2" else "")._replace(
         is_number=True
     )
     for column, (cell, number, needs) in zip(columns.COSTS, _CELLS.values(), strict=True)
 )
-"""Columns of what has a price in the settings."""
+"""The cost columns; each is only shown if the settings have its price."""
 
 _DIGITS = 4
-"""Of a cost in a file, behind the point: a hundredth of a cent."""
+"""Decimal places of a cost in a CSV file: a hundredth of a cent."""
 
 
 def has_costs(prices: Prices | None) -> Cells:
-    """Columns of these that there are."""
+    """Return which cost columns are shown."""
     return {
         "has_held_cost": bool(prices and prices.gpu_hour),
         "has_energy_cost": bool(prices and prices.has_energy),
@@ -36,7 +36,7 @@ def has_costs(prices: Prices | None) -> Cells:
 
 
 def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
-    """The cells of these columns."""
+    """Return the cells of the cost columns."""
     one = charge or NO_CHARGE
     found: Cells = {}
     for name, (cell, number, _) in _CELLS.items():

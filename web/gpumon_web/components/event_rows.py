@@ -1,4 +1,4 @@
-"""Events called alike within a minute as one row that opens, so that a bad minute of eight GPUs hides no night."""
+"""Groups of similar events within a minute, as one expandable row, so that a burst does not hide other events."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gpumon_web.components.page import Cells, Rows
 from gpumon_web.components.tokens import line, text
 
 TOGETHER = 60.0
-"""Seconds from the first of them to the last."""
+"""Longest time in seconds from the first to the last event of a group."""
 LEAST = 3
-"""Events that are one row; fewer stand by themselves."""
+"""Fewest events in a group."""
 NAMED = 4
-"""Different words that such a row has."""
+"""Most different texts shown in a group's row."""
 
 
 def bundles(found: Sequence[LastedEvent], rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Rows:
-    """Return a row for each bundle of events, the newest first as they are.
+    """Return a row for each group of events, the newest first.
 
-    `rows` are theirs, and `numbers` the GPUs that each is about, by the key of its row.
+    `rows` are the rows of the single events; `numbers` are the GPU numbers of each, by the key of its row.
     """
     open_ones: dict[str, list[tuple[LastedEvent, Cells]]] = {}
     all_of_them = []
     for one, row in zip(found, rows, strict=True):
-        members = open_ones.get(row["kind"])  # of one kind, runs that failed and that finished are called otherwise
+        members = open_ones.get(row["kind"])  # the label: runs that ended have one kind, but several labels
         if members is None or (members[0][0].event.time_ns - one.event.time_ns) / SECOND > TOGETHER:
             members = open_ones[row["kind"]] = []
             all_of_them.append(members)

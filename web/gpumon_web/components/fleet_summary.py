@@ -1,4 +1,4 @@
-"""The summary of the fleet: what is free, idle and mine, sums over GPUs, and the machine itself."""
+"""The summary of the fleet page: free, idle and own GPUs, sums over GPUs, and the host."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpumon_web.components.tokens import fact, gpu_address, line, link, run_name
 
 CHIPS = 12
 _IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
-"""States of GPUs of which it is known whether somebody holds them and uses them not."""
+"""States in which it is known whether a GPU is held but idle."""
 _MOST = 0.95
-"""Share of ten minutes from which on what is known is of them."""
+"""Fraction of ten minutes with data from which a mean is labeled "over ten minutes"."""
 FEW = 4
-"""GPUs up to which each has a link of its own."""
+"""Most GPUs that each get a link; more are shown as ranges."""
 
 
 def others(now: Now, gpus: Sequence[Gpu]) -> str:
-    """A word on those that are free; where none is, on those of which that is not known, or when one may be."""
+    """Return a text on free GPUs and on GPUs in an unknown state, or when the next may become free."""
 
     def of(*states: GpuState) -> str:
         values = [state.value for state in states]
@@ -46,12 +46,12 @@ def others(now: Now, gpus: Sequence[Gpu]) -> str:
     states = {gpu.about["state"] for gpu in gpus}
     if states == {GpuState.BUSY.value}:
         return "all are in use" if len(gpus) > 1 else "in use"
-    # Of one that is allocated nobody knows whether it is used.
+    # It is not known whether allocated GPUs are in use.
     return "all are allocated" if states <= {GpuState.BUSY.value, GpuState.ALLOCATED.value} else ""
 
 
 def _free_words(free: Sequence[Gpu], time: float) -> str:
-    """`80.0 GiB, free for 6 h 10 min`; of several, `each 80.0 GiB`."""
+    """Return `80.0 GiB, free for 6 h 10 min`, or `each 80.0 GiB` for several."""
     sizes = {gpu.about["memory_total"] for gpu in free}
     size = sizes.pop() if len(sizes) == 1 else None
     each = "each " if len(free) > 1 else ""
@@ -60,7 +60,7 @@ def _free_words(free: Sequence[Gpu], time: float) -> str:
 
 
 def chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
-    """Links to GPUs, and how many more there are; of many in a row their range, which fits into one line."""
+    """Return links to GPUs and how many more there are, or ranges if these fit into one line."""
     free = [gpu.about["label"] for gpu in gpus]
     if len(free) > FEW and (told := _labels(gpus)).count(",") < FEW:
         return [text(one, css) for one in told.split(", ")]
@@ -72,7 +72,7 @@ def chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
 
 
 def sums(gpus: Sequence[Gpu]) -> Cells:
-    """Headlines over the GPUs that report; where some do not, the line below says how many do."""
+    """Return headlines over the GPUs that report a value; the line below says how many do if not all."""
 
     def reporting(name: str) -> list[tuple[Gpu, float]]:
         return [(gpu, value) for gpu in gpus if (value := gpu.counted.get(name)) is not None]
@@ -105,7 +105,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
 
 
 def _lately(means: Sequence[tuple[float, float]]) -> str:
-    """The mean of what some GPUs did lately, with the time that is known of it: of them all where it is of one.
+    """Return the mean utilization of some GPUs over the recent past, and the longest time with data among them.
 
     >>> _lately([(0.5, 600.0), (0.25, 598.0)]), _lately([(0.5, 58.0)])
     ('38 % over ten minutes', '50 % over 58 s')
@@ -116,21 +116,21 @@ def _lately(means: Sequence[tuple[float, float]]) -> str:
 
 
 def free_count(gpus: Sequence[Gpu]) -> str:
-    """Number of those that are free; unknown while none is known to be, and of one it is not known."""
+    """Return the number of free GPUs; unknown if none is known to be free and some are in an unknown state."""
     states = [GpuState(gpu.about["state"]) for gpu in gpus]
     free = states.count(GpuState.FREE)
     return str(free) if gpus and (free or FREE_OR_NOT.issuperset(states)) else units.MISSING
 
 
 def idle_count(gpus: Sequence[Gpu]) -> str:
-    """Number of those that are held and idle; unknown while none is known to be, and one may be."""
+    """Return the number of GPUs held but idle; unknown if none is known to be and some may be."""
     states = [gpu.about["state"] for gpu in gpus]
     idle = states.count(GpuState.HELD.value)
     return str(idle) if gpus and (idle or not idle_unknown(gpus)) else units.MISSING
 
 
 def idle_unknown(gpus: Sequence[Gpu]) -> str:
-    """Of which GPUs it is not known whether they are held and idle: `not known yet: GPU 2–7; unknown: GPU 8`."""
+    """Return the GPUs that may be held but idle: `not known yet: GPU 2–7; unknown: GPU 8`."""
     unknown = [gpu for gpu in gpus if GpuState(gpu.about["state"]) not in _IDLE_OR_NOT]
     early = [gpu for gpu in unknown if _is_early(gpu)]
     never = [gpu for gpu in unknown if not _is_early(gpu)]
@@ -139,21 +139,21 @@ def idle_unknown(gpus: Sequence[Gpu]) -> str:
 
 
 def _is_early(gpu: Gpu) -> bool:
-    """Whether more watching will tell if it is idle: not where nothing tells what it does."""
+    """Whether it will become known if the GPU is idle: only if its utilization is known."""
     return gpu.about["state"] == GpuState.ALLOCATED.value and gpu.values.get("gpu.utilization") is not None
 
 
 def idle_below(idle: Sequence[Gpu], now: Now) -> str:
-    """`dave, 41.3 GiB for 3 h 12 min`; else `dave on GPU 2, 40.0 GiB; unknown on GPU 3–7`."""
+    """Return `dave, 41.3 GiB for 3 h 12 min`, or `dave on GPU 2, 40.0 GiB; unknown on GPU 3–7`."""
     named = [gpu for gpu in idle if users_of(gpu, now)]
     unnamed = [gpu for gpu in idle if not users_of(gpu, now)]
-    if named and unnamed:  # what nobody is known to hold is not theirs
+    if named and unnamed:  # do not attribute GPUs without a known holder to the named users
         return f"{_who_idles(named, now, says_where=True)}; {_who_idles(unnamed, now, says_where=True)}"
     return f"{_who_idles(idle, now)}{idle_for(idle[0].about, now.time) if len(idle) == 1 else ''}" if idle else ""
 
 
 def _who_idles(gpus: Sequence[Gpu], now: Now, *, says_where: bool = False) -> str:
-    """`dave, 41.3 GiB`: the holders of GPUs, all of which are known or none, and the memory in use there."""
+    """Return `dave, 41.3 GiB`: the holders of the GPUs, and the memory in use; all have known users, or none has."""
     users = dict.fromkeys(user for gpu in gpus for user in (*_holders_of(gpu), *users_of(gpu, now)))
     where = f" on GPU {_labels(gpus)}" if says_where else ""
     memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
@@ -167,14 +167,14 @@ def _holders_of(gpu: Gpu) -> list[str]:
 
 
 def _labels(gpus: Sequence[Gpu]) -> str:
-    """`2, 4–7`; of parts of GPUs each by itself."""
+    """Return the labels as ranges: `2, 4–7`; MIG instances are listed one by one."""
     if all(gpu.about["label"] == str(gpu.about["index"]) for gpu in gpus):
         return ranges(gpu.about["index"] for gpu in gpus)
     return ", ".join(gpu.about["label"] for gpu in gpus)
 
 
 def mine(now: Now) -> Cells:
-    """GPUs of each user, and the run of theirs that lasts longest."""
+    """Return the number of GPUs of each user, and the user's run with the most time left."""
     found: Cells = {}
     for gpu in now.gpus:
         for user in users_of(gpu, now):
@@ -186,12 +186,12 @@ def mine(now: Now) -> Cells:
             left = f", {units.long_duration(runs[0]['left'])} left" if runs[0]["left"] is not None else ""
             more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
             cell["below"] = f"{run_name(runs[0])}{left}{more}"
-            cell["last"] = f"{run_name(runs[0])}{more}"  # said once nothing new comes
+            cell["last"] = f"{run_name(runs[0])}{more}"  # shown when data stops coming
     return {"users": found, "own": "#/users?user="}
 
 
 def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
-    """One line of the machine: processors, memory, disks and network, and its GPUs' memory and heat."""
+    """Return a line about the host (CPU, memory, disks, network), and one about its GPUs' memory and temperature."""
 
     def rate(name: str) -> str:
         value = values.get(name)

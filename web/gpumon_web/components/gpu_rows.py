@@ -1,4 +1,4 @@
-"""GPUs that belong together as one row: those of a run that has several, and on a large machine those of one holder."""
+"""Rows of the GPU table: what a row says about one GPU, and groups of GPUs of the same run or holder as one row."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gpumon_web.components.tokens import (
 )
 
 LARGE = 8
-"""GPUs beyond which rows are of holders, and a map shows each GPU."""
+"""Number of GPUs above which the table has a row per holder, and a map shows each GPU."""
 _ORDER = {"busy": 0, "allocated": 1, "held": 2, "free": 9}
 
 
 def group_of(gpu: Gpu, now: Now) -> str:
-    """The key of the group of a GPU; empty of one that has a row of its own."""
+    """Return the key of a GPU's group; empty if it has its own row."""
     about, runs = gpu.about, now.runs_of(gpu)
     if about["parent"] or about["state"] == GpuState.DIVIDED.value:
         return ""
@@ -49,7 +49,7 @@ def group_of(gpu: Gpu, now: Now) -> str:
 
 
 def groups(now: Now) -> dict[str, list[Gpu]]:
-    """The members of each group of two GPUs or more."""
+    """Return the groups of at least two GPUs, by key."""
     found: dict[str, list[Gpu]] = {}
     for gpu in now.gpus:
         if key := group_of(gpu, now):
@@ -58,13 +58,13 @@ def groups(now: Now) -> dict[str, list[Gpu]]:
 
 
 def state_of(members: Sequence[Gpu]) -> GpuState:
-    """The state of a group: that of all, else the first that needs a look."""
+    """Return the common state of a group, or the one with the highest `_ORDER`."""
     states = {gpu.about["state"] for gpu in members}
     return GpuState(max(states, key=lambda state: _ORDER.get(state, 5)) if len(states) > 1 else states.pop())
 
 
 def group_sums(members: Sequence[Gpu]) -> Cells:
-    """Mean utilization, memory and power together, and the hottest; None where a member does not tell."""
+    """Return mean utilization, total memory and power, and highest temperature; totals are None if one is unknown."""
 
     def of(name: str) -> list[float | None]:
         return [gpu.counted.get(name) for gpu in members]
@@ -89,7 +89,7 @@ def group_sums(members: Sequence[Gpu]) -> Cells:
 
 
 def label_of(members: Sequence[Gpu]) -> str:
-    """`0–3, 6`."""
+    """Return the numbers of the GPUs as ranges: `0–3, 6`."""
     return ranges([gpu.about["index"] for gpu in members])
 
 
@@ -103,21 +103,21 @@ def _bytes(value: float | None) -> str:
 
 
 RUNS = 4
-"""Runs in a row; the page of the GPU has all."""
+"""Most runs in a row; the page of the GPU has all."""
 HOLDERS = 2
-"""Holders in a row beside those of runs."""
+"""Most holders without a run in a row."""
 SILENT = frozenset(("stale", "lost", "unreadable", "asleep"))
-"""States without values of now; a reason says why."""
+"""States without present values; the row shows the reason."""
 _TAGGED = frozenset((GpuState.HELD.value, GpuState.FREE.value, GpuState.ALLOCATED.value))
-"""States that a row has in words."""
+"""States that a row shows as a tag."""
 
 
 def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
-    """The lines of a row: why it does not answer, its runs, other holders, and since when it does nothing."""
+    """Return the lines of a row: why the GPU does not answer, runs, other holders, idle time, and faults."""
     state, lines = about["state"], []
     if state in SILENT:
         said = tag(silence(about), levels.OF_GPU[GpuState(state)])
-        # Once nobody looks, its age is of the last look: it would stand still.
+        # When data stops coming, the age would be frozen; the plain state replaces it.
         lines.append(line({**said, "old": GpuState.STALE.title, "ended": said["tag"]} if state == "stale" else said))
     for run in runs[:RUNS]:
         phase = run["phase"] if run["phase"] != "train" else ""
@@ -136,7 +136,7 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     elif about["processes_unknown"]:
         lines.append(line(text(f"processes unknown: {about['processes_unknown']}"), css="mut"))
     elif (about["unlisted"] or not (about["empty"] or state in SILENT)) and not runs and not about["holders"]:
-        # While nothing answers, nothing is listed either.
+        # A GPU that does not answer lists no processes either.
         why = about["reason"] or "the GPU does not answer"
         words = f"processes unknown: {why}" if state in SILENT else "unknown: the driver lists no process"
         lines.append(line(text(words), css="mut"))
@@ -152,7 +152,7 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
 
 
 def silence(about: Cells) -> str:
-    """Why a GPU has no values of now, and for how long."""
+    """Return why a GPU has no present values, and for how long."""
     reason = about["reason"] or GpuState(about["state"]).title
     if about["state"] == GpuState.ASLEEP.value:
         return f"{GpuState.ASLEEP.title}: {reason}"
@@ -163,7 +163,7 @@ def silence(about: Cells) -> str:
 
 
 def power_text(power: float | None, limit: float | None, *, is_sum: bool = False) -> str:
-    """`300 / 700 W`; of a sum beyond a kilowatt `4.21 / 5.6 kW`."""
+    """Return power and limit: `300 / 700 W`, or `4.21 / 5.6 kW` for a large sum."""
     if power is None and not (limit and not is_sum):
         return units.MISSING
     watts = units.MISSING if power is None else GPU_BY_KEY["power"].write(power).removesuffix(" W")
@@ -173,7 +173,7 @@ def power_text(power: float | None, limit: float | None, *, is_sum: bool = False
 
 
 def _holder(holder: Cells) -> Cells:
-    """A holder of memory without a run, or how many others there are."""
+    """Return the line of a holder without a run, or of the combined others."""
     if holder["user"] is None:
         return line(text(f"and {holder['count']} more processes"), css="mut")
     return line(*holder_of(holder), css="who")
@@ -184,13 +184,13 @@ def _more(about: Cells, words: str) -> Cells:
 
 
 def users_of(gpu: Gpu, now: Now) -> list[str]:
-    """Users of a GPU whose names are known, by the alphabet."""
+    """Return the known users of a GPU, sorted."""
     users = {run["user"] for run in now.runs_of(gpu)} | {one["user"] for one in gpu.about["holders"]}
     return sorted(user for user in users if user)
 
 
 def words_of(gpu: Gpu, now: Now) -> str:
-    """Words that a search looks in."""
+    """Return the text that a search looks in, in lower case."""
     runs = [word for run in now.runs_of(gpu) for word in (run["name"], run["framework"])]
     names = [name for one in gpu.about["holders"] for name in one["names"]]
     about = gpu.about

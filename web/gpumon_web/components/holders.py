@@ -1,4 +1,4 @@
-"""Holders of a GPU's memory as pages show them: by user, as shares, by program; and since when the GPU is idle."""
+"""Display of the holders of a GPU's memory: by user, as shares of a bar, by program; and for how long it is idle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumon_web.components.tokens import person, share, text
 
 
 def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
-    """Memory by user, the most first, of those whose memory is known: (user, name for people, bytes)."""
+    """Return (user, name to show, bytes) by user, the largest first; holders of unknown memory are left out."""
     found: dict[tuple[str, str], float] = {}
     for holder in holders:
         if holder["memory"] is not None:
@@ -22,13 +22,13 @@ def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
 
 
 def unexplained(about: Cells) -> str:
-    """Name of memory in use that no holder explains, where the holders of a GPU are known."""
+    """Return the name of used memory without a holder: only if all holders are known, no process has it."""
     is_told = about["holders"] and all(holder["memory"] is not None for holder in about["holders"])
     return "no listed process" if is_told else "unknown"
 
 
 def memory_parts(about: Cells, used: float | None) -> list[Cells]:
-    """Shares of the memory of a GPU by user, and what no known process holds; `about` has its total."""
+    """Return the shares of a GPU's memory by user, and of used memory without a known holder."""
     total, users = about["memory_total"], by_user(about["holders"])
     parts = [
         share(held / total, user=user, color="" if user else "rest", title=f"{name}: {units.number(held, Unit.BYTES)}")
@@ -41,19 +41,19 @@ def memory_parts(about: Cells, used: float | None) -> list[Cells]:
 
 
 def of_no_run(holders: Iterable[Cells], runs: Collection[str]) -> list[Cells]:
-    """Holders without those of `runs` (ids); of many that are one, the processes without a run alone count."""
+    """Return the holders that do not belong to `runs` (ids); combined holders only count processes without a run."""
     found = [{**one, "count": one.get("alone", one["count"])} for one in holders if one["run"] not in runs]
     return [one for one in found if one["count"]]
 
 
 def holder_names(holder: Cells) -> str:
-    """The programs of a holder: `python, train and 6 more`."""
+    """Return the programs of a holder: `python, train and 6 more`."""
     rest = holder["count"] - len(holder["names"])
     return ", ".join(holder["names"]) + (f" and {rest} more" if holder["names"] and rest > 0 else "")
 
 
 def holder_of(holder: Cells) -> list[Cells]:
-    """A holder without a run: user and programs, or the pid of a process that cannot be seen."""
+    """Return a holder without a run: user and programs, or the pid of a process whose user is unknown."""
     names = holder_names(holder)
     if holder["user"] is None:
         return [text(f"and {holder['count']} more processes", "mut")]
@@ -64,7 +64,7 @@ def holder_of(holder: Cells) -> list[Cells]:
 
 
 def idle_for(about: Cells, time: float) -> str:
-    """` for 42 min`, ` for at least 3 h 4 min`; empty where that is unknown, or nothing yet."""
+    """Return ` for 42 min` or ` for at least 3 h 4 min`; empty if unknown, or less than a second."""
     if about["since"] is None or time - about["since"] < 1:
         return ""
     return f" for {'at least ' if about['at_least'] else ''}{units.long_duration(time - about['since'])}"

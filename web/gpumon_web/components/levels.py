@@ -1,4 +1,4 @@
-"""Levels of states and findings: the class that the page's style gives to a tag."""
+"""Levels of states and findings, which are the CSS classes of tags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpumon.model.frame import RunState
 
 OF_SEVERITY: Mapping[Severity | None, str] = {
     None: "",
-    Severity.INFO: "",  # news, and neither well nor bad
+    Severity.INFO: "",  # information, neither good nor bad
     Severity.WARNING: "warn",
     Severity.CRITICAL: "bad",
 }
@@ -36,4 +36,4 @@ _OF_RUN: Mapping[RunState, str] = {
     RunState.DIED: "bad",
 }
 OF_RUN: Mapping[str, str] = {state.name.lower(): level for state, level in _OF_RUN.items()}
-"""By the name of a run's state."""
+"""Levels by the lower-case name of a run's state."""

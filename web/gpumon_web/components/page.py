@@ -1,7 +1,6 @@
-"""The parts of a web page: its address, its layout of Dash components, and pure functions from data to values.
+"""Definition of a page: its address, its Dash layout, and pure functions that compute its values.
 
-A module of a page imports Dash inside of `layout` alone: the process that reads the ledger imports these modules too,
-and has to stay small.
+Page modules import Dash only inside `layout`, because the worker process imports them too and must stay small.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 Args = Mapping[str, str]
 """Arguments of an address, with the page's defaults filled in."""
 Cells = dict[str, Any]
-"""Values by name: of a page, or of a row, as JSON has them."""
+"""JSON values by name, of a page or of a row."""
 
 NUMBERS = frozenset({
     "count", "percent", "bytes", "watts", "celsius", "gigahertz", "joules", "duration", "span", "elapsed", "lasting",
     "logged",
 })  # fmt: skip
-"""Kinds of values that stand at the right of a column, and sort from the largest first."""
+"""Kinds of values that are right-aligned, and sorted in descending order first."""
 KINDS = NUMBERS | {
     "text", "mono", "age", "state", "standing", "places", "tag", "person", "link", "bar", "parts", "memory", "rich",
     "notes", "checks", "spark", "strip", "ticks", "choices", "download", "when", "pick", "day", "mine",
@@ -39,7 +38,7 @@ KINDS = NUMBERS | {
 
 
 class Column(NamedTuple):
-    """A column of a table: the cell that it shows, its heading, and its kind."""
+    """A column of a table: its cell, heading and kind."""
 
     key: str
     title: str
@@ -48,47 +47,47 @@ class Column(NamedTuple):
     sort: bool = True
     css: str = ""
     sorts_by: str = ""
-    """Another cell of the row to order by."""
+    """Another cell of the row to sort by."""
     falls: bool | None = None
-    """Whether the largest stand first when somebody sorts by it; None: as numbers do."""
+    """Whether it sorts in descending order first; None: only if it is a number."""
     is_head: bool = False
-    """It names the row, for screen readers too."""
+    """Whether it is the row heading, also for screen readers."""
     is_number: bool = False
-    """It stands at the right though its kind does not say so."""
+    """Right-aligned even if its kind is not in `NUMBERS`."""
     small_unit: str = ""
-    """`unit`: the unit is smaller than the number; `big`: so, and the number is large."""
+    """`unit`: the unit is in a smaller font; `big`: also, the number is in a larger one."""
     most: str = ""
-    """The value that is the largest of the column, so that all its cells have one unit."""
+    """Name of the value with the column's maximum, so that all its cells use the same unit."""
     titled: str = ""
-    """The value that is its heading instead, where there is one."""
+    """Name of a value that replaces the heading if it is set."""
     each_of: str = ""
-    """The value that names the columns in its place: one for each name, whose cells are under it in the row's cell."""
+    """Name of a value with a list of names: one column for each, whose cells are in the row's cell by that name."""
     needs: str = ""
-    """The value without which it is not shown."""
+    """Name of a value without which the column is hidden."""
     csv_list: str = ""
-    """Name of a list in the row that a file has as a column of its own before this one, separated by semicolons."""
+    """Name of a list in the row that CSV files have as a separate column before this one, joined by semicolons."""
     csv: str = ""
-    """Its name in a file, with the unit, where the file has the cell that it is ordered by: `power_watts`."""
+    """Column name in CSV files, with unit, if they have the cell to sort by: `power_watts`."""
 
 
 _KINDS: Mapping[Unit | None, str] = {
     Unit.RATIO: "percent", Unit.BYTES: "bytes", Unit.SECONDS: "duration", Unit.JOULES: "joules", Unit.WATTS: "watts",
     Unit.CELSIUS: "celsius", Unit.HERTZ: "gigahertz", Unit.COUNT: "count",
 }  # fmt: skip
-"""Kinds of the numbers of a unit; others are words, which Python writes."""
+"""Kinds of numbers by unit; other units are formatted as text by Python."""
 _WRITTEN = ("text", "rich", "memory")
-"""Kinds of cells that have words for a number."""
+"""Kinds of cells that have a number formatted as text."""
 _LEAVES = ((85, ""), (70, "c-extra"), (55, "c-rare"))
-"""Classes of columns by the importance that they have at least; the first to leave have another one."""
+"""CSS classes by least importance of a column; less important columns are hidden first on narrow screens."""
 
 
 def described(
     column: columns.Column, kind: str = "", *, key: str = "", css: str | None = None, **layout: Any
 ) -> Column:
-    """A column of `model.columns`: what it says of it, and how this view shows it.
+    """Create the column of a table from one of `model.columns`.
 
-    Where the cell has words for a number, rows are sorted, and saved in files, by the number itself: it stands in
-    another cell of the row, which has the column's name in files.
+    If the cell has a number formatted as text, sorting and CSV files use the number itself, which is in another cell of
+    the row, named as the column in files.
     """
     kind = kind or ("text" if column.form in (Form.FINE, Form.ID, Form.TOTAL) else _KINDS.get(column.unit, "text"))
     if css is None:
@@ -102,80 +101,80 @@ def described(
 
 
 class Rows(list[Cells]):
-    """Rows of a table, each with a `key`: a type of its own, so that a table without rows is one too."""
+    """Rows of a table, each with a `key`. A separate type, so that an empty table is recognized as one."""
 
 
 class Gpu(NamedTuple):
-    """A GPU as pages see it."""
+    """Data of a GPU for pages."""
 
     about: Cells
-    """Data that rarely changes: card, state, holders, processes."""
+    """Slowly changing data: device, state, holders, processes (`fleet.gpu_row`)."""
     values: Mapping[str, float | None]
-    """The newest value of each metric, of an earlier moment where the GPU does not answer; None: unknown."""
+    """The newest value of each metric, or the last known one if the GPU does not answer; None: unknown."""
     counted: Mapping[str, float | None]
-    """The same for sums: empty where the GPU does not answer."""
+    """The newest values for sums over GPUs: None if the GPU does not answer."""
     mean: tuple[float, float] | None
-    """Utilization over the last ten minutes, and of how many seconds of them it is known."""
+    """Mean utilization over the last ten minutes, and the seconds of them that have data."""
 
 
 class Now(NamedTuple):
-    """All that pages know at one tick."""
+    """The live data of pages at one tick."""
 
     time: float = 0.0
     """Seconds since 1970 of the newest frame; 0 before the first."""
     gpus: Sequence[Gpu] = ()
     runs: Mapping[str, Cells] = MappingProxyType({})
-    """By id, those that the ring knows."""
+    """Runs in the ring, by id."""
     findings: Sequence[Cells] = ()
-    """Sentences for the reader's attention."""
+    """Findings that need attention."""
     not_judged: Sequence[str] = ()
-    """In words, what no rule could judge."""
+    """Texts on what no rule could judge."""
     processes_known: bool = True
-    """False of a source that does not tell which processes ran."""
+    """False if the source does not record processes."""
     host: Mapping[str, float | None] = MappingProxyType({})
-    """The machine's own numbers; of counters, their rates."""
+    """Values of the machine itself; rates for counters."""
     driver: str = ""
     problem: str = ""
-    """The reason why there is no GPU."""
+    """Why there is no GPU."""
     notice: str = ""
-    """Processes that cannot be seen, and why, in one sentence."""
+    """Sentence on processes that cannot be seen, and why."""
     cluster: ClusterNow | None = None
-    """The whole cluster, on pages of one."""
+    """Data of the whole cluster; only on cluster pages."""
 
     def runs_of(self, gpu: Gpu) -> list[Cells]:
-        """The runs on a GPU."""
+        """Return the runs on a GPU."""
         return [self.runs[run] for run in gpu.about["runs"] if run in self.runs]
 
 
 class Kept(Enum):
-    """The subject of what is kept, for `kept` of a page; the value names it in a sentence."""
+    """Subject of the stored values of a page; the value is its name in error messages."""
 
     RUNS = "the list of runs"
     RUN = "this run"
-    """The one that the argument `id` names, on the device `gpu`."""
+    """The run of the argument `id`, on the device `gpu`."""
     COMPARED = "these runs"
-    """Those that `runs` names, on the axis `by`."""
+    """The runs of the argument `runs`, on the axis `by`."""
     ACCOUNTS = "this window"
-    """Users' time on the GPUs in the window that `period`, `day` and `zone` name."""
+    """Users' GPU time in the window given by `period`, `day` and `zone`."""
     EVENTS = "the events"
-    """Events of the last `days`."""
+    """Events of a window."""
     DAY = "the last 24 hours"
     """Holders of each GPU in the last 24 hours."""
 
 
 class KeptValues(NamedTuple):
-    """The part of a page that comes from the ledger."""
+    """Values of a page from the ledger or the history."""
 
     values: Cells
-    """Values by name; `Rows` fill the table of that name. One that `live` gives too counts where that is None."""
+    """Values by name; `Rows` fill the table of that name. A value from `live` takes precedence unless it is None."""
     figures: Mapping[str, Cells | None] = MappingProxyType({})
-    """Charts by name; None: there is nothing to draw."""
+    """Charts by name; None: nothing to draw."""
     totals: Mapping[str, int] = MappingProxyType({})
-    """The number of rows of tables of which only the newest are among `values`."""
+    """Total number of rows of tables that only have the newest rows in `values`."""
     again: float = 10.0
-    """Seconds after which it is worth asking again."""
+    """Seconds after which the page should request them again."""
     unread: str = ""
-    """Why what is kept cannot be read now, in a sentence: a page that has read it before keeps what it shows."""
+    """Sentence on why they cannot be read now; the page then keeps what it shows."""
 
 
 def _no_values(now: Now, args: Args) -> Cells:
@@ -187,33 +186,33 @@ def _no_series(now: Now, args: Args) -> Mapping[str, tuple[str, str]]:
 
 
 class Page(NamedTuple):
-    """One page. `live` gives values by name; `Rows` fill the table of that name."""
+    """One page. `live` returns values by name; `Rows` fill the table of that name."""
 
     name: str
-    """The first part of the address behind `#/`."""
+    """First part of the address after `#/`."""
     title: str
     layout: Callable[[], Component]
     live: Callable[[Now, Args], Cells] = _no_values
     kept: Callable[[Cells], KeptValues] | None = None
-    """Further values from a document of what is kept; made in another process, asked for seldom."""
+    """Computes the stored values from a document; called in the worker process, and less often than `live`."""
     rest: Callable[[Cells], KeptValues] | None = None
-    """All rows of the tables of which `kept` gives the newest, for whoever wants to see them."""
+    """Computes all rows of the tables of which `kept` returns the newest; requested on demand."""
     kept_of: Kept = Kept.RUNS
-    """The subject of these documents."""
+    """Subject of the documents for `kept` and `rest`."""
     series: Callable[[Now, Args], Mapping[str, tuple[str, str]]] = _no_series
-    """Lines that grow: name -> (UUID of a GPU, metric)."""
+    """Live chart lines: name -> (UUID of a GPU, metric)."""
     has_past: bool = False
-    """A viewer gets the last ten minutes of its lines when it opens the page."""
+    """Whether its lines begin with the last ten minutes when a viewer opens the page."""
     args: Args = MappingProxyType({})
-    """Arguments of its address, and what they are where it does not say."""
+    """Arguments of its address, with their defaults."""
     kept_args: Args = MappingProxyType({})
-    """Further ones, that only what the ledger keeps depends on."""
+    """Further arguments that only affect the stored values."""
     subject: tuple[str, ...] = ("id",)
-    """Those of `args` that its values depend on; the others change what is shown of them."""
+    """Arguments that select the subject of the page; the others only change the display."""
     tab: str = ""
-    """The tab that is marked while it is shown; its own where empty and `is_tab`."""
+    """Name of the tab that is highlighted; empty: its own, if `is_tab`."""
     is_tab: bool = True
     needs_id: bool = False
-    """An address that names nothing leads to the page of its tab."""
+    """Whether an address without an id leads to the page of its tab instead."""
     without_gpus: str = ""
-    """The page that takes its place on a machine without a GPU."""
+    """Name of the page that replaces it on a machine without GPUs."""

@@ -1,7 +1,7 @@
-"""The color of each person: given once, kept in a file, and the same for all viewers of a server.
+"""The color of each user: assigned once, stored in a file, and the same for all viewers of a server.
 
-A color is given when somebody is first seen, the one that the fewest of those who are there then have. It never
-changes after that: who comes later, or is gone, changes nobody else's.
+A user gets a color when first seen: the one that the fewest of the present users have. It never changes afterward, and
+users who come or leave do not change the colors of others.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpumon.storage.usage.query import read_users
 FILE = "web-colors"
 COLORS = 8
 ROUNDS = 3
-"""People who share a color differ by a mark: none, and two kinds."""
+"""Number of marks, including no mark, that distinguish users with the same color."""
 _USUAL = 5
-"""Colors that differ most."""
+"""Number of colors that are easiest to tell apart, and are preferred."""
 MOST = 1000
-"""People with a color of their own to keep; those beyond get one by their name, in each browser."""
+"""Most users with a stored color; browsers derive the colors of the others from their names."""
 _LONGEST = 256
 _MOST_BYTES = 2**20
 
 
 class PersonColors:
-    """Places of people by name, each a color and a mark: `color + COLORS * mark`. Safe to use from several threads.
+    """Colors and marks of users, by name, as `color + COLORS * mark`. Thread-safe.
 
-    `path`: the file that keeps them, empty where none does.
+    `path`: the file that stores them; empty to store nothing.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -44,11 +44,11 @@ class PersonColors:
         self._is_read = False
 
     def places(self, there: Iterable[str] = ()) -> dict[str, int]:
-        """Return the place of each person who was ever seen, those that are `there` now included."""
+        """Return the color and mark of every user ever seen, after assigning them to new users in `there`."""
         names = sorted(name for name in {*there} if name and len(name) <= _LONGEST)
         with self._lock:
             if not self._is_read or any(name not in self._places for name in names):
-                self._read()  # another server may have met them
+                self._read()  # another server may have added them
             new = [name for name in names if name not in self._places][: max(0, MOST - len(self._places))]
             for name in new:
                 self._places[name] = self._free(names)
@@ -57,7 +57,7 @@ class PersonColors:
             return dict(self._places)
 
     def _free(self, there: Iterable[str]) -> int:
-        """The place that the fewest have, first of those who are there, then of all."""
+        """Return the least used color and mark, first among the present users, then among all."""
         now = [self._places[name] for name in there if name in self._places]
         colors_now, places_now = Counter(place % COLORS for place in now), Counter(now)
         colors, places = Counter(place % COLORS for place in self._places.values()), Counter(self._places.values())
@@ -84,7 +84,7 @@ class PersonColors:
         if not self._path:
             return
         lines = "".join(json.dumps([self._places[name], name]) + "\n" for name in names)
-        with suppress(OSError):  # without room they last as long as the server
+        with suppress(OSError):  # if the disk is full, they last as long as the server
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(self._path, flags, 0o600)
             try:
@@ -94,7 +94,7 @@ class PersonColors:
 
 
 def meet_past(colors: PersonColors, ledgers: Sequence[str], histories: Sequence[str]) -> None:
-    """Give a color to everyone in the ledgers and the accounts, in the order of their first run."""
+    """Assign a color to every user in the ledgers and the accounts, in the order of their first run."""
     names: list[str] = []
     with suppress(GpumonError), Ledgers(ledgers) as opened:
         names += [row.user for _, row in reversed(opened.candidates())]

@@ -1,4 +1,4 @@
-"""The particulars of a run on its page: tags, program, parameters and notes."""
+"""The top of a run's page: particulars, progress, usage, findings, and the choice of GPUs for the chart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gpumon_web.components.tokens import bar, energy, fact, line, person, share,
 
 
 def about(particulars: Cells) -> list[Cells]:
-    """The lines of its card: tags, program, parameters; empty where nothing was told."""
+    """Return the lines of the card: tags, program and parameters; empty if nothing was recorded."""
     tags = [tag(name) for name in particulars["tags"]]
     program = [text(words, "fact") for words in program_texts(particulars["program"])]
-    # A text may be empty, and is a value all the same.
+    # An empty text is also a value, and shown as "".
     config = [
         {"fact": name, "text": written(value) or '""', "time": None} for name, value in particulars["config"].items()
     ]
@@ -36,7 +36,7 @@ def about(particulars: Cells) -> list[Cells]:
 
 
 def notes(particulars: Cells) -> list[Cells]:
-    """Its notes, oldest first, each with who wrote it later, and when."""
+    """Return the notes, oldest first, each with author and time if it was added later."""
     return [
         {
             "text": f"{note['text']} ({note['author']})" if note["author"] else note["text"],
@@ -47,9 +47,9 @@ def notes(particulars: Cells) -> list[Cells]:
 
 
 def course(document: Cells) -> Cells | None:
-    """The chart; None where nothing can be drawn.
+    """Return the chart; None if there is nothing to draw.
 
-    It says where a part of it comes from with finer points (`finer`), where the document names the run and the GPUs.
+    If run and GPUs are known, `finer` is the address that returns a part of the chart at full resolution.
     """
     chart: Cells | None = document.get("chart")
     if chart is None:
@@ -60,7 +60,7 @@ def course(document: Cells) -> Cells | None:
 
 
 def choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:
-    """The buttons for the GPUs of a run: all together, each, and one for each of them; none where there is one."""
+    """Return the buttons for the GPUs of a run: mean, each, and every single one; empty for a single GPU."""
     if len(devices) < 2:
         return []
     return [
@@ -75,7 +75,7 @@ def _button(value: str, words: str, title: str, shown: str | None) -> Cells:
 
 
 def going(run: Cells, time: float) -> Cells:
-    """The progress of a run at `time`; its epoch and phase only where the ring tells them."""
+    """Return the progress of a run at `time`; epoch and phase only if the ring has them."""
     started = NAN if run["started"] is None else float(run["started"])
     steps = run.get("step_text")
     return {
@@ -90,11 +90,11 @@ def going(run: Cells, time: float) -> Cells:
 
 
 def far(document: Cells, run: Cells) -> Cells:
-    """Epoch, or step, and time left of a run that goes on; of one that is over, how many it did, and how long."""
+    """Return epoch or step and time left of a running run; for one that is over, epochs done and duration."""
     summary, found, planned = document.get("summary") or {}, document["epochs"], run.get("epochs_planned")
     if not found and not planned and not run.get("epoch"):
         return by_steps(document, run)
-    # The number of the last epoch is another than how many there were, where they count from 0.
+    # The number of the last epoch is not the count of epochs if numbers start at 0.
     own = summary.get("done", 0) + summary.get("unseen", 0) or (None if _began_unseen(document) else 0)
     before = run.get("epochs_before", 0)
     count = None if own is None else own + before
@@ -102,7 +102,7 @@ def far(document: Cells, run: Cells) -> Cells:
     if run["state"] == "running":
         last = units.count(found[-1]["epoch"]) if found else units.MISSING
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
-        # The ring tells these as long as they are so; what it told once would outlast the run.
+        # These values come live from the ring; stored here, they would remain after the run.
         return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
     ended = summary.get("last")
     below = [
@@ -113,19 +113,19 @@ def far(document: Cells, run: Cells) -> Cells:
         "epoch_is": "Epochs done",
         "epoch": done,
         "epoch_below": "; ".join(filter(None, below)),
-        # As far as the epochs that are counted: the ring also has the part of one that did not finish.
+        # Of finished epochs only: the progress in the ring includes part of an unfinished one.
         "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
         **_took(document, run),
     }
 
 
 def _began_unseen(document: Cells) -> bool:
-    """Whether nobody knows how many epochs it did: it took steps before it was seen, and none has begun since."""
+    """Whether the number of epochs is unknown: steps were done before the run was observed, and no epoch since."""
     return not document["epochs"] and any(rank["steps"] for rank in document["ranks"])
 
 
 def by_steps(document: Cells, run: Cells) -> Cells:
-    """The same of a run without epochs: its steps, where it counts any."""
+    """Return the same for a run without epochs: its steps, if it counts any."""
     done = (document.get("total") or {}).get("steps")
     planned = max((rank["steps_planned"] or 0 for rank in document["ranks"]), default=0)
     steps = "" if done is None else f"{units.count(done)}{f' of {units.count(round(planned))}' if planned else ''}"
@@ -138,7 +138,7 @@ def by_steps(document: Cells, run: Cells) -> Cells:
 
 
 def pace(summary: Cells, whole: Cells | None) -> Cells:
-    """The mean length of the epochs of a run; of `whole`, the total of a run without epochs, its steps per second."""
+    """Return the mean epoch time, or the steps per second of `whole`, the total of a run without epochs."""
     if whole is None:
         mean = units.MISSING if summary.get("mean") is None else units.fine_duration(summary["mean"])
         return {"mean_is": "Epoch time", "mean": mean, "mean_range": length_range(summary)}
@@ -160,7 +160,7 @@ def _took(document: Cells, run: Cells) -> Cells:
 
 
 def facts(run: Cells) -> list[Cells]:
-    """The owner of a run, what it runs with, where, and when it began."""
+    """Return owner, id, framework, host and begin of a run."""
     since = "since" if run["state"] == "running" else "began"
     found = [
         fact("id", run["id"]), fact("with", run.get("framework")), fact("on", run.get("hostname")),
@@ -170,7 +170,7 @@ def facts(run: Cells) -> list[Cells]:
 
 
 def usage(total: Cells) -> Cells:
-    """The usage of a whole run."""
+    """Return the usage of a whole run."""
     idle, power = total.get("idle_share"), total.get("power_mean")
     return {
         "utilization": total.get("utilization_mean"),
@@ -181,7 +181,7 @@ def usage(total: Cells) -> Cells:
 
 
 def length_range(summary: Cells) -> str:
-    """The lengths of its epochs: `from 420 ms to 1:42`, or that there is but one, or one length; empty without any."""
+    """Return the range of epoch times: `from 420 ms to 1:42`, `each 1:42` or `of one epoch`; empty if unknown."""
     if summary.get("least") is None or summary.get("most") is None:
         return ""
     least, most = units.fine_duration(summary["least"]), units.fine_duration(summary["most"])
@@ -196,28 +196,28 @@ def _bar(run: Cells) -> list[Cells]:
 
 
 NOTED = 20
-"""Failed allocations told of, the newest."""
+"""Newest failed allocations listed."""
 NUMBERED = 80
-"""Letters of the numbers of epochs in a sentence."""
+"""Longest list of epoch numbers in a sentence, in characters."""
 TAGS: Mapping[str, str] = {
     "failed": "failed", "died": "died", "input_bound": "waits for data", "throttled": "throttled",
     "mostly_idle": "mostly idle",
 }  # fmt: skip
-"""A word for each kind of finding about a whole run."""
+"""Tag for each kind of finding about a whole run."""
 STATES = ("throttled", "mostly_idle")
-"""Kinds whose words say how a run is, and not what it does."""
+"""Kinds of findings whose summary needs "is" or "was"."""
 PREDICATES: Mapping[str, tuple[str, str]] = {
     "not_finished": ("did not finish", "did not finish"), "input_bound": ("waited for data", "waited for data"),
     "throttled": ("was throttled", "were throttled"), "mostly_idle": ("was mostly idle", "were mostly idle"),
     "diverged": ("diverged", "diverged"),
 }  # fmt: skip
-"""Predicates of one epoch and of several with a verdict."""
+"""Predicates of sentences about one epoch and about several, by kind of verdict."""
 _LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
 _OOM = "out_of_memory"
 
 
 def noted(document: Cells, *, running: bool) -> list[Cells]:
-    """Sentences about failed allocations, the whole run and its epochs; each remedy stands at the first of them."""
+    """Return sentences about failed allocations, the run and its epochs; each action is only given once."""
     found, ranks = document.get("findings") or (), document["ranks"]
     remedy = next((one["action"] for one in found if one["kind"] == _OOM), "")
     marks = [mark for mark in document["marks"] if mark["mark"] == _OOM]
@@ -225,9 +225,9 @@ def noted(document: Cells, *, running: bool) -> list[Cells]:
     if earlier := len(marks) - len(failed):
         text = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
         failed.append({"level": "bad", "about": "out of memory", "text": text, "action": remedy})
-    # What is said of single allocations and epochs is not said of the run once more.
+    # Findings that are listed per allocation or epoch are not repeated for the run.
     wrong = [_of_run(one, running=running) for one in found if one["kind"] not in (_OOM, "diverged")]
-    # Nobody has judged an epoch that goes on.
+    # An epoch in progress has no verdict yet.
     done = (document.get("summary") or {}).get("done") if running else None
     is_least = not document.get("is_judged", True)
     odd = [_of_epochs(one, document["epochs_total"], done, is_least=is_least) for one in document.get("odd") or ()]
@@ -239,7 +239,7 @@ def noted(document: Cells, *, running: bool) -> list[Cells]:
 
 
 def _failed(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
-    """A sentence about a failed allocation."""
+    """Return a sentence about a failed allocation."""
     who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
     asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
     epoch = f"epoch {units.count(mark['epoch'])}, " if mark["epoch"] >= 0 else ""
@@ -251,7 +251,7 @@ def _failed(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
 
 
 def _of_run(finding: Cells, *, running: bool) -> Cells:
-    """A sentence about a whole run: `The run was throttled 20 % of the time.`."""
+    """Return a sentence about a whole run: `The run was throttled 20 % of the time.`."""
     kind = finding["kind"]
     verb = ("is " if running else "was ") if kind in STATES else ""
     return {"level": _LEVELS[finding["severity"]], "about": TAGS.get(kind, "run"),
@@ -259,9 +259,9 @@ def _of_run(finding: Cells, *, running: bool) -> Cells:
 
 
 def _of_epochs(odd: Cells, total: int, done: int | None, *, is_least: bool) -> Cells:
-    """A sentence about epochs of one verdict: `Epochs 3, 7–9 were throttled: 4 of 90 epochs.`; one is not counted.
+    """Return a sentence about epochs with the same verdict: `Epochs 3, 7–9 were throttled: 4 of 90 epochs.`.
 
-    `done`: how many ended of a run that goes on; `is_least`: there may be more of them.
+    `done`: finished epochs of a running run; `is_least`: there may be more such epochs.
     """
     numbers, count = ranges(odd["epochs"]), len(odd["epochs"])
     cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"

@@ -1,4 +1,4 @@
-"""The tables of a run's page: its epochs and its ranks."""
+"""Columns and cells of the tables on a run's page: epochs and ranks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gpumon_web.components.page import Cells, Column, described
 from gpumon_web.components.tokens import bar, energy, going_on, line, run_state, share, tag, text
 
 TENSORS, DEVICE = (BY_KEY[key].title for key in ("framework_peak", "memory_used_peak"))
-"""Headings of the peaks of live tensors, and of all memory of a device."""
+"""Headings for the peak of live tensors, and the peak of all memory of a device."""
 LOGGED = 4
-"""Logged metrics that have a column, of those in the newest epochs."""
+"""Most logged metrics with a column of their own."""
 NEWEST = 50
-"""These epochs."""
+"""Number of newest epochs whose logged metrics can get a column."""
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 MEASURED = shown(COLUMNS, View.BROWSER)
-"""Columns of the table of epochs that have a value of each."""
+"""Columns of the table of epochs with a measured value per epoch."""
 _OWN = {
     "seconds": described(BY_KEY["seconds"], "lasting", css="c-took"),
     "utilization_mean": described(
@@ -40,19 +40,19 @@ _OWN = {
         BY_KEY["framework_peak"], "text", key="peak", sorts_by="peak_bytes", css="c-extra", titled="peak_column"
     ),
 }
-"""Those that look otherwise than numbers of their unit do."""
+"""Columns that are not shown as plain numbers of their unit."""
 STEP_COLUMNS = ("steps", "steps_per_second")
-"""Columns shown only for a run without epochs: for others, the table has no room for them."""
+"""Columns only shown for a run without epochs; otherwise the table has no room for them."""
 _PLAIN = tuple(column for column in MEASURED if column.key not in _OWN)
 
 
 def _plain(column: Described) -> Column:
-    """A column that is shown where some row has a value."""
+    """Create a column that is only shown if some row has a value."""
     return described(column, sorts_by=f"{column.key}_value" if _is_written(column) else "", needs=f"has_{column.key}")
 
 
 def _is_written(column: Described) -> bool:
-    """Whether the scripts show its numbers as words."""
+    """Whether its numbers are formatted as text by Python."""
     return described(column).kind == "text"
 
 
@@ -64,17 +64,17 @@ EPOCHS = (
     described(BY_KEY["verdict"], "tag", sorts_by="verdict_text", css="c-verdict"),
 )
 NEEDED = tuple(column.needs for column in EPOCHS if column.needs)
-"""Values without which columns are not shown."""
+"""Names of the values without which columns are hidden."""
 
 
 def largest(rows: Sequence[Cells]) -> Mapping[str, float]:
-    """The largest number of each plain column, by its key; one that no row knows has none."""
+    """Return the largest number of each plain column by key; columns without values are left out."""
     known = {column.key: [row[column.key] for row in rows if row.get(column.key) is not None] for column in _PLAIN}
     return {key: max(values) for key, values in known.items() if values}
 
 
 NUMBERED = 80
-"""Letters of the numbers of epochs in a sentence."""
+"""Longest list of epoch numbers in a sentence, in characters."""
 _RANK_KINDS: Mapping[str, Mapping[str, Any]] = {
     "rank": {"is_head": True, "css": ""},
     "state": {"kind": "tag", "sorts_by": "state_name"},
@@ -86,12 +86,12 @@ RANKS = tuple(
 
 
 def logged_names(epochs: Sequence[Cells]) -> list[str]:
-    """The logged metrics that get a column."""
+    """Return the logged metrics that get a column."""
     return _logged(epochs)[:LOGGED]
 
 
 def logged_left_out(epochs: Sequence[Cells]) -> str:
-    """How many logged metrics have a column, where not all of them have; else empty."""
+    """Return a text on how many logged metrics have a column; empty if all have one."""
     names = _logged(epochs)
     return left_out([(min(LOGGED, len(names)), len(names), METRICS)]).get("cut", "")
 
@@ -101,12 +101,12 @@ def _logged(epochs: Sequence[Cells]) -> list[str]:
 
 
 def is_ongoing(one: Cells, run: Cells, *, is_live: bool) -> bool:
-    """Whether an epoch goes on; `is_live`: the ring tells that its run is in it."""
+    """Whether an epoch is in progress; `is_live`: it is the current epoch in the ring."""
     return (is_live or one["seconds"] is None) and one["ended"] is None and bool(run["state"] == "running")
 
 
 def measured_so_far(one: Cells, run: Cells, *, is_live: bool) -> str:
-    """Of how much of an epoch that goes on the measurements beside its time are; empty of others."""
+    """Return a text on how much of an epoch in progress the measurements cover; empty for other epochs."""
     if not is_ongoing(one, run, is_live=is_live):
         return ""
     seconds = one.get("measured_seconds") or 0.0
@@ -119,9 +119,9 @@ def measured_so_far(one: Cells, run: Cells, *, is_live: bool) -> str:
 
 
 def epoch(one: Cells, run: Cells, most: Mapping[str, float] = NOTHING, *, is_live: bool = False) -> Cells:
-    """The cells of an epoch, by the `most` of each column; `is_live`: the ring tells that its run is in it.
+    """Return the cells of an epoch; `most`: each column's maximum; `is_live`: it is the current epoch in the ring.
 
-    `while` in a cell is the epoch of the run then: once the ring tells another one, the cell is outdated.
+    `while` in a cell is the run's epoch at that time: the cell is outdated once the ring has another one.
     """
     goes_on = is_ongoing(one, run, is_live=is_live)
     judged = one["verdict"]
@@ -140,7 +140,7 @@ def epoch(one: Cells, run: Cells, most: Mapping[str, float] = NOTHING, *, is_liv
 
 
 def fold(one: Cells, run: Cells, most: Mapping[str, float] = NOTHING) -> Cells:
-    """The cells of epochs that are as one row: `first` and `last` are the ordinals that it stands for."""
+    """Return the cells of folded epochs; `first` and `last` are the ordinals that the row covers."""
     judged, numbers = one["verdict"], one["epochs"]
     key = f"fold {one['first']}"
     return {
@@ -157,7 +157,7 @@ def fold(one: Cells, run: Cells, most: Mapping[str, float] = NOTHING) -> Cells:
 
 
 def stretch(one: Cells, run: Cells, last: int, most: Mapping[str, float] = NOTHING) -> Cells:
-    """The cells of a row of steps, of a part of a run outside epochs, or of the whole; `last`: ordinal of an epoch."""
+    """Return the cells of a row of steps, outside epochs or of the whole run; `last`: ordinal of the last epoch."""
     return {
         "key": f"part {one['place']}",
         "ordinal": last + 1 + one["place"],
@@ -172,7 +172,7 @@ def stretch(one: Cells, run: Cells, last: int, most: Mapping[str, float] = NOTHI
 
 
 def _verdict(judged: Cells | None) -> Cells | None:
-    """A tag for news; what is as it should be recedes."""
+    """Return a verdict as a tag, or as muted text if it is fine."""
     if judged is None:
         return None
     if judged["kind"] == FINE:
@@ -182,7 +182,7 @@ def _verdict(judged: Cells | None) -> Cells | None:
 
 
 def _plain_cells(one: Cells, most: Mapping[str, float]) -> Iterator[tuple[str, Any]]:
-    """The cells of columns that show a number as it is."""
+    """Yield the cells of columns that show plain numbers."""
     for column in _PLAIN:
         value = one.get(column.key)
         if _is_written(column):
@@ -196,7 +196,7 @@ def _plain_cells(one: Cells, most: Mapping[str, float]) -> Iterator[tuple[str, A
 def _measured(one: Cells, run: Cells, most: Mapping[str, float]) -> Cells:
     sign, peak = live_peak(one)
     utilization, is_final = one["utilization_mean"], not one.get("is_settling")
-    # An empty bar would be 0 %.
+    # An empty bar would look like 0 %.
     known = [] if utilization is None else [bar(share(utilization, user=run["user"] or ""))]
     meter = [text(_share(utilization, is_final)), *known]
     return {
@@ -218,9 +218,9 @@ def _share(value: float | None, is_final: bool) -> str:
 
 
 def live_peak(one: Cells) -> tuple[str, float | None]:
-    """The peak of an epoch's memory in bytes, and `≤ ` or `≥ ` where it is no more or no less than that.
+    """Return the memory peak of an epoch (bytes), with `≤ ` or `≥ ` if it is only an upper or lower bound.
 
-    What has not ended may reach more.
+    The peak of an open epoch is a lower bound.
     """
     so_far = "≥ " if one.get("is_open") else ""
     if one["framework_peak"] is not None:
@@ -232,14 +232,14 @@ def live_peak(one: Cells) -> tuple[str, float | None]:
 
 
 def peak_title(rows: Sequence[Cells]) -> str:
-    """The heading over the peaks of these rows, which says of what they are; empty where that differs."""
+    """Return the heading for the peaks of these rows, tensors or device; empty if the rows differ."""
     known = [one for one in rows if live_peak(one)[1] is not None]
     found = {one["framework_peak"] is not None or one["run_allocated_peak"] is not None for one in known}
     return "" if len(found) != 1 else TENSORS if found.pop() else DEVICE
 
 
 def rank(one: Cells) -> Cells:
-    """The cells of a rank."""
+    """Return the cells of a rank."""
     return {
         "key": one["key"],
         "rank": str(one["rank"]),

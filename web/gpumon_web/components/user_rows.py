@@ -1,4 +1,4 @@
-"""The choice between users and their groups, on pages with hours of users, where the settings name any group."""
+"""Parts of the users page, some shared with other pages: accounts, held time by day, strips of holders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = {USER: "Users", GROUP: "Groups"}
 
 
 def holders(groups: UserGroups | None, by: str) -> Cells:
-    """The buttons, and the heading of the column that they change; no button without groups."""
+    """Return the buttons that switch between users and groups, if there are groups, and the column's heading."""
     chosen = by if groups and by in _WORDS else USER
     return {
         "holders": [
@@ -31,13 +31,13 @@ def holders(groups: UserGroups | None, by: str) -> Cells:
 
 
 TICKS = 8
-"""Labels of days below the strips."""
+"""Most day labels below the strips."""
 
 
 def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
-    """The GPUs that somebody holds now, in words, and how many; `none` where it is none, and "–" where not known.
+    """Return the GPUs held now, as text, and their count; `none` is shown for no GPU, and "–" if unknown.
 
-    A number alone would be taken for how many they are.
+    A single number is prefixed with "GPU", because it would be taken for a count.
     """
     words, count = held
     if count:
@@ -48,7 +48,7 @@ def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
 
 
 def account_cells(account: Account, course: Cells, most: float) -> Cells:
-    """The cells of an account."""
+    """Return the cells of an account."""
     judged, idle = account.judged > 0, idle_text(account)
     note = idle_note(account)
     return {
@@ -66,7 +66,7 @@ def account_cells(account: Account, course: Cells, most: float) -> Cells:
 
 
 def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
-    """Hours as a number, and as a bar: what was used solid, what was held beside it in a tint."""
+    """Return hours as a number and a bar: used time solid, idle held time in a tint."""
     of = most or inf
     solid, tint = share(account.busy / of, user=user), share((account.held - account.busy) / of, user=user)
     number = text(hours_text(account.held), "number")
@@ -74,7 +74,7 @@ def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
 
 
 def course(user: str, days: Sequence[AccountGroup], tallest: float, window: UserWindow) -> Cells:
-    """The hours of each day, of the most that anybody had in one."""
+    """Return a user's hours per day, relative to `tallest`, the most of any user."""
     begins = window.days()
     slots = round((window.end - window.begin) / 3600) if window.period == "day" else len(begins)
     parts = []
@@ -91,7 +91,7 @@ def course(user: str, days: Sequence[AccountGroup], tallest: float, window: User
 
 
 def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
-    """Holders of a GPU by time; with a `user`, all others have no name and no color."""
+    """Return the row with a GPU's holders over time; with a `user`, all others are anonymous."""
     device = found["device"]
     name = device_name(device)
     parts = [[at, who if user in ("", who) else "", *shares] for at, who, *shares in found["parts"]]
@@ -109,10 +109,10 @@ def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
 
 
 def strip_words(found: Cells) -> str:
-    """Name of a GPU, who held it for how long, and for how long nothing is known of it."""
+    """Return the text of a strip: the GPU, who held it for how long, and the unobserved time."""
     hours: dict[str, float] = {}
     for at, who, held, _ in found["parts"]:
-        if at < 0:  # of the window before, for the most part
+        if at < 0:  # mostly before the window
             continue
         hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
     held_by = ", ".join(f"{who} {units.hours(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
@@ -123,17 +123,17 @@ def strip_words(found: Cells) -> str:
 
 
 def _shares(window: UserWindow) -> list[float]:
-    """When days begin, and the window ends, as shares of it."""
+    """Return the begins of days and the end of the window, as fractions of the window."""
     return [(edge - window.begin) / (window.end - window.begin) for edge in (*window.days(), window.end)]
 
 
 def _day_marks(window: UserWindow) -> list[float]:
-    """Begins of days within the window, as shares of it."""
+    """Return the begins of days inside the window, as fractions of it."""
     return [round(share, 5) for share in _shares(window)[1:-1]]
 
 
 def ticks(window: UserWindow) -> list[Cells]:
-    """Labels below the strips: hours of a day, else days, each in the middle of what it names."""
+    """Return the labels below the strips: hours of a single day, else days, each centered on its day."""
     if window.period == "day":
         hours = range(0, round((window.end - window.begin) / 3600), 3)
         return [{"at": hour * 3600 / (window.end - window.begin),
@@ -147,7 +147,7 @@ def ticks(window: UserWindow) -> list[Cells]:
 
 
 def last_day(document: Cells) -> KeptValues:
-    """Return `day`: a strip for each GPU by its UUID; none where there is no history."""
+    """Return the value `day`: a strip for each GPU by UUID; None without history."""
     begin, end, now = document["begin"], document["end"], document["now"]
     until = round((now - begin) / (end - begin), 4) if end > begin else 1
     strips = {

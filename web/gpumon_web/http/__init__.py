@@ -1,1 +1,1 @@
-"""Parts of HTTP that know no page: headers, the path prefix, the log of errors."""
+"""HTTP utilities independent of any page: headers, compression, the path prefix and the error log."""

@@ -1,4 +1,4 @@
-"""Errors of ours on stderr, each kind once a minute: whoever can cause one must not fill the journal with it."""
+"""Errors of the server on stderr, at most one of a kind per minute, so that no client can flood the journal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ KINDS = 100
 
 
 class Complaints:
-    """Says what went wrong. Safe to use from several threads."""
+    """Rate-limited error messages on stderr. Thread-safe."""
 
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
         self._lock = Lock()
 
     def say(self, kind: str, text: str) -> None:
-        """Write `text`, unless something of this `kind` was written less than a minute ago."""
+        """Write `text`, unless a message of this `kind` was written less than a minute ago."""
         now = time.monotonic()
         with self._lock:
             if now - self._said.get(kind, -PAUSE) < PAUSE or len(self._said) > KINDS:
@@ -29,7 +29,7 @@ class Complaints:
 
 
 class _ComplaintHandler(Handler):
-    """Turns a library's log records into one line each, without other users' data."""
+    """Logging handler that writes one line per record: only the kind of error, without data of users."""
 
     def __init__(self, complaints: Complaints) -> None:
         super().__init__(ERROR)
@@ -42,7 +42,7 @@ class _ComplaintHandler(Handler):
 
 
 def listen_to(name: str, complaints: Complaints) -> None:
-    """Say errors that the library `name` logs here, and nothing else of what it logs."""
+    """Send errors logged by the library `name` to `complaints`, and drop everything else it logs."""
     logger = getLogger(name)
     logger.handlers = [_ComplaintHandler(complaints)]
     logger.setLevel(ERROR)

@@ -1,6 +1,7 @@
-"""Smaller answers: files are compressed once, and live data once for all viewers by its own route.
+"""Response headers: gzip compression, caching, the content security policy and other security headers.
 
-Dash's own scripts take 0.1 s of a core to compress, so it is done once and kept.
+Static files are compressed once and cached, because Dash's scripts take 0.1 s of a core. Live data is compressed by its
+own route, once for all viewers.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ _TYPES = frozenset(
 _WORTH = 1024
 _STATIC = ("/assets/", "/_dash-component-suites/")
 _FOREVER = "private, max-age=31536000, immutable"
-"""Of files whose address carries their version or time. Private: they lie behind the token."""
+"""Cache-Control of files whose address contains their version or time. Private, as they require the token."""
 _KEPT = 128
 
 
 class Compressor:
-    """Compresses what the browser takes compressed. Safe to use from several threads."""
+    """Compresses responses for browsers that accept it. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], bytes] = {}
         self._lock = Lock()
 
     def __call__(self, request: Request, answer: Response) -> Response:
-        """`answer`, compressed where that is worth it."""
+        """Return `answer`, compressed if it is large enough, with Cache-Control set for static files."""
         static = request.path.startswith(_STATIC)
         if static and answer.status_code == 200:
             answer.headers["Cache-Control"] = _FOREVER if _is_versioned(request) else "private, max-age=3600"
@@ -49,7 +50,7 @@ class Compressor:
         answer.set_data(self._once(request.path, whole) if static else gzip.compress(whole, 3))
         answer.headers["Content-Encoding"] = "gzip"
         answer.headers["Vary"] = "Accept-Encoding"
-        answer.headers.pop("ETag", None)  # of the file as it was
+        answer.headers.pop("ETag", None)  # it is that of the uncompressed file
         return answer
 
     def _once(self, path: str, whole: bytes) -> bytes:
@@ -80,12 +81,12 @@ _FIXED = {
 
 
 def hash_of(script: str) -> str:
-    """The hash by which a policy knows an inline script."""
+    """Return the CSP source expression that allows an inline script."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 def policy(script_hashes: Iterable[str]) -> str:
-    """The content security policy; `script_hashes` are those of the inline scripts, as `'sha256-…'`."""
+    """Return the content security policy; `script_hashes` allow the inline scripts, each as `'sha256-…'`."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -103,7 +104,7 @@ def policy(script_hashes: Iterable[str]) -> str:
 
 
 def add_headers(answer: Response, csp: str) -> Response:
-    """`answer` with all of them; what is not a file of a fixed name is never stored."""
+    """Add the security headers. HTML, JSON and answers without Cache-Control get `no-store`."""
     for name, value in _FIXED.items():
         answer.headers[name] = value
     answer.headers["Content-Security-Policy"] = csp

@@ -1,4 +1,4 @@
-"""The keys that our server adds to the WSGI environment of a request."""
+"""The path prefix of a reverse proxy, and the keys that our server adds to the WSGI environment."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 TICK = "/api/delta"
-"""The path of what each page asks once a second."""
+"""Path that each page requests once a second."""
 JOB = "gpumon.job"
-"""The answer that the request waited for, or None; without it the server cannot run a request again (`answers`)."""
+"""Finished job that the request waited for, or None. Without this key the server cannot rerun requests (`jobs`)."""
 CHANNEL = "gpumon.channel"
-"""The `Channel` that the request came by."""
+"""The `Channel` of the request."""
 HEAD = "gpumon.head"
-"""Its header lines as they came, without the request line."""
+"""The raw header lines, without the request line."""
 PEER = "gpumon.peer"
-"""Peer of the connection, as `peers` knows it."""
+"""Client of the connection, from `rate_limit.peer_of`."""
 
 
 PLACEHOLDER = "/__gpumon_prefix__/"
 NAMED_BY = ("X-Forwarded-Prefix", "X-Forwarded-Context", "X-ProxyContextPath")
-"""nginx and Traefik by custom; jupyter-server-proxy sends the other two."""
+"""Headers that name the prefix: the first is customary for nginx and Traefik, jupyter-server-proxy sends the others."""
 _PATH = re.compile(r"(/[A-Za-z0-9._~@%+-]{1,128}){1,16}/?")
 
 
 def prefix_of(headers: Headers) -> str:
-    """The prefix of this request, with a slash at both ends; `/` where none, or none that is a path, is named."""
+    """Return the prefix of a request, with a slash at both ends; `/` if no header has a valid one."""
     for name in NAMED_BY:
         given = headers.get(name, "")
         if _is_path(given):
@@ -44,7 +44,7 @@ def prefix_of(headers: Headers) -> str:
 
 
 def parse_prefix(given: str) -> str:
-    """Return a prefix that a user names, without the slash at its end. Raises UsageError."""
+    """Validate the value of --prefix and return it without a trailing slash. Raises UsageError."""
     if not _is_path(given):
         raise UsageError(f"--prefix: not a path: '{given}'. Give one such as /gpus")
     return given.rstrip("/")
@@ -55,7 +55,7 @@ def _is_path(given: str) -> bool:
 
 
 def put_below(app: Dash, prefix: str) -> None:
-    """Serve below `prefix` where no header names another one, whether or not the proxy strips it."""
+    """Serve below `prefix` unless a header names another one, whether or not the proxy strips it."""
     inner: WSGIApplication = app.server.wsgi_app
     names = [f"HTTP_{name.upper().replace('-', '_')}" for name in NAMED_BY]
 
@@ -66,20 +66,20 @@ def put_below(app: Dash, prefix: str) -> None:
             environ["PATH_INFO"] = environ["PATH_INFO"].removeprefix(prefix)
         return inner(environ, start)
 
-    app.server.wsgi_app = below  # Flask's own way to put something in front
+    app.server.wsgi_app = below  # the way Flask documents to add middleware
 
 
 def base_of(request: Request) -> str:
-    """What addresses of ours begin with in an answer: the prefix that is named, else the way up from what was asked.
+    """Return the base of our addresses in an answer: the prefix, else a relative path up to the root.
 
-    A proxy may put a path in front of ours without naming it.
+    Relative, because a proxy may add a path without naming it in a header.
     """
     prefix = prefix_of(request.headers)
     return prefix if prefix != "/" else "./" + "../" * (request.path.count("/") - 1)
 
 
 def put_prefix(page: str, prefix: str) -> str:
-    """`page` with the placeholder replaced, also where it stands escaped in a script's JSON."""
+    """Replace the placeholder in `page`, including its escaped forms in the JSON of scripts."""
     for slash in ("/", "\\u002f", "\\/"):
         page = page.replace(PLACEHOLDER.replace("/", slash), prefix.replace("/", slash))
     return page

@@ -1,1 +1,1 @@
-"""Values of pages at each tick, and the stored part of each page."""
+"""Values of pages: the live ones at each tick, and the stored ones from the ledger and the history."""

@@ -1,4 +1,4 @@
-"""Users' time on the GPUs for the pages: what the history keeps of it, and who holds which GPU now."""
+"""Users' GPU time for the pages: stored accounts from the history, and the GPUs each user holds now."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from gpumon_web.live.stored_values import why_no_history
 from gpumon_web.stored.user_hours import Holding
 
 FRESH = 10.0
-"""Seconds for which an answer is good for all who ask."""
+"""Seconds for which a cached answer is reused."""
 _WINDOW = ("period", "day", "zone", "user")
 
 
 class Accounts:
-    """Accounts of users. `histories` names the files that may be read, the one that was written last first."""
+    """Accounts of users. `histories` returns the paths of the history files, the most recently written first."""
 
     def __init__(
         self, feed: Feed, histories: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "", quick: Work | None = None,
         prices: Prices | None = None, groups: UserGroups | None = None,
     ) -> None:  # fmt: skip
-        """`missing` says why there are none, where no history has them; `quick` does what takes a few milliseconds."""
+        """`missing` explains why there is no history; `quick` runs tasks of a few milliseconds."""
         self._prices, self._groups = prices, groups
         self._feed = feed
         self._histories = histories
@@ -47,29 +47,29 @@ class Accounts:
         self._fresh = FRESH if work else 0.0
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
-        """The values of a page of accounts."""
+        """Return the stored values of a page that shows accounts or events."""
         given = tuple(args.get(one, "") for one in page.kept_args)
         if page.kept_of is Kept.DAY:
             return self._asked(page.name, (), stored_values.of_day, page.name, work=self._quick)
         if page.kept_of is Kept.EVENTS:
             return self._asked(page.name, given, stored_values.of_events, page.name, self._why())
         missing = self._why()
-        holding = {} if missing else self._holding()  # of a recording or a simulation, now is not now
+        holding = {} if missing else self._holding()  # a recording or a simulation has no holders of now
         priced = self._prices, self._groups
         return self._asked(page.name, given, stored_values.of_accounts, page.name, holding, missing, *priced)
 
     def table(self, args: Args) -> Future[Packed]:
-        """The accounts of a window as CSV."""
+        """Return the accounts of a window as CSV."""
         return self._asked(
             "table", tuple(args.get(one, "") for one in _WINDOW), stored_values.table_of_accounts, self._prices
         )
 
     def window(self, args: Args) -> UserWindow:
-        """The window that these arguments name."""
+        """Return the time window given by the arguments."""
         return parse_window(args.get("period", ""), args.get("day", ""), args.get("zone", ""), self._now())
 
     def news(self, since: float | None) -> Future[Packed]:
-        """The number of events since a moment that need a look."""
+        """Return the number of events since `since` (s since 1970) that need attention."""
         return self._asked("news", ("" if since is None else f"{since:.0f}",), stored_values.news, work=self._quick)
 
     def _asked(
@@ -82,15 +82,15 @@ class Accounts:
         )  # fmt: skip
 
     def _why(self) -> str | Cells:
-        """Why no history has them: that none is kept of what is played, else what is so here; empty where one may."""
+        """Return why there is no history: the source is not hardware, or `missing`; empty if there may be one."""
         with self._feed.lock:
             origin = self._feed.live.origin()
-            # Each viewer may be at another place of a recording.
+            # In a recording each viewer may be at another position, so there is no common begin.
             begun = self._feed.known()["begin"] if Capability.NOW in origin.capabilities else NAN
             return why_no_history(origin, NAN if begun is None else begun) or self._missing
 
     def _holding(self) -> Holding:
-        """The GPUs that each user holds now, and "" those that may have a holder who is not known."""
+        """Return the GPUs held now, by user; the user "" has GPUs that may have an unknown holder."""
         with self._feed.lock:
             self._feed.refresh()
             frame = self._feed.frame

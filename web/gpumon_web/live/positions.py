@@ -1,7 +1,7 @@
-"""Pages at positions of their own in a recording: who pauses or seeks there moves nobody else.
+"""Pages at a viewer's own position in a recording: pausing or seeking does not affect other viewers.
 
-A position comes with each question, and an answer depends on it alone. The feeds of the last positions are kept, so
-that a viewer who plays on is given what is new; none of that changes what another one sees.
+Each request includes the position, and the answer depends only on it. The feeds of recent positions are cached, so that
+a viewer who keeps playing only gets the changes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gpumon_web.live.values import PageFeed
 from gpumon_web.names import named_frames
 
 KEPT = 6
-"""Positions of which the feeds are kept: each weighs some MB."""
+"""Number of positions whose feeds are cached; each takes a few MB."""
 MISSING = "At a position of your own, only the runs of its moment are known: press Rejoin for all that was played."
 
 
 class RecordedPlace(NamedTuple):
-    """A position that somebody looks at."""
+    """A position with its feed and pages."""
 
     frames: RecordedFrames
     feed: Feed
@@ -41,50 +41,50 @@ class RecordedPlace(NamedTuple):
 
 
 class RecordedFrames:
-    """The frames of a recording up to a position, as a feed takes them."""
+    """The frames of a recording up to a position, for a feed (`feed.Frames`)."""
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
         self._excerpt = Excerpt((), None)
 
     def move(self, excerpt: Excerpt) -> None:
-        """Give the frames of `excerpt` from now on."""
+        """Switch to the frames of `excerpt`."""
         self._excerpt = excerpt
 
     def since(self, number: int) -> Sequence[Frame]:
-        """Frames newer than `number`, oldest first."""
+        """Return the frames newer than `number`, oldest first."""
         return [one.frame for one in self._excerpt.frames if one.frame.number > number]
 
     def let_go(self) -> None:
-        """Keep the frame that is shown alone: a feed has taken in all others, which weigh much more in objects."""
+        """Drop all frames but the current one: the feed has read them and stores them more compactly."""
         self._excerpt = self._excerpt._replace(frames=self._excerpt.frames[-1:])
 
     def state(self) -> LiveState:
-        """Whether anything follows; no frame is older here than it is meant to be."""
+        """Return whether the recording continues. Data is never late here."""
         interval = self._current.frame.interval
         ended = self._excerpt.following is None
         return LiveState(False, ENDED, interval) if ended else LiveState(True, "replayed", interval)
 
     def origin(self) -> Origin:
-        """The file, and where it is damaged."""
+        """Return the file as origin, including where it is damaged."""
         return playback_origin(self._positions.reader, self._current, ended=self._excerpt.following is None)
 
     def driver(self) -> Driver:
-        """The driver of the machine that was recorded."""
+        """Return the driver of the recorded machine."""
         return self._current.context.driver
 
     def hostname(self) -> str:
-        """Its name."""
+        """Return the host name of the recorded machine."""
         return self._current.context.hostname
 
     def history_file(self) -> str:
-        """Nothing is kept of it elsewhere."""
+        """Return an empty path: a recording has no history file."""
         return ""
 
     def play(self) -> Cells:
-        """The way from the frame that is shown to the next one, for a player: `wait` seconds, to the time `next`."""
+        """Return, for the player, the time of the next frame (`next`) and the seconds until it (`wait`)."""
         following = self._excerpt.following
-        if following is None or time_ns(following) <= time_ns(self._current):  # a clock was set back
+        if following is None or time_ns(following) <= time_ns(self._current):  # the clock was set back
             return {"next": None, "wait": None}
         wait = distance_ns(self._current.frame, following.frame) / SECOND
         return {"next": ceil(following.frame.time * 1000) / 1000, "wait": round(wait, 6)}
@@ -95,7 +95,7 @@ class RecordedFrames:
 
 
 class Recording:
-    """The recording of a server, at any position. Safe to use from several threads."""
+    """The server's recording, at any position. Thread-safe."""
 
     def __init__(
         self, positions: Positions, speed: float = 1.0, people: People = EVERYBODY, colors: PersonColors | None = None
@@ -108,9 +108,9 @@ class Recording:
         self._lock = Lock()
 
     def at(self, position: float, boot: str = "") -> RecordedPlace:
-        """Return the place at a position (s since 1970), for a viewer who has seen `boot`.
+        """Return the feed and pages at a position (s since 1970), for a viewer whose last answer was from `boot`.
 
-        Raises SourceError where the recording has no frame any more.
+        Raises SourceError if the recording no longer has any frame.
         """
         position_ns = round(position * SECOND)
         with self._lock:
@@ -133,7 +133,7 @@ class Recording:
             return found
 
     def extent(self) -> Cells:
-        """The recording for its player: its first and last position, its speed, and why it ends too early."""
+        """Return the data of the player: first and last position, speed, and the problem if the file is damaged."""
         positions = self._positions
         return {
             "begin": positions.begin_ns / SECOND,
@@ -143,7 +143,7 @@ class Recording:
         }
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._positions.close()
 
     def _begun(self) -> RecordedPlace:

@@ -1,7 +1,7 @@
-"""Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
+"""Runs for the pages: past ones from the ledger, and live ones from the ring.
 
-What the ring tells is read here, at the moment it is asked for; the ledger is read where work is done (`run_page`,
-`kept`), and what came of it is kept while it is fresh.
+The ring is read here, at the time of the request. The ledger is read in a worker (`stored.run_page`, `stored_values`),
+whose answers are cached for `FRESH` seconds.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from gpumon_web.stored.run_list import RunChoice
 from gpumon_web.stored.run_page import Ring
 
 FRESH = 2.0
-"""Seconds for which an answer is good for all who ask: a page asks for a running one every five."""
+"""Seconds for which a cached answer is reused; a page requests a running run every five."""
 
 
 class Runs:
-    """Past and present runs. `ledgers` names the files that may be read; they may come and go."""
+    """Past and present runs. `ledgers` returns the paths of the ledgers, which may come and go."""
 
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "",
         prices: Prices | None = None, *, is_own: bool = False, played: Callable[[], str] = str,
     ) -> None:  # fmt: skip
-        """`missing` says why past runs are not there, where no ledger has them.
+        """`missing` explains why there are no past runs.
 
-        `is_own`: this process samples by itself, and keeps the runs of whatever it plays; `played`: the file
-        where the daemon keeps those of what it plays instead of sampling this machine, empty where there is none.
+        `is_own`: this process samples or plays by itself, and stores the runs. `played`: returns the ledger in which
+        the daemon stores the runs of a source that it plays instead of sampling this machine; empty if there is none.
         """
         self._played = played
         self._is_own = is_own
@@ -56,15 +56,15 @@ class Runs:
         self._fresh = FRESH if work else 0.0
 
     def all(self) -> Future[Packed]:
-        """Every run, the newest first."""
+        """Return the list of runs, the newest first."""
         return self._of_list(("runs",), run_list.listed)
 
     def one(self, run: str, device: str) -> Future[Packed]:
-        """One run with its newest epochs, its figure that of `device` (a UUID; else its first)."""
+        """Return one run with its newest epochs and its chart on `device` (a UUID)."""
         return self._of_run(("run", run, device), run_page.one)
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
-        """The values of a page that come from the ledger."""
+        """Return the stored values of a page that shows runs."""
         if page.kept_of is Kept.RUNS:
             chosen = [args.get(name, "") for name in RunChoice._fields]
             origin = self._feed.live.origin()
@@ -85,9 +85,9 @@ class Runs:
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
-        """The figure of a run on a device (a UUID) with all points that there are from `begin` to `end` (s since 1970).
+        """Return the chart of a run on a device (a UUID) at full resolution from `begin` to `end` (s since 1970).
 
-        All of its time where these name none.
+        Without a valid range it covers the whole run.
         """
 
         def start(_: Any) -> Future[Any]:
@@ -102,36 +102,36 @@ class Runs:
         return self._answers.get(("zoom", run, device, begin, end), self._fresh, start)
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
-        """All rows of the tables of which such values have the newest."""
+        """Return all rows of the tables of which `kept` returns only the newest rows."""
         return self._of_record(
             ("rest", args.get("id", ""), page.name), stored_values.rest_of_run, page.name, self._prices
         )
 
     def epochs(self, run: str) -> Future[Packed]:
-        """All its epochs."""
+        """Return all epochs of a run."""
         return self._of_record(("epochs", run), run_page.epochs)
 
     def table(self, run: str) -> Future[Packed]:
-        """Its table of epochs as CSV."""
+        """Return the epochs of a run as CSV."""
         return self._of_record(("table", run), run_page.table)
 
     def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
-        """The answer of a task that reads ledgers: it gets their paths, now, the version that is known, and `more`."""
+        """Return the answer of a task, called with the ledgers' paths, now, the cached version and `more`."""
         return self._answers.get(
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), self._now(), known, *more))
         )
 
     def start_reading(self) -> None:
-        """Start the process that reads ledgers, if it does not run: whoever asks next does not wait for it."""
+        """Start the worker process if it is not running, so that the next request does not have to wait for it."""
         self._work.ask(bool, tuple)
 
     def why(self) -> str:
-        """Why a daemon keeps no run of what it plays; empty where it does."""
+        """Return why the runs of the played source are not stored; empty if they are."""
         with self._feed.lock:
             return "" if self._is_own or self._played() else why_no_runs(self._feed.live.origin())
 
     def _paths(self) -> list[str]:
-        """The files that may be read, first that of what is played."""
+        """Return the paths of the ledgers, first the one for the played source."""
         with self._feed.lock:
             played = self._played()
         return [*([played] if played else ()), *self._ledgers()]
@@ -158,7 +158,7 @@ class Runs:
         )
 
     def _live(self) -> dict[str, dict[str, Any]]:
-        """Runs in the ring, by id, with the values that they logged last."""
+        """Return the runs in the ring, by id, with their latest logged values."""
         with self._feed.lock:
             self._feed.refresh()
             frame = self._feed.frame
@@ -176,13 +176,13 @@ class Runs:
             }
 
     def _is_awaited(self) -> bool:
-        """Whether no sample has come yet."""
+        """Whether no frame has arrived yet."""
         with self._feed.lock:
             self._feed.refresh()
             return self._feed.frame is None
 
     def _ring(self, run: str, device: str) -> Ring | None:
-        """Copy of a run's data in the ring, so that drawing blocks nobody; None if there is none."""
+        """Copy a run's data out of the ring, so that drawing does not hold the lock; None if it has none."""
         with self._feed.lock:
             feed, frame = self._feed, self._feed.frame
             ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None) if frame else None
@@ -196,9 +196,9 @@ class Runs:
             )  # fmt: skip
 
     def _devices_of(self, run: str, device: str) -> Sequence[str]:
-        """The UUIDs that `device` names of a run: itself, or those of its GPUs. The caller holds the feed's lock.
+        """Return the UUIDs that `device` stands for: itself, or all GPUs of the run. The caller holds the feed's lock.
 
-        Of a run that is over the ring does not say which GPUs it had: they are among all.
+        For a run that is over, the ring does not know its GPUs; all GPUs are returned.
         """
         frame = self._feed.frame
         if device not in ("", MEAN, EACH) or frame is None:

@@ -1,4 +1,7 @@
-"""The part of a page that comes from the ledger or the history: made where these are read, packed to be sent."""
+"""The values of pages from the ledger and the history, compressed for sending, and why there may be none.
+
+The functions that read files run in the worker process.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ def of_list(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
     not_kept: str, label: str, none: str, *chosen: str,
 ) -> Packed | str:  # fmt: skip
-    """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there.
+    """Values of `page` from the list of runs selected by `chosen`; `missing`: why past runs are missing.
 
-    `not_kept`: why those of now are not kept; `label`: that of what is shown now; `none`: words for a list without
-    any, where none will begin.
+    `not_kept`: why present runs are not stored; `label`: label of the current source; `none`: text for an empty list of
+    a recording.
     """
     document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
     if document is None:
@@ -45,10 +48,10 @@ def of_run(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
     page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None, is_awaited: bool = False,
 ) -> Packed | str:  # fmt: skip
-    """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why.
+    """Values of `page` from one run. The page itself reports an unknown run, with the reason `missing`.
 
-    `not_kept`: why there is no more of it than the ring tells; `label`: that of what is shown now; `is_awaited`:
-    whether no sample has come yet, which may have the run.
+    `not_kept`: why only the ring has data of the run; `label`: label of the current source; `is_awaited`: no frame has
+    arrived yet, so the run may still appear.
     """
     document, version = run_document(paths, run, device, live, ring, now, known, prices)
     if document is None:
@@ -59,7 +62,7 @@ def of_run(
 
 
 def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
-    """Values of the page `page`, from the runs that are named; such a page says itself which are not there."""
+    """Values of `page` from the runs to compare. The page itself reports unknown ones."""
     found = compared_document(paths, asked, by, now)
     return packed(_body(page, {**found, "missing": missing if found["gone"] else ""}, found["runs"]))
 
@@ -68,9 +71,9 @@ def of_accounts(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
     holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
 ) -> Packed:  # fmt: skip
-    """Values of the page `page`, from the accounts of a window; `missing` says why there are none, or is empty.
+    """Values of `page` from the accounts of a window; `missing` explains why there are none, or is empty.
 
-    Of `groups` nothing is told where names are not: a group of few would tell them.
+    Groups are not shown unless the policy shows names: a small group would reveal its members.
     """
     groups = groups if current_policy().way == SHOWN and not user else None
     chosen = groups if by == GROUP else None
@@ -85,7 +88,7 @@ def of_events(
     paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
     missing: str | Cells,
 ) -> Packed:  # fmt: skip
-    """Values of the page `page`, from the events of a window; `missing` says why there are none, or is empty."""
+    """Values of `page` from the events of a window; `missing` explains why there are none, or is empty."""
     found = events_document(paths, window, now)
     users = [{"user": part[1]} for strip in found["strips"] for part in strip["parts"]]
     users += [{"user": one.event.subject.user} for one in found["events"]]
@@ -95,26 +98,26 @@ def of_events(
 
 
 def of_day(paths: Sequence[str], now: float, page: str) -> Packed:
-    """Values of the page `page`, from the last 24 hours of each GPU, and `people` who may say who they are."""
+    """Values of `page` from the last 24 hours of each GPU, and the `people` that a viewer can choose as themselves."""
     document = day_document(paths, now)
     users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
     return packed({**_body(page, document, users), "people": document["people"]})
 
 
 def news(paths: Sequence[str], since: str, now: float) -> Packed:
-    """The number of events since a moment that need a look."""
+    """The number of events since `since` (s since 1970) that need attention."""
     return packed({"count": count_of_news(paths, float(since or "inf"), now)})
 
 
 def table_of_accounts(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> Packed:
-    """The accounts of a window as CSV, of whoever is looked at."""
+    """The accounts of a window as CSV: of all users, or of `user`."""
     return Packed(compressed(users_csv(paths, period, day, zone, user, now, prices)))
 
 
 def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None) -> Packed | str:
-    """The rows of the tables of which these values have the newest; of a long run not those that are left out."""
+    """All rows of the tables of which `of_run` has the newest; a long run has rows for some of its epochs only."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
         read = told_of(ledger, row.id, is_each=prices is not None)
@@ -153,9 +156,9 @@ def _sent(found: KeptValues, runs: Sequence[Cells]) -> Cells:
 
 
 def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
-    """Words for people: a daemon keeps history of hardware alone; empty where `origin` is that.
+    """Return the text that a daemon only stores history of hardware; empty if `origin` is hardware.
 
-    `begun`: s since 1970 of the first sample that is here. The scripts write that moment in the viewer's time zone.
+    `begun`: time of the first sample (s since 1970), which the scripts show in the viewer's time zone.
     """
     if Capability.LIVE in origin.capabilities:
         return ""
@@ -163,13 +166,13 @@ def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
 
 
 def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
-    """Words for a list of runs without any, where none will begin: in a recording; empty of other origins.
+    """Return the text for an empty list of runs in a recording; empty for other origins.
 
-    `is_moment`: the runs are those of one moment of it.
+    `is_moment`: the list only has the runs at one position of the recording.
     """
     if Capability.NOW in origin.capabilities:
         return ""
-    if Capability.PROCESSES not in origin.capabilities:  # as a log
+    if Capability.PROCESSES not in origin.capabilities:  # such as a log
         return f"This recording does not tell of runs{' at this moment' if is_moment else ''}."
     if is_moment:
         return "No run at this moment of the recording."
@@ -177,5 +180,5 @@ def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
 
 
 def why_no_runs(origin: Origin) -> str:
-    """The same of runs, where the daemon that plays another origin has kept none of it, as before its first one."""
+    """Return why no run is stored when the daemon plays `origin`; empty if it is live hardware."""
     return "" if Capability.LIVE in origin.capabilities else "Its daemon has kept no run of this."

@@ -1,7 +1,7 @@
-"""The values of each page at each tick: computed once however many look, and sent where they changed.
+"""The values of each page at each tick: computed once for all viewers, and sent only if they changed.
 
-A viewer carries the number of the newest frame it has. Every value, cell and order of rows remembers the frame with
-which it last changed, so that the answer to any such number is what changed after it.
+A viewer sends the number of the newest frame it has. Every value, cell and row order stores the number of the frame
+that last changed it, so an answer has exactly what changed after the viewer's frame.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _USED = frozenset((GpuState.BUSY.value, GpuState.ALLOCATED.value, GpuState.HELD.
 
 
 def watched(now: Now) -> Cells:
-    """GPUs known to be free, those known to be used, and each run: id, name, user, state, whether it is stalled.
+    """Return what notifications watch: free GPUs, used GPUs, and each run as [id, name, user, state, is stalled].
 
-    `places` begin the addresses of a GPU and of a run.
+    `places` has the prefixes of the addresses of a GPU and of a run.
     """
     states = [(gpu.about["label"], gpu.about["state"]) for gpu in now.gpus]
     return {
@@ -42,7 +42,7 @@ def watched(now: Now) -> Cells:
 
 
 def is_stalled(run: Cells, now: Now) -> bool:
-    """Whether a run goes on while each of its GPUs is held and has done nothing for long."""
+    """Whether a run is running while all of its GPUs have been held but idle for at least `LONG_IDLE`."""
     its = [gpu.about for gpu in now.gpus if gpu.about["uuid"] in run["gpus"]]
     return (
         run["state"] == "running"
@@ -57,34 +57,34 @@ def is_stalled(run: Cells, now: Now) -> bool:
 
 
 KEPT = 64
-"""Pages with their arguments that are kept between ticks."""
+"""Number of pages with arguments, and of answers per page, that are cached."""
 MEAN_EVERY = 5.0
-"""Seconds after which the means of ten minutes are taken anew."""
+"""Seconds after which the means over the first window are recomputed."""
 LONGEST_TEXT = 200
-"""Characters of an argument of an address that count."""
+"""Characters to which arguments in an address are cut."""
 _MISSING = object()
 
 
 class Versions:
-    """Values by name, and the frame with which each last changed."""
+    """Values by name, each with the number of the frame that last changed it."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Any, int]] = {}
 
     def take(self, number: int, values: Cells) -> None:
-        """The values at frame `number`; one that is gone is None from then on."""
+        """Store the values at frame `number`; a value that has disappeared becomes None."""
         for name in (*values, *(name for name in self._known if name not in values)):
             value = values.get(name)
             if self._known.get(name, (_MISSING, 0))[0] != value:
                 self._known[name] = value, number
 
     def since(self, number: int) -> Cells:
-        """Those that changed after frame `number`."""
+        """Return the values that changed after frame `number`."""
         return {name: value for name, (value, changed) in self._known.items() if changed > number}
 
 
 class TableVersions:
-    """Rows, and when each of their cells changed."""
+    """Rows of a table, with the frame that last changed each cell and their order."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Versions] = {}
@@ -92,7 +92,7 @@ class TableVersions:
         self._ordered = 0
 
     def take(self, number: int, rows: Rows) -> None:
-        """The rows at frame `number`."""
+        """Store the rows at frame `number`."""
         order = [row["key"] for row in rows]
         if order != self._order or not self._ordered:
             self._order, self._ordered = order, number
@@ -108,7 +108,7 @@ class TableVersions:
 
 
 class PageVersions:
-    """One page with its arguments, at the newest tick at which anyone asked for it."""
+    """Values of one page with its arguments, as of the last tick at which a viewer requested it."""
 
     def __init__(self) -> None:
         self.number = self._first = 0
@@ -117,7 +117,7 @@ class PageVersions:
         self.answers: dict[tuple[Any, ...], JsonBody] = {}
 
     def take(self, number: int, told: Cells, server: Cells) -> None:
-        """The values and rows of the page at frame `number`, and what every page says of the server."""
+        """Store the page's values and tables at frame `number`, and the values of the server common to all pages."""
         if not self._first:
             self._first = number
         self.number = number
@@ -129,7 +129,7 @@ class PageVersions:
         self.answers.clear()
 
     def since(self, number: int) -> Cells:
-        """Return the values that a viewer of frame `number` lacks; `reset`: all of them."""
+        """Return what changed after frame `number`; everything, with `reset`, if that frame is unknown."""
         is_whole = not self._first <= number <= self.number
         number = -1 if is_whole else number
         tables = {name: found for name, table in self._tables.items() if (found := table.since(number))}
@@ -138,30 +138,30 @@ class PageVersions:
 
 
 class PagedFeed(Protocol):
-    """The ticks that pages are made of."""
+    """A feed that pages can be computed from."""
 
     lock: Lock
 
     @property
     def boot(self) -> str:
-        """Changes when numbers begin anew."""
+        """Changes when the numbering of ticks restarts."""
 
     @property
     def newest(self) -> int:
         """The number of the newest tick."""
 
     def refresh(self) -> None:
-        """Take in what is new. The caller holds `lock`."""
+        """Read new data. The caller holds `lock`."""
 
     def head(self) -> dict[str, Any]:
-        """Return the state for the head of every page. The caller holds `lock`."""
+        """Return the state shown at the top of every page. The caller holds `lock`."""
 
     def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
-        """Lines by name. The caller holds `lock`."""
+        """Return the points of chart lines, by name. The caller holds `lock`."""
 
 
 class PageViews(ABC):
-    """All pages over one feed. Safe to use from several threads."""
+    """All pages of one feed. Thread-safe."""
 
     def __init__(self, paged: PagedFeed, pages: Mapping[str, Page], colors: PersonColors | None = None) -> None:
         self._paged = paged
@@ -172,18 +172,18 @@ class PageViews(ABC):
 
     @abstractmethod
     def now(self) -> Now:
-        """All that pages know at the newest tick. The caller holds the feed's lock."""
+        """Return the live data of the newest tick. The caller holds the feed's lock."""
 
     @abstractmethod
     def server(self, now: Now) -> Cells:
-        """Facts for the head of every page, and for the scripts that lead from page to page."""
+        """Return the values common to all pages: for their head and for navigation."""
 
     def takes(self, page: str, given: Mapping[str, str]) -> bool:
-        """Whether all that an address gives are arguments of its page."""
+        """Whether all given arguments are arguments of the page."""
         return not given or given.keys() <= self._pages.get(page, self._first).args.keys()
 
     def answer(self, page: str, given: Mapping[str, str], boot: str, since: int) -> JsonBody:
-        """Return the changes for a viewer of `page` with the arguments of its address; of an unknown page the first."""
+        """Return the changes for a viewer of `page`, or of the first page if it is unknown."""
         found = self._pages.get(page, self._first)
         args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
         return self.delta(found, args, boot, since)
@@ -220,7 +220,7 @@ class PageViews(ABC):
 
 
 class PageFeed(PageViews):
-    """All pages over the ring of one machine."""
+    """All pages of one machine."""
 
     def __init__(self, feed: Feed, colors: PersonColors | None = None) -> None:
         super().__init__(feed, PAGES, colors)
@@ -232,7 +232,7 @@ class PageFeed(PageViews):
         self._means_at = -MEAN_EVERY
 
     def now(self) -> Now:
-        """All that pages know at the newest tick. The caller holds the feed's lock."""
+        """Return the live data of the newest tick. The caller holds the feed's lock."""
         feed = self._feed
         if (self._boot, self._seen) == (feed.boot, feed.newest) or feed.frame is None:
             return self._now
@@ -255,7 +255,7 @@ class PageFeed(PageViews):
         return self._now
 
     def server(self, now: Now) -> Cells:
-        """Facts for the head of every page, and for the scripts that lead from page to page."""
+        """Return the values common to all pages: for their head and for navigation."""
         users = {run["user"] for run in now.runs.values()}
         users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
         labels = [gpu.about["label"] for gpu in now.gpus]
@@ -272,6 +272,6 @@ class PageFeed(PageViews):
 
 
 def packed(body: Cells) -> JsonBody:
-    """JSON, plain and compressed."""
+    """Encode `body` as JSON, plain and compressed."""
     plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     return JsonBody(plain, gzip.compress(plain, 5, mtime=0))

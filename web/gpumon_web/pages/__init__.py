@@ -1,4 +1,4 @@
-"""The pages in the order of their tabs. A new page is a module here, and a name in `PAGES`."""
+"""The pages in the order of their tabs. To add one, add a module here and its page to `PAGES`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare: two to eight runs over each other, on an axis of epochs, steps or time, and what differs between them."""
+"""The compare page: two to eight runs in one chart by epochs, steps or time, and what differs between them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ DIFFERS = (
 )
 WORDS = {EPOCHS: "Epoch", STEPS: "Step", TIME: "Time"}
 GOES_ON, IS_OVER = 10.0, 600.0
-"""Seconds between questions, while one of them goes on and when all are over."""
+"""Seconds between requests while one of the runs is running, and when all are over."""
 
 
 def layout() -> Component:
-    """The runs, who is best at what, the courses, the numbers and what differs."""
+    """Create the layout: runs, best values, chart, table of measures, and differences."""
     from dash import html
 
     from gpumon_web.components.layout import (
@@ -74,7 +74,7 @@ def layout() -> Component:
 
 
 def kept(document: Cells) -> KeptValues:
-    """The comparison, or why there is none."""
+    """Compute the comparison, or why there is none."""
     gone = [f"No run here has the id {one}." for one in document["gone"]]
     unread = f"These runs cannot be read now: {document['problem']}." if document["problem"] else ""
     if not document["runs"]:
@@ -126,7 +126,7 @@ _NAMES = (
     "energy_is", "energy", "energy_below", "energy_of", "axes", "names", "saved", "intervals", "notes", "config_notes",
     "alike", "ends",
 )  # fmt: skip
-"""Values that are none where nothing is compared."""
+"""Values that are None without a comparison."""
 
 PAGE = Page(
     "compare", "Compare", layout, kept=kept, kept_of=Kept.COMPARED, kept_args={"runs": "", "by": ""}, tab="runs",

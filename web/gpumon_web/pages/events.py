@@ -1,4 +1,4 @@
-"""Events: what happened when, to which GPU and to whom, who held it meanwhile, and where nobody watched."""
+"""The events page: events with time, GPU and user, and a strip for each GPU with its holders and unobserved time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 SHOWN = 500
-"""Rows; those beyond are counted."""
+"""Most rows; further events are only counted."""
 AROUND = 300.0
-"""Seconds before and behind the moment of an event that its chart shows."""
+"""Seconds before and after an event that its chart shows."""
 WRITTEN_FOR = 120.0
-"""Seconds for which the log may be behind: it is written each minute."""
+"""Seconds that the log may lag behind: it is written every minute."""
 LANES = 16
-"""GPUs with a strip of their own; with more, one strip counts the events of all."""
+"""Most GPUs that each get a strip; with more, one strip has the events of all."""
 _SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
 _GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "run_began", "daemon_started", RESTARTED.name)
 _LEVELS = {"critical": "bad", "warning": "warn", "info": "mut"}
@@ -48,7 +48,7 @@ STRIPS = (
 
 
 def layout() -> Component:
-    """The window, a strip for each GPU with its events on it, and a row for each event."""
+    """Create the layout: window, a strip for each GPU with its events, and a row for each event."""
     from dash import html
 
     from gpumon_web.components.layout import aria, bound, card, download, hidden_if, search, shown_if, strip_key, table
@@ -78,7 +78,7 @@ def layout() -> Component:
 
 
 def kept(document: Cells) -> KeptValues:
-    """The strips, the choices and the rows."""
+    """Compute the strips, filters and rows."""
     events: Sequence[LastedEvent] = document["events"]
     labels = {one["device"].uuid: str(one["device"].number) for one in document["strips"] if one["device"].number >= 0}
     group = document["group"] if document["group"] in KINDS else ALL
@@ -90,7 +90,7 @@ def kept(document: Cells) -> KeptValues:
     counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
     found = [one for one in wanted if is_in(one.event, group)]
     words = document["q"].strip().lower()
-    if words:  # also in those that are beyond the rows of a page
+    if words:  # also searches events beyond `SHOWN`
         found = [one for one in found if words in row(one, labels, document["now"])["search"]]
     users = sorted({one.event.subject.user for one in events} - {""})
     nothing = _nothing(document, is_filtered=bool(gpu or user or words or group != ALL), read=len(events))
@@ -112,7 +112,7 @@ def kept(document: Cells) -> KeptValues:
         "people": pick("user", "user", user, [(name, name) for name in users]),
         "nothing": nothing,
         "searched": words,
-        "is_without": not document["has_history"],  # there is nothing to choose from
+        "is_without": not document["has_history"],  # nothing to filter
         "lanes_known": bool(document["strips"]),
         "lanes": Rows(_lanes(document, found, labels)),
         "ticks": _ticks(document),
@@ -123,7 +123,7 @@ def kept(document: Cells) -> KeptValues:
 
 
 def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
-    """The cells of an event."""
+    """Return the cells of an event."""
     event = one.event
     time, label = event.time_ns / SECOND, event.kind.label
     shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
@@ -149,7 +149,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
 
 
 def address(event: Any, time: float, now: float) -> str:
-    """The place that shows an event: its moment on the chart of its GPU, or its run."""
+    """Return the address that shows an event: its time on the chart of its GPU, or its run."""
     if event.subject.device:
         end = min(time + AROUND, now)
         return f"{gpu_address(event.subject.device)}?from={end - 2 * AROUND:.0f}&to={end:.0f}"
@@ -157,13 +157,13 @@ def address(event: Any, time: float, now: float) -> str:
 
 
 def _took(one: LastedEvent, now: float) -> str | Cells:
-    """Time for which it lasted; of what goes on since when, and where nothing new comes when it was last seen."""
+    """Return how long an event lasted; if it is ongoing, since when, or when it was last seen if data stops coming."""
     unwatched, since = unwatched_words(one)
     if unwatched:
         return {"text": unwatched, "time": since} if is_known(since) else unwatched
     if one.event.until_ns:
         lasted = (one.event.until_ns - one.event.time_ns) / SECOND
-        # Seen at one moment, it has no length yet: 0 s would say that it was over at once. "lasted" may precede it.
+        # Seen only once, its length is unknown: 0 s would mean that it ended at once. The heading is "Lasted".
         words = f"{units.long_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         last: Cells = {"text": words, "time": one.event.until_ns / SECOND}
         if not _is_watched(one.event.until_ns, now):
@@ -173,12 +173,12 @@ def _took(one: LastedEvent, now: float) -> str | Cells:
 
 
 def _is_watched(until_ns: int, now: float) -> bool:
-    """Whether the log is of now; only a page that gets new values may then say that something goes on."""
+    """Whether the log is up to date; only then may the page call an event ongoing."""
     return until_ns / SECOND > now - WRITTEN_FOR
 
 
 def _gpus(one: LastedEvent, labels: Mapping[str, str]) -> list[str]:
-    """Numbers of the GPUs that an event is about; of a run, those that it has."""
+    """Return the numbers of an event's GPUs; for an event of a run, those of the run."""
     named = one.event.details.get("gpus")
     uuids = [one.event.subject.device] if one.event.subject.device else named if isinstance(named, list) else []
     return [labels[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in labels]
@@ -190,7 +190,7 @@ def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
 
 
 def _summary(found: Sequence[LastedEvent], older: int, now: float) -> str | Cells:
-    """What is shown, and what is left out: `older` events of the window were not read."""
+    """Return a summary of the listed events; `older` events of the window were not read."""
     going_on = [one.event.until_ns for one in found if one.event.until_ns > 0 and one.event.severity != "info"]
     more = f", the newest {SHOWN} are shown" if len(found) > SHOWN else ""
     before = f", {older:,} older ones of all kinds are left out" if older else ""
@@ -216,7 +216,7 @@ def _nothing(document: Cells, *, is_filtered: bool, read: int) -> str | Cells:
 
 
 def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
-    """A strip for each GPU, with its events on it; of many GPUs one for all."""
+    """Return a strip for each GPU with its events, or one for all if there are many GPUs."""
     begin, now = document["begin"], document["now"]
     length = max(min(document["end"], now) - begin, 1.0)
 
@@ -243,7 +243,7 @@ def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, s
 
 
 def _ticks(document: Cells) -> list[Cells]:
-    """Times below the strips, in the viewer's time zone."""
+    """Return the times below the strips, which the scripts show in the viewer's time zone."""
     begin, end = document["begin"], document["end"]
     length = max(min(end, document["now"]) - begin, 1.0)
     times = [begin + (end - begin) * share / 4 for share in range(4)]

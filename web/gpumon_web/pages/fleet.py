@@ -1,4 +1,4 @@
-"""The fleet: what is free, idle and mine, a row for each GPU or group of GPUs, and what needs a look."""
+"""The fleet page: free, idle and own GPUs, a row for each GPU or group of GPUs, and findings."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ COLUMNS = (
     described(GPU_BY_KEY["who"], "rich", css="c-who", sorts_by="user", csv_list="users"),
 )
 ORDERS = (("mine", "Mine first"), ("gpu", "GPU"), ("free", "Free first"), ("-now", "Utilization"))
-"""Orders of rows: one of a column, or rows with a tag first."""
+"""Sort orders: by a column, or rows with a tag first."""
 SHOWS = (("", "All"), ("mine", "Mine"), ("free", "Free"), ("held", "Allocated, idle"))
-"""Rows that can be looked at alone, by their tag."""
+"""Filters of rows by tag."""
 
 
 def layout() -> Component:
-    """One card of what people ask first, the choices, a map of many GPUs, the rows, and the sentences."""
+    """Create the layout: summary, map (on a large machine), filters, table of GPUs, and findings."""
     from dash import html
 
     from gpumon_web.components.layout import (
@@ -128,9 +128,9 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """The summary, choices, rows and sentences."""
+    """Compute the summary, filters, rows and findings."""
     del args
-    # Of a GPU that MIG divides, its instances are what somebody can have.
+    # A GPU divided by MIG cannot be used itself, only its instances.
     usable = [gpu for gpu in now.gpus if gpu.about["state"] != GpuState.DIVIDED.value]
     free = [gpu for gpu in usable if gpu.about["state"] == GpuState.FREE.value]
     idle = [gpu for gpu in usable if gpu.about["state"] == GpuState.HELD.value]
@@ -168,13 +168,13 @@ def live(now: Now, args: Args) -> Cells:
 
 
 def _count(value: str, usable: Sequence[Gpu]) -> int | str | None:
-    """Number of rows that a button leaves; of those that are free, or held and idle, what the summary says, too."""
+    """Return the number of rows that match a filter, the same as in the summary; None for one without a number."""
     counts: Mapping[str, int | str] = {"": len(usable), "free": free_count(usable), "held": idle_count(usable)}
     return counts.get(value)
 
 
 def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
-    """The row of GPUs that belong together; it opens to theirs."""
+    """Return the row of a group of GPUs, which expands to their rows."""
     state, first = state_of(members), members[0]
     kind = key.partition(" ")[0]
     runs = now.runs_of(first) if kind == "run" else []
@@ -215,7 +215,7 @@ def _tags(state: str) -> list[str]:
 
 
 def row(gpu: Gpu, now: Now) -> Cells:
-    """The cells of a GPU."""
+    """Return the cells of a GPU."""
     about, values, runs = gpu.about, gpu.values, now.runs_of(gpu)
     state, used, total = about["state"], values.get("gpu.memory_used"), about["memory_total"]
     user = (runs or about["holders"] or [{"user": ""}])[0]["user"] or ""

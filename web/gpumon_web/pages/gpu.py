@@ -1,4 +1,4 @@
-"""One GPU: who is on it, its health, its metrics on one time axis with the epochs above them, and its processes."""
+"""The page of one GPU: its users, health, metrics over time with the epochs of its runs, and processes."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
-"""Windows of the figure."""
+"""Time windows of the chart."""
 FREE = "free"
 NOBODYS = (FREE, next(part.title for part in PARTS if part.name == "driver"))
-"""Parts of memory that are not in use."""
+"""Parts of memory that no process uses."""
 REPORTED = tuple(part.title for part in PARTS[:3])
-"""Parts of memory that the framework of a run divides it into; the last one is what it does not report."""
+"""Parts of memory reported by the framework of a run; the last one is the part that it does not report."""
 REST = "rest"
-"""Color of memory that has no known holder, here and on the fleet page."""
+"""Color role of memory without a known holder, here and on the fleet page."""
 NAMED = 3
-"""Holders named below the memory."""
+"""Most holders named below the memory."""
 _THEN = "The current state is unknown."
-"""In place of findings, once nothing new comes."""
+"""Replaces the findings when data stops coming."""
 UNLISTED = "The driver lists no process, but there may be one."
 
 COLUMNS = (
@@ -72,7 +72,7 @@ COLUMNS = (
 
 
 def layout() -> Component:
-    """Its holders beside its health, the chart, and the processes."""
+    """Create the layout: holders and health side by side, chart, and processes."""
     from dash import html
 
     from gpumon_web.components.layout import (
@@ -152,7 +152,7 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """All values of the GPU that the address names by UUID or index, of the first where it names none."""
+    """Compute the values of the GPU in the address (UUID or label); without one, of the first GPU."""
     gpu = find(now.gpus, args.get("id", ""))
     values = {"others": [place(one, gpu) for one in now.gpus]}
     if gpu is None:
@@ -195,7 +195,7 @@ def live(now: Now, args: Args) -> Cells:
 
 
 def _gone(named: str) -> list[Cells]:
-    """A sentence about a GPU that is not there, and the way on."""
+    """Return a sentence about a GPU that does not exist, and a link to all GPUs."""
     said = f"No GPU of this server has the index or UUID {clean(named, 60)}."
     return [
         line(text(f"{said} It may have been taken out, or belong to another server.")),
@@ -204,7 +204,7 @@ def _gone(named: str) -> list[Cells]:
 
 
 def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
-    """The title of its tab: `GPU 2 busy, llama-8b-sft`; once nothing new comes, the number, and what lasts."""
+    """Return the title of the browser tab: `GPU 2 busy, llama-8b-sft`; when data stops coming, only lasting states."""
     state, name = GpuState(gpu.about["state"]), f"GPU {gpu.about['label']}"
     word = gpu.about["word"]
     named = f", {run_name(runs[0])}" if len(runs) == 1 and runs[0]["state"] == "running" else ""
@@ -213,14 +213,14 @@ def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
 
 
 def find(gpus: Sequence[Gpu], named: str) -> Gpu | None:
-    """The GPU of a UUID or a label; the first one where `named` is empty."""
+    """Find a GPU by UUID or label; the first one if `named` is empty."""
     if not named:
         return gpus[0] if gpus else None
     return next((gpu for gpu in gpus if named in (gpu.about["uuid"], gpu.about["label"])), None)
 
 
 def place(gpu: Gpu, shown: Gpu | None) -> Cells:
-    """A GPU among the others."""
+    """Return the link to a GPU in the list of all GPUs."""
     state = GpuState(gpu.about["state"])
     return {
         "link": gpu_address(gpu.about["label"]), "text": gpu.about["label"], "name": f"GPU {gpu.about['label']}",
@@ -230,7 +230,7 @@ def place(gpu: Gpu, shown: Gpu | None) -> Cells:
 
 
 def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
-    """A line for each run on it with its progress, and for each holder without a run."""
+    """Return a line for each run on the GPU with its progress, and for each holder without a run."""
     found = []
     for run in runs[:NAMED]:
         ranks = text(f"{run['ranks']} ranks", "mut") if run["ranks"] else None
@@ -256,7 +256,7 @@ def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
 
 
 def memory(gpu: Gpu) -> Cells:
-    """Its memory now: used and free, and who holds how much."""
+    """Return the memory of the GPU: used, free, and how much each holder has."""
     about, values = gpu.about, gpu.values
     used, total = values.get("gpu.memory_used"), about["memory_total"]
     held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
@@ -277,13 +277,13 @@ def memory(gpu: Gpu) -> Cells:
 
 
 def of_total(used: float | None, total: float | None) -> str:
-    """`72.0 / 80.0 GiB`."""
+    """Format used and total memory: `72.0 / 80.0 GiB`."""
     given = [float("nan") if value is None else value for value in (used, total)]
     return units.of_total(*given).replace("/", " / ")
 
 
 def absent(missing: Mapping[str, str]) -> str:
-    """The metrics that are not available, by their reason: `Not available: DRAM activity (not in the recording).`"""
+    """Return the unavailable metrics with their reasons: `Not available: DRAM activity (not in the recording).`"""
     reasons: dict[str, list[str]] = {}
     for name, reason in missing.items():
         reasons.setdefault(reason, []).append(title_within(name))
@@ -292,10 +292,10 @@ def absent(missing: Mapping[str, str]) -> str:
 
 
 def divided(about: Cells) -> list[Cells]:
-    """The parts of its memory: title, size, share and color; empty where the driver does not tell.
+    """Return the parts of the GPU's memory: title, size, share and color; empty if the driver does not report it.
 
-    It is divided by user, in their colors, as on the fleet page. Where all of its processes are of one run, what the
-    framework of that run reports divides it further. What no known process holds is gray.
+    Used memory is divided by user, in their colors, as on the fleet page. If all processes belong to one run, it is
+    divided further by what the run's framework reports. Memory without a known holder is gray.
     """
     total = about["memory_total"]
     parts = [part for part in about["split"] if part["bytes"] is not None and total]
@@ -324,9 +324,9 @@ def divided(about: Cells) -> list[Cells]:
 
 
 def _held(about: Cells, used: float, left: float | None) -> list[tuple[str, float, str, str]]:
-    """Memory in use by user: title, bytes, user and color of each piece.
+    """Return used memory by user: title, bytes, user and color of each part.
 
-    `left` is what one run's framework does not report, of a GPU that no other run uses; None where it is all.
+    `left` is the memory that the framework does not report, on a GPU used by a single run; None if it reports none.
     """
     users = by_user(about["holders"])
     rest = max(0.0, used - sum(held for _, _, held in users))
@@ -346,7 +346,7 @@ def _piece(total: float, title: str, size: float, user: str, color: str) -> Cell
 
 
 def no_processes(about: Cells, now: Now) -> str | Cells:
-    """The sentence in place of processes: none is there, none is listed, or they are unknown."""
+    """Return the sentence shown without processes: there are none, none are listed, or they are unknown."""
     if about["state"] == GpuState.DIVIDED.value:
         return "Its processes are on its MIG instances."
     if about["processes_unknown"]:
@@ -361,7 +361,7 @@ def no_processes(about: Cells, now: Now) -> str | Cells:
 
 
 def process(one: Cells, runs: Mapping[str, Cells]) -> Cells:
-    """The cells of a process."""
+    """Return the cells of a process."""
     run = one["run"]
     name = run_name(runs[run]) if run in runs else run
     return {
@@ -386,6 +386,6 @@ _NAMES = (
     "holders", "idle", "outline", "look", "host", "missing", "divided", "no_processes", "video_titles", "where_titles",
     "notice", "tab", "last_day",
 )  # fmt: skip
-"""Values that are none where no GPU is shown."""
+"""Values that are None if no GPU is shown."""
 
 PAGE = Page("gpu", "GPU", layout, live, last_day, kept_of=Kept.DAY, series=_lines, args={"id": ""}, without_gpus="none")

@@ -1,4 +1,4 @@
-"""A machine without a GPU: what was looked for, what to do, the machine's own numbers, and its runs."""
+"""The page of a machine without a GPU: the reason, what to do, values of the host, and its runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LISTED_BY = " or ".join(vendor.listing.partition(" ")[0] for vendor in _SOUGHT)
 
 
 def layout() -> Component:
-    """The reason and what to do, four headlines of the machine, and the newest runs."""
+    """Create the layout: the reason and what to do, four headlines of the host, and the newest runs."""
     from dash import html
 
     from gpumon_web.components.layout import aria, bound, card, headline, headlines
@@ -54,7 +54,7 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """Say what is wrong and what to do, each in a sentence of its own, and give the machine's numbers."""
+    """Compute the sentences on what is wrong and what to do, and the values of the host."""
     del args
     host = now.host
     used, total = host.get("memory_used"), host.get("memory_total")
@@ -78,7 +78,7 @@ def _capital(clause: str) -> str:
 
 
 def kept(document: Cells) -> KeptValues:
-    """The newest runs, and where all of them are."""
+    """Compute the list of the newest runs, with a link to all."""
     runs, problem = document["runs"], document["problem"]
     labels = {document.get("label", ""), *(run.get("label", "") for run in runs)}
     notes = [
@@ -96,7 +96,7 @@ def kept(document: Cells) -> KeptValues:
 
 
 def _measured(run: Cells, labels: Collection[str]) -> list[str]:
-    """Words for what a run was measured on, beside others of another kind."""
+    """Return the origin of a run as text if the runs have different origins."""
     found = measured_on(run.get("label", ""), labels)
     return [found["tag"]] if found else []
 

@@ -1,4 +1,4 @@
-"""One run: what it is and how far, its course with the epochs behind it, every epoch as a row, and its ranks."""
+"""The page of one run: particulars and progress, chart, table of epochs, and ranks."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 SOON, GOES_ON, IS_OVER = 2.0, 5.0, 600.0
-"""Seconds between questions for a run: before the first sample, while it goes on, and else, as it may be resumed."""
+"""Seconds between requests: before the first frame, while the run is running, and afterward (it may be resumed)."""
 EPOCHS_READ = 400
-"""Epochs that a page may read per second: a longer live run is read less often."""
+"""Epochs read per second at most: a longer running run is requested less often."""
 AWAITED = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
 SETTLES = 30.0
-"""Seconds from the end of a run in which its ledger may yet get what was measured last."""
+"""Seconds after the end of a run in which the ledger may still get its last measurements."""
 
 
 def layout() -> Component:
-    """The head, five headlines, the course, what is noted, the epochs, and the ranks."""
+    """Create the layout: head, five headlines, findings, config and notes, chart, epochs and ranks."""
     from dash import html
 
     from gpumon_web.components.layout import (
@@ -105,11 +105,11 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """The values that the ring tells: name and state of a run, and its progress while it goes on."""
+    """Compute the values in the ring: name and state of the run, and its progress while it is running."""
     run = now.runs.get(args.get("id", ""))
     if run is None:
         return dict.fromkeys(_LIVE)
-    # What a run took comes from the ledger, a moment later; until then nothing may say that it goes on.
+    # The duration comes from the ledger a moment later; until then nothing may look as if it were running.
     far = going(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
     return {
         **dict.fromkeys(_LIVE),
@@ -121,7 +121,7 @@ def live(now: Now, args: Args) -> Cells:
 
 
 def kept(document: Cells) -> KeptValues:
-    """All of a run that the ledger keeps, and what the ring told of it meanwhile."""
+    """Compute all values of a run from its document."""
     unread = document.get("unread", "")
     missing = f"The runs that are kept cannot be read now: {unread}." if unread else document.get("missing", "")
     if document["run"] is None:
@@ -186,7 +186,7 @@ def kept(document: Cells) -> KeptValues:
         "gone": "",
         "without": [line(text(f"No timeline and no epochs are shown. {missing}"))] if missing else [],
     }
-    # To read all epochs of a long run takes its time, and a few more of them change little.
+    # Reading all epochs of a long run is slow, and a few more epochs change little.
     goes_on = max(GOES_ON, document.get("epochs_total", 0) / EPOCHS_READ)
     again = goes_on if is_running or _may_change(document) else IS_OVER
     with_rows = document.get("epochs_total", 0) - document.get("omitted", 0) + len(parts)
@@ -197,9 +197,9 @@ def kept(document: Cells) -> KeptValues:
 
 
 def left_out_epochs(omitted: int, *, is_judged: bool) -> str:
-    """How many epochs of a long run have no row; empty where all have one, or are in one.
+    """Return a text on how many epochs of a long run are in no row; empty if there are none.
 
-    `is_judged`: whether each that needs a look has one.
+    `is_judged`: whether all epochs that need attention have a row.
     """
     if not omitted:
         return ""
@@ -208,19 +208,19 @@ def left_out_epochs(omitted: int, *, is_judged: bool) -> str:
 
 
 def _may_change(document: Cells) -> bool:
-    """Whether the ledger may yet get more of a run that is over: the ring tells its end some seconds before."""
+    """Whether the ledger may still get data of a finished run, whose end the ring has some seconds earlier."""
     kept_run: Cells = document["run"]
-    since: float = document["now"] - (kept_run.get("ended") or 0.0)  # the ring alone tells no end
+    since: float = document["now"] - (kept_run.get("ended") or 0.0)  # without the ledger, the end is unknown
     return kept_run["state"] == "running" or since < SETTLES
 
 
 def rest(document: Cells) -> KeptValues:
-    """Every epoch of a run."""
+    """Compute all rows of the table of epochs."""
     return KeptValues({"epochs": _rows(document["epochs"], document["parts"], document["run"], document)})
 
 
 def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: Cells) -> Rows:
-    """Epochs, then what is beside them: steps, what lies outside epochs, and the whole run."""
+    """Return the rows of epochs, then those of steps, of time outside epochs, and of the whole run."""
     last = found[-1]["ordinal"] if found else -1
     prices, charges = document.get("prices"), document.get("charges") or {}
     is_live = bool(document.get("live"))
@@ -236,7 +236,7 @@ def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: 
 
 
 def _titles(is_whole: bool, has_steps: bool) -> Cells:
-    """Headings of the table, of a run without epochs others."""
+    """Return the headings of the table, which differ for a run without epochs."""
     if not is_whole:
         return {"epochs_title": "Epochs", "epoch_column": "Epoch"}
     return {
@@ -245,13 +245,13 @@ def _titles(is_whole: bool, has_steps: bool) -> Cells:
 
 
 _LIVE = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
-"""Values that the ring tells of a run that goes on."""
+"""Values of a running run that come from the ring."""
 _KEPT = (
     *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
     "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "folded", "epochs_title",
     "epoch_column", "peak_column", *NEEDED, "csv", "devices", "cost", *has_costs(None),
 )  # fmt: skip
-"""Values that are none where there is no such run."""
+"""Values that are None if the run does not exist."""
 
 PAGE = Page(
     "run", "Run", layout, live, kept, rest, kept_of=Kept.RUN, args={"id": ""}, kept_args={"gpu": ""}, tab="runs",

@@ -1,4 +1,4 @@
-"""Runs, live and past: user, state, progress, duration and cost."""
+"""The runs page: live and past runs with user, state, progress, duration and energy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NO_RUNS = "No runs yet. A training appears here once it uses a gpumon callback or gpumon.run()."
 NO_MATCH = "No matching runs."
 WORDS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 days", "1y": "in a year"}
-"""Names of `run_choice.TIMES` for people."""
+"""Labels of `run_list.TIMES`."""
 COLUMNS = (
     Column("tick", "Compare", "tick", sort=False, css="c-tick"),
     described(RUN_BY_KEY["id"], "rich", key="run", sorts_by="name", is_head=True, csv="run", css=""),
@@ -48,7 +48,7 @@ COLUMNS = (
 
 
 def layout() -> Component:
-    """A search field and the table."""
+    """Create the layout: search, filters and the table."""
     from dash import html
 
     from gpumon_web.components.layout import bound, card, download, hidden_if, search, table
@@ -74,7 +74,7 @@ def layout() -> Component:
 
 
 def kept(document: Cells) -> KeptValues:
-    """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
+    """Compute the rows of runs in the ledgers and the ring, and why past runs are missing, if they are."""
     problem, missing = document["problem"], document.get("missing", "")
     told = f"Past runs cannot be listed: {problem}." if problem else ""
     unread = told if document.get("is_unread") else ""
@@ -96,7 +96,7 @@ def kept(document: Cells) -> KeptValues:
             "sought": choice.words,
             "listed": _listed(len(document["runs"]), document["total"]),
             "nothing": "" if told else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
-            "is_without": not (document["runs"] or unread or told) and choice.is_any,  # there is nothing to choose from
+            "is_without": not (document["runs"] or unread or told) and choice.is_any,  # nothing to filter
             "picked": _picked(document),
             "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
@@ -105,14 +105,14 @@ def kept(document: Cells) -> KeptValues:
 
 
 def _listed(count: int, total: int) -> str:
-    """What a list leaves out, in a sentence; empty where it has all."""
+    """Return a sentence on how many runs are not listed; empty if all are."""
     return f"The newest {count:,} of {total:,} runs. Search and filters look through all of them." * (count < total)
 
 
 def _picked(document: Cells) -> Cells:
-    """Return the way to a comparison of the ticked runs; why there is none, where no run that is here is kept.
+    """Return the link to a comparison of the ticked runs, or why runs cannot be compared, if none is stored.
 
-    Where none is here there is nothing to say.
+    Its text is empty if there are no runs.
     """
     is_vain = bool(document["runs"]) and not document["kept"] and document["not_kept"]
     tick = f"Tick {FEWEST} to {MOST} runs to compare them" if document["runs"] else ""
@@ -121,9 +121,10 @@ def _picked(document: Cells) -> Cells:
 
 
 def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
-    """The cells of a run; `run` as in the document of runs, with what the ring tells of it as `live`.
+    """Return the cells of a run; `run` is a row of the document, with its data in the ring as `live`.
 
-    Beside runs of other `labels` it says whether it was simulated. One that no ledger has cannot be compared.
+    If the origins (`labels`) of the runs differ, the row shows that of its own. Only a run in a ledger (`is_kept`) can
+    be ticked to compare it.
     """
     ring: Cells = run.get("live") or {}
     is_running = run["state"] == "running"
@@ -145,7 +146,7 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
         "epochs_done": done if done or run.get("epochs_planned") else None,
         "utilization": run.get("utilization_mean"),
         "energy": energy(run),
-        "gpus": gpus or len(ring.get("gpus") or ()) or None,  # of 0 none is known
+        "gpus": gpus or len(ring.get("gpus") or ()) or None,  # 0 means unknown
         "framework": run["framework"] or units.MISSING,
         "search": searched_text(run),
     }
@@ -158,7 +159,7 @@ def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     if is_running and (at := place(ring)):
         return progress({**ring, "user": run["user"]}, at)
     done, planned = run.get("epochs_done"), run.get("epochs_planned")
-    if done is None or not (done or planned):  # a run without epochs has none, and not 0 of them
+    if done is None or not (done or planned):  # for a run without epochs, 0 would be wrong
         return line(text(ring.get("epoch") or units.MISSING))
     done += run.get("epochs_before", 0)
     return line(text(f"{done:,.0f} of {planned:,} done" if planned else f"{done:,.0f}"))

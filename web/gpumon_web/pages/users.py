@@ -1,4 +1,4 @@
-"""Users: who held the GPUs in a day, a week or a month, how much of it they used, and who held which GPU when."""
+"""The users page: who held the GPUs in a day, a week or a month, what they used of it, and who held which GPU when."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 FIRST, SOON, LATER = 5.0, 60.0, 600.0
-"""Seconds between questions: until there are hours; those of now grow each minute, of a window that is over not."""
+"""Seconds between requests: before the first hours, while the window is current, and once it is over."""
 
 COLUMNS = (
     described(USER_BY_KEY["user"], "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
@@ -47,7 +47,7 @@ COLUMNS = (
     described(USER_BY_KEY["note"], "rich", css="c-note", sort=False),
 )  # fmt: skip
 _NOBODY = " unknown"
-"""Key of the row of holders who are not known."""
+"""Key of the row of unknown holders."""
 STRIPS = (
     Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
     Column("strip", "Who held it", "strip", css="c-strip", sort=False),
@@ -55,7 +55,7 @@ STRIPS = (
 
 
 def layout() -> Component:
-    """The window, four headlines, a row for each user, and a strip for each GPU."""
+    """Create the layout: window, four headlines, a row for each user, and a strip for each GPU."""
     from dash import html
 
     from gpumon_web.components.layout import (
@@ -111,7 +111,7 @@ def layout() -> Component:
 
 
 def kept(document: Cells) -> KeptValues:
-    """The window, sums of all, the rows of users and the strips of GPUs."""
+    """Compute the window, totals, rows of users and strips of GPUs."""
     window: UserWindow = document["window"]
     group = seen(document["group"])
     is_over = window.end <= document["now"]
@@ -134,7 +134,7 @@ def kept(document: Cells) -> KeptValues:
         "now_title": "Now" if user else "GPUs now",
         **({} if group else {"csv": None}),
         "has_now": not is_over,
-        **({} if document["has_history"] else {"periods": [], "window": [], "holders": []}),  # of no time
+        **({} if document["has_history"] else {"periods": [], "window": [], "holders": []}),  # no windows
         "problem": problem or ("" if has_begun or not rows else NOT_YET),
         "unread": bool(document["problem"]),
         "known": group is not None,
@@ -160,7 +160,7 @@ def _address(window: UserWindow, user: str, by: str = USER) -> str:
 
 
 def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
-    """The choice of windows, and links to those beside this one."""
+    """Return the choice of windows, and links to the previous and the next one."""
     later, earlier = window.neighbor(1), _address(window.neighbor(-1), user, by)
     forward = link("›", _address(later, user, by), "step", "Later") if later.begin <= now else text("›", "step mut")
     arguments = urlencode({
@@ -214,7 +214,7 @@ def _users(
 
 
 def _priced(rows: Rows, document: Cells) -> Rows:
-    """The rows with what their hours cost: of a user each, or of one user on a GPU each."""
+    """Add the costs of the held hours to the rows, which are users, or the GPUs of one user."""
     prices, user, found = document.get("prices"), document["user"], dict[str, Charge]()
     if prices:
         groups = [group for group, _ in document["gpus"]] if user else [document["group"]]
@@ -227,7 +227,7 @@ def _priced(rows: Rows, document: Cells) -> Rows:
 
 
 def _unknown(rest: Account, most: float) -> Cells:
-    """The row of holders who are not known; which part of their hours was used is not, either."""
+    """Return the row of unknown holders, whose used time is unknown too."""
     return {
         "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None,
         "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
@@ -243,7 +243,7 @@ def _now(holding: Holding, user: str) -> tuple[str, int | None]:
 
 
 def _held(holding: Holding, user: str, uuid: str) -> tuple[str, int | None]:
-    """Whether a user holds a GPU now; unknown where a holder of it is not known."""
+    """Return whether a user holds a GPU now; unknown if one of its holders is unknown."""
     is_held, may_be = (uuid in holding.get(one, ("", ()))[1] for one in (user, ""))
     return "held", 1 if is_held else None if may_be or not holding else 0
 
@@ -251,7 +251,7 @@ def _held(holding: Holding, user: str, uuid: str) -> tuple[str, int | None]:
 def _gpus(
     found: Sequence[tuple[AccountGroup, Sequence[AccountGroup]]], user: str, holding: Holding, window: UserWindow
 ) -> Rows:  # fmt: skip
-    """A row for each GPU that a user held."""
+    """Return a row for each GPU that a user held."""
     most = max((find_account(group, user).held for group, _ in found), default=0.0)
     tallest = max((find_account(day, user).held for _, days in found for day in days), default=0.0)
     return Rows(

@@ -1,1 +1,1 @@
-"""The routes that the pages ask."""
+"""HTTP routes that the pages request, and the Prometheus metrics."""

@@ -1,4 +1,4 @@
-"""The node's metrics for Prometheus, behind the same gate as every page; `gpumon export` tells the same."""
+"""The node's metrics for Prometheus, as from `gpumon export`, with the access control of all other routes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ METRICS = "/metrics"
 
 
 def add_metrics(server: Flask, feed: Feed) -> None:
-    """Register the route. What renders is loaded when somebody asks: few do."""
+    """Register the route. The exporter is only imported at the first scrape, as most servers are never scraped."""
 
     @cache
     def exporter() -> Exporter:
         from gpumon.export.scrape import Exporter
 
-        # The feed of a server reads a `Live`; only that of a position in a recording does not.
+        # A server's feed always reads a `Live`; only feeds of positions in a recording do not.
         return Exporter(cast("LiveData", feed.live), lock=feed.lock)
 
     def metrics() -> Response:

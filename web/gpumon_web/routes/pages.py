@@ -1,6 +1,6 @@
-"""The routes that carry data: all of them read, all of them JSON but the table as CSV.
+"""The data routes of the pages. All are read-only and return JSON, except for the CSV downloads.
 
-A tick is answered at once. Everything else is made where it delays no tick, and sent when it is there.
+A tick is answered at once. All other answers are made by workers, where they do not delay ticks.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ from gpumon_web.routes.responses import PATIENCE, Sender
 from gpumon_web.routes.ticks import PACKED, choose, takes_gzip
 
 LONGEST_TEXT = 200
-"""Characters of an argument; a longer one names nothing that there is."""
+"""Longest argument in characters; a longer one cannot name anything that exists."""
 LONGEST_LIST = 1000
-"""Characters of an argument that is a list of names."""
+"""Longest argument that is a list of names, in characters."""
 FURTHEST = 1e11
-"""Seconds since 1970 that an argument may name: beyond them no calendar goes."""
+"""Largest time accepted as an argument (s since 1970): calendars do not go further."""
 FIGURES = 4 * 2**20
-"""Bytes of figures of GPUs that are kept: each is good for one tick."""
+"""Size in bytes of the cache of GPU charts, each of which is valid for one tick."""
 PREFIX = "api_"
-"""Begins the endpoint of each of these routes."""
+"""Prefix of the Flask endpoint names of these routes."""
 
 
 class Sources(NamedTuple):
-    """The data that routes read."""
+    """The data behind the routes."""
 
     feed: Feed
     runs: Runs
     accounts: Accounts
     figures: Work = Inline()
-    """Makes figures of GPUs, and pages at positions of a recording."""
+    """Worker for charts of GPUs, and for pages at positions in a recording."""
     recording: Recording | None = None
-    """The recording that plays, if viewers may take it elsewhere."""
+    """The recording being played, if viewers may seek in it."""
     colors: PersonColors | None = None
-    """Colors of people; None: those that last as long as the server."""
+    """Colors of users; None: colors that are not stored."""
 
 
 def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) -> None:
-    """Register the two routes of pages that have nothing but what comes with a tick."""
+    """Register the routes of pages that only have live values: ticks and layouts."""
     for name, view in (("delta", lambda: _tick(views)), ("layout", _layouts(pages))):
         server.add_url_rule(f"/api/{name}", f"{PREFIX}{name}", view)
 
 
 def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
-    """Register every route below `/api/`; what cannot be made is complained of."""
+    """Register all page routes below `/api/`; failures are reported to `complaints`."""
     feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=FIGURES), Sender(complaints)
     layout = _layouts(PAGES)
 
     @server.after_request
     def _(response: Response) -> Response:
-        """Start what reads runs while the browser still loads the page: that takes as long as the page does."""
+        """Start the worker process while the browser loads the page, as both take about as long."""
         if request.path == "/" and response.status_code == 200:
             runs.start_reading()
         return response
 
     def place() -> Callable[[], RecordedPlace] | None:
-        """Of the position in the recording that is asked for; where none is, the place is that of everybody."""
+        """Return a function that opens the requested position in the recording; None for the common position."""
         position, boot = _number("at"), _text("boot")
         recording = sources.recording
         if position is None or recording is None:
@@ -131,7 +131,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                     first, last = (max(oldest, newest - length) if length else oldest), newest
                 history, epochs = feed.history.whole(uuid), feed.epochs.copy_for(uuid)
                 processes = [one for one in frame.processes if one.uuid == uuid]
-                # A file that cannot be read now is not asked, and waited for, again by each part of the chart.
+                # Do not let each part of the chart wait again for a file that cannot be read now.
                 interval, log = frame.interval, "" if feed.history.problem else feed.live.history_file()
 
             def make() -> Packed:
@@ -205,7 +205,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
 
 
 def layout_json(page: Page) -> str:
-    """A page's layout as Dash sends components, with the name of the page."""
+    """Return a page's name and layout as JSON, in Dash's format of components."""
     found = {"page": page.name, "layout": page.layout()}
     return json.dumps(found, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
 
@@ -217,17 +217,17 @@ def _packed(value: Any) -> Packed:
 
 
 def _tick(views: PageViews) -> Response:
-    """The values that are new for a viewer of a page."""
+    """Answer a tick: the values that changed for the viewer."""
     answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
     is_packed, body = choose(answer, takes_gzip(request))
     return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
 
 
 def _layouts(pages: Mapping[str, Page]) -> Callable[[], Response]:
-    """The layouts of pages, each made once."""
+    """Return the view of page layouts, each encoded once."""
     made = {name: layout_json(page) for name, page in pages.items()}
     first = next(iter(made.values()))
-    # As for values, an address of no page is one of the first.
+    # As for values, an unknown page is answered with the first one.
     return lambda: Response(made.get(_text("page"), first), mimetype="application/json")
 
 
@@ -241,7 +241,7 @@ def _text(name: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def _listed(name: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Parse a comma-separated list."""
     given = request.args.get(name, "")
     return tuple(given.split(",")) if given and len(given) <= LONGEST_LIST else ()
 
@@ -252,7 +252,7 @@ def _whole(name: str) -> int:
 
 
 def _number(name: str) -> float | None:
-    """A number of seconds; None where there is none. Raises BadNumber for one that nobody means."""
+    """Parse a number of seconds; None if it is not given. Raises BadNumber if it is invalid or out of range."""
     given = _text(name).strip()
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""Answers that routes send: begun here, made elsewhere, waited for without holding a thread."""
+"""Turns jobs into HTTP responses, without blocking a thread while they run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gpumon_web.jobs import BusyError, Deferred, Packed, WorkError
 from gpumon_web.routes.ticks import PACKED, takes_gzip
 
 PATIENCE = 60.0
-"""Seconds to wait for an answer that is being made, where the server cannot answer others meanwhile."""
+"""Seconds to wait for a job on a server that cannot rerun requests."""
 
 
 class Sender:
-    """Sends answers; what cannot be made is complained of."""
+    """Sends the answers of jobs; failures are reported to `complaints`."""
 
     def __init__(self, complaints: Complaints) -> None:
         self._complaints = complaints
 
     def __call__(self, start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
-        """Return the answer that `start` begins to make, or has, of `what`; a failure in words where there is none.
+        """Return the answer of the job that `start` begins, or an error response; `what` names it in errors.
 
-        Raises Deferred while it is being made.
+        Raises Deferred while the job is running.
         """
         try:
             return _sent(start, what, mimetype)

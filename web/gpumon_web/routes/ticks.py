@@ -1,8 +1,9 @@
-"""The tick that a page asks for once a second, answered without asking again who asks.
+"""The tick that a page requests once a second, answered without repeating the access checks.
 
-A page sends the same headers each time, on one connection. The first request goes the whole way: gate, limits,
-routes. One that follows soon, and whose headers are the same bytes, is allowed what the first one was; it still
-counts against the visitor's limit. Anything else goes the whole way, as does everybody once a session was ended.
+A page sends the same headers each time, on one connection. The first request passes through everything: access control,
+rate limits, Flask routes. A later one with byte-identical headers within `GOOD_FOR` seconds gets the same permission;
+it still counts against the visitor's rate limit. All other requests, and all after any session has ended, take the full
+path.
 """
 
 from __future__ import annotations
@@ -24,34 +25,34 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
 
 GOOD_FOR = 5.0
-"""Seconds for which who asks need not be asked again."""
+"""Seconds for which a permission is valid."""
 WORTH = 1024
-"""Bytes from which on an answer is sent compressed."""
+"""Size in bytes from which answers are sent compressed."""
 _QUERY = re.compile(
     r"page=(\w{1,20})&boot=([0-9a-f.]{0,32})&since=(\d{1,15})((?:&\w{1,20}=[\w.-]{0,100})*)",
     re.ASCII,
 )
-"""The page, the newest of what the viewer has, and arguments that need no decoding."""
+"""The page, the viewer's newest frame, and arguments that need no URL decoding."""
 
 
 class Allowed(NamedTuple):
-    """The permission of the last whole request of a connection."""
+    """Permission granted to the last fully checked request of a connection."""
 
     head: bytes
-    """Its header lines."""
+    """The header lines of that request."""
     until: float
-    """Seconds, CLOCK_MONOTONIC."""
+    """When it expires; s of CLOCK_MONOTONIC."""
     ended: int
-    """Sessions that had been ended by then."""
+    """`Gate.ended` at that time."""
     visitor: bytes
     times: float
     takes_gzip: bool
     headers: tuple[tuple[str, str], ...]
-    """Of the answer, without those of its content."""
+    """Headers of its answer, except those about the content."""
 
 
 class Repeats:
-    """A WSGI application in front of another one."""
+    """WSGI middleware that answers repeated ticks."""
 
     def __init__(self, application: WSGIApplication, views: PageViews, gate: Gate, buckets: Buckets) -> None:
         self._application = application
@@ -73,7 +74,7 @@ class Repeats:
         return (body,)
 
     def _asked(self, query: str) -> tuple[str, dict[str, str], str, int] | None:
-        """The arguments of `PageFeed.answer`; None for a question that no page asks."""
+        """Parse the query into the arguments of `PageViews.answer`; None for one that no page sends."""
         found = _QUERY.fullmatch(query)
         if found is None:
             return None
@@ -82,7 +83,7 @@ class Repeats:
         return (page, given, boot, int(since)) if self._views.takes(page, given) else None
 
     def note(self, request: Request, answer: Response, now: float) -> None:
-        """Remember what a whole request was allowed; `now` is seconds since 1970."""
+        """Store the permission of a fully checked request; `now`: s since 1970."""
         channel = request.environ.get(CHANNEL)
         if channel is None or request.path != TICK or answer.status_code != 200 or "Set-Cookie" in answer.headers:
             return
@@ -118,11 +119,11 @@ _OF_CONTENT = ("Content-Length", *PACKED)
 
 
 def choose(answer: JsonBody, takes_gzip: bool) -> tuple[bool, bytes]:
-    """Whether an answer goes out compressed, and its bytes."""
+    """Return whether to send the compressed body, and the body to send."""
     is_packed = takes_gzip and len(answer.plain) >= WORTH
     return is_packed, answer.packed if is_packed else answer.plain
 
 
 def takes_gzip(request: Request) -> bool:
-    """Whether who asks can read compressed answers."""
+    """Whether the client accepts gzip."""
     return "gzip" in request.headers.get("Accept-Encoding", "").lower()

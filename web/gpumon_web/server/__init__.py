@@ -1,1 +1,1 @@
-"""The HTTP server: connections shared fairly, and slow clients."""
+"""The HTTP server: fair sharing of connections, and protection against slow clients."""

@@ -1,7 +1,7 @@
-"""A connection as waitress has it, made safe from whoever is slow, greedy or says two things at once.
+"""Connections of the waitress server, hardened against slow and hostile clients, and the epoll loop that serves them.
 
-No thread waits in it: not for an answer that is being made, and not for a client that reads nothing. What a request
-means must not depend on who reads it: folded lines and two lengths are refused.
+No thread blocks on a connection, neither for an answer that is still being made nor for a client that does not read.
+Requests that proxies may parse differently, with folded headers or two lengths, are rejected.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _FOLDED = re.compile(rb"\n[ \t]")
 
 
 class Parser(HTTPRequestParser):
-    """Refuses what proxies are known to understand in different ways."""
+    """Request parser that rejects requests which proxies are known to parse differently."""
 
     path = ""
-    """Of a request that cannot be read: waitress names it when the client has gone meanwhile."""
+    """Default for a malformed request: waitress logs the path if the client has disconnected."""
     head = b""
     """The header lines, without the request line."""
 
     def parse_header(self, header_plus: bytes) -> None:
-        """Raises ParsingError: the answer is 400, and the connection is closed."""
+        """Parse the header. Raises ParsingError, on which waitress answers 400 and closes the connection."""
         self.head = header_plus.partition(b"\n")[2]
         if _FOLDED.search(header_plus):
             raise ParsingError("Header lines must not be folded")
         super().parse_header(header_plus)
-        # Of HTTP/1.1 the coding is taken out once it is understood; that of an older version is none that we know.
+        # waitress removes a Transfer-Encoding that it understands; what is left is unknown, or sent with HTTP/1.0.
         if "TRANSFER_ENCODING" in self.headers or (self.chunked and "CONTENT_LENGTH" in self.headers):
             raise ParsingError("A request has one length")
 
 
 class Task(WSGITask):
-    """A request, with what its connection knows."""
+    """A request whose WSGI environment includes facts about its connection."""
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
@@ -61,7 +61,7 @@ class Task(WSGITask):
 
 
 class Channel(HTTPChannel):
-    """One connection."""
+    """One client connection."""
 
     task_class = Task
     parser_class = Parser
@@ -71,12 +71,12 @@ class Channel(HTTPChannel):
     def __init__(self, server: Any, sock: socket.socket, addr: Any, adj: Any, map: Any = None) -> None:
         self.peer = peer_of(sock, addr)
         self.is_proven = False
-        """Whether it brought a token or a cookie that opens the page."""
+        """Whether it has sent a valid token or session cookie."""
         self.allowed: Any = None
-        """Permission of its last tick (`repeats`)."""
+        """Permission granted to its last tick (`routes.ticks.Allowed`)."""
         self._job: tuple[Any, Future[Any]] | None = None
         self.since = monotonic()
-        """When it opened, or its last request was answered."""
+        """When it was opened or last answered a request (CLOCK_MONOTONIC)."""
         self._asked_since = self.since
         self._moved = self.since
         self._reading: Any = None
@@ -90,7 +90,7 @@ class Channel(HTTPChannel):
         super().del_channel(map)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it has had its time: for a whole request, for reading an answer, or for asking again."""
+        """Whether it exceeded a timeout: for sending a request, for reading an answer, or for being idle."""
         if self.total_outbufs_len:
             return now - self._moved > IDLE_SECONDS
         if self.requests:
@@ -107,17 +107,17 @@ class Channel(HTTPChannel):
         return found
 
     def job_of(self, request: Any) -> Future[Any] | None:
-        """Return the result for which a request waited, once it is there."""
+        """Return the finished job that the request was waiting for; None if there is none."""
         job = self._job
         return job[1] if job is not None and job[0] is request else None
 
     def asks_for_tick(self) -> bool:
-        """Whether the request in force is answered from memory, in less than a millisecond."""
+        """Whether the current request is a tick, which is answered from memory in less than a millisecond."""
         request: Any = self.requests[0] if self.requests else None
         return request is not None and not request.error and request.path == TICK
 
     def service(self) -> None:
-        """Answer the request in force, as far as this can be done without waiting."""
+        """Answer the current request, unless that would have to wait."""
         self.server.poller.begin(self)
         try:
             self._serve()
@@ -125,7 +125,7 @@ class Channel(HTTPChannel):
             self.server.poller.end(self)
 
     def _serve(self) -> None:
-        # Whoever sends a hundred requests at once and reads no answer gets the next one when he has read the last.
+        # A client that pipelines requests without reading the answers gets the next one only after reading.
         if self.total_outbufs_len > UNREAD:
             self._is_parked = True
             return
@@ -160,14 +160,14 @@ class Channel(HTTPChannel):
 
 _READ = select.EPOLLIN | select.EPOLLPRI
 _LONGEST = 1.0
-"""Seconds of a wait; the server's `maintenance` is due about as often."""
+"""Longest wait in seconds; the server's `maintenance` is due about as often."""
 
 
 class Poller:
-    """The events of connections, by descriptor in a map of waitress. One thread polls; any may `look_at` one."""
+    """Waits for events of the connections in waitress's socket map. One thread polls; any may call `look_at`."""
 
     def __init__(self, connections: Mapping[int, Any]) -> None:
-        """`connections` holds the listening socket and the trigger now; both are asked before each wait."""
+        """`connections` has only the listening socket and the trigger so far; both are checked before each wait."""
         self._connections = connections
         self._always = tuple(connections.values())
         self._served: set[Any] = set()
@@ -177,11 +177,11 @@ class Poller:
         """Events registered with the kernel, by descriptor."""
 
     def look_at(self, connection: Any) -> None:
-        """Look at a channel again: its events may have changed. The wait in force continues."""
+        """Mark a channel whose events may have changed. This does not wake the poller."""
         self._changed.append(connection)
 
     def begin(self, connection: Any) -> None:
-        """A thread serves it: until `end`, what it waits for may change at any time."""
+        """A thread starts to serve the channel: until `end`, its events may change at any time."""
         self._served.add(connection)
 
     def end(self, connection: Any) -> None:
@@ -189,21 +189,21 @@ class Poller:
         self._served.discard(connection)
 
     def forget(self, fd: int) -> None:
-        """Its connection is about to be closed."""
+        """Unregister the descriptor of a connection that is about to be closed."""
         if self._waits_for.pop(fd, 0):
-            # A signal that stops the server may have come between the kernel's list and this one.
+            # A signal that stops the server may have interrupted between updating epoll and `_waits_for`.
             with suppress(FileNotFoundError):
                 self._epoll.unregister(fd)
 
     def poll(self, waits: bool = True) -> None:
-        """Handle what has happened; where it `waits`, until something does, a second at most."""
+        """Handle pending events; with `waits`, wait up to a second for one."""
         for connection in (*self._always, *self._served.copy()):
             self._tell(connection)
         while self._changed:
             self._tell(self._changed.popleft())
         for fd, events in self._epoll.poll(_LONGEST if waits else 0.0):
             connection = self._connections.get(fd)
-            if connection is not None:  # else what happened before it in this round has closed it
+            if connection is not None:  # else an earlier event of this round closed it
                 self._changed.append(connection)
                 readwrite(connection, events)
 
@@ -221,7 +221,7 @@ class Poller:
         if events == told:
             return
         if not events:
-            self._epoll.unregister(fd)  # so that it is not even told that the other end hung up
+            self._epoll.unregister(fd)  # epoll would still report EPOLLHUP for an empty event mask
         elif told:
             self._epoll.modify(fd, events)
         else:

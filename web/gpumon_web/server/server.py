@@ -1,8 +1,8 @@
-"""A waitress server whose connections are shared fairly.
+"""The waitress server: its main loop, fair sharing of connections, the links to print, and stopping on signals.
 
-Nobody is refused while there is room. When there is none, connections are closed of those who have the most: of one
-peer either all that never showed a token, or all that did. Those go first that ask for nothing, the longest silent one
-before the others, so that who has just come has time to say what he wants.
+A connection is only refused when there is no room. Then connections of the peer that has the most are closed, counted
+separately for those that have sent a valid token and those that have not. Idle connections are closed first, the
+longest idle one before the others, so that new clients have time to send a request.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpumon_web.http.error_log import Complaints, listen_to
 from gpumon_web.server.connections import Channel, Poller
 
 _ROOM = 0.05
-"""Share of the connections that is made free at once, so that a crowd at the door costs little."""
+"""Share of the connections closed at once, so that a rush of clients costs little."""
 _OTHERS = 256
-"""Files besides: the ring, the ledger, those of a source."""
+"""Other open files: the ring, the ledger, the files of a source."""
 
 
 class _Fair:
@@ -39,7 +39,7 @@ class _Fair:
     task_dispatcher: Any
     _map: dict[int, Any]
     is_over: Any = staticmethod(lambda: False)
-    """Whether to stop: waitress may have caught the interrupt that said so."""
+    """Whether to stop: waitress may have swallowed the KeyboardInterrupt."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -59,14 +59,14 @@ class _Fair:
         self.task_dispatcher.shutdown()
 
     def add_task(self, task: Any) -> None:
-        """Have a request answered: a tick here, since handing it to another thread costs more than the answer."""
+        """Queue a request; a tick stays in this thread, as handing it over would cost more than answering it."""
         if get_ident() == self._polls_in and task.asks_for_tick():
             self._ticks.append(task)
         else:
             super().add_task(task)  # type: ignore[misc]
 
     def pull_trigger(self) -> None:
-        if get_ident() != self._polls_in:  # which is awake, and asks before it waits again
+        if get_ident() != self._polls_in:  # the polling thread is awake, and checks before it waits again
             super().pull_trigger()  # type: ignore[misc]
 
     def close(self) -> None:
@@ -86,11 +86,11 @@ class _Fair:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self._make_room()  # else the one at the door would be tried again and again
+            self._make_room()  # else the pending connection would be retried in a busy loop
             return None
 
     def maintenance(self, now: float) -> None:
-        """Close those that have had their time; `now` is a wall clock, which may jump."""
+        """Close overdue connections; `now` is not used, because the wall clock may jump."""
         del now
         then = monotonic()
         for channel in list(self.active_channels.values()):
@@ -111,15 +111,15 @@ class _Fair:
 
 
 class _Tcp(_Fair, TcpWSGIServer):
-    """On a port."""
+    """Server on a TCP port."""
 
 
 class _Unix(_Fair, UnixWSGIServer):
-    """On a unix socket."""
+    """Server on a unix socket."""
 
 
 def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any:
-    """A server on a socket that listens; `run()` serves until `close()`."""
+    """Create a server on a listening socket; `run()` serves until `close()`."""
     _allow_files()
     adjustments = Adjustments(**settings)
     dispatcher = ThreadedTaskDispatcher()
@@ -138,7 +138,7 @@ def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any
 
 
 def _allow_files() -> None:
-    """Let this process open a file for each connection, and one for each answer that is too large to be kept."""
+    """Raise the limit on open files: one per connection, and one per answer that waitress buffers in a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * CONNECTIONS + _OTHERS
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -151,26 +151,26 @@ TOKEN_FILE = "web-token"
 
 
 def server_of(app: Dash, opened: socket.socket) -> Any:
-    """A waitress server on a socket that listens; `run()` serves until `close()`."""
+    """Create the server of an app on a listening socket; `run()` serves until `close()`."""
 
     listen_to("waitress", Complaints())
     return make_server(
         app.server,
         opened,
         threads=rate_limit.THREADS,
-        connection_limit=2**31,  # `crowd` closes connections instead of leaving people at the door
-        asyncore_use_poll=True,  # select() knows no descriptor above 1023
+        connection_limit=2**31,  # `_make_room` closes connections instead of refusing new ones
+        asyncore_use_poll=True,  # select() fails for descriptors above 1023
         cleanup_interval=1,
         max_request_header_size=rate_limit.HEADER_BYTES,
         max_request_body_size=rate_limit.BODY_BYTES,
-        clear_untrusted_proxy_headers=False,  # only the prefix and the scheme are looked at, each checked
+        clear_untrusted_proxy_headers=False,  # only the prefix and the scheme are used, and both are validated
         ident=None,
         expose_tracebacks=False,
     )
 
 
 def links(address: Address, port: int, token: str | None, prefix: str = "") -> Sequence[str]:
-    """Return the links to open, as lines for the terminal."""
+    """Return what to print on the terminal: the link to open, or how to reach a unix socket."""
     query = f"{prefix}/?token={token}" if token else f"{prefix}/"
     if address.path:
         return (
@@ -183,10 +183,10 @@ def links(address: Address, port: int, token: str | None, prefix: str = "") -> S
 
 
 class Stop:
-    """Handler of the signals that end the server.
+    """Handler of the signals that stop the server.
 
-    While it serves, it is only woken: an exception would leave whatever it does half done. The second signal raises
-    KeyboardInterrupt, as the first does before, also out of what hangs.
+    While serving, the first signal only wakes the server, as an exception would interrupt it halfway through its work.
+    A second signal, or one before serving, raises KeyboardInterrupt, which also ends a call that hangs.
     """
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class Stop:
 
 
 def serve(app: Dash, opened: socket.socket, tell: Callable[[], object], stop: Stop | None = None) -> None:
-    """Serve until interrupted, or until `stop` is asked to; `tell` is called once requests are answered."""
+    """Serve until interrupted or stopped by `stop`; `tell` is called once the server accepts requests."""
     server = server_of(app, opened)
     stop = stop or Stop()
     server.is_over = lambda: stop.is_asked

@@ -1,1 +1,1 @@
-"""What pages show of the ledger and the history, made in the worker process."""
+"""Page documents from the ledger and the history, made in the worker process."""

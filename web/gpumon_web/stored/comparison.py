@@ -1,4 +1,4 @@
-"""Runs over each other, from the ledger: made in the process of `worker`, as a run is."""
+"""Comparison of runs from the ledger. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ from gpumon_web.components.tokens import run_name
 from gpumon_web.stored.run_page import find_run
 
 LONG = 2000
-"""Epochs of a run up to which all are compared; of more, `SAMPLE` evenly spaced ones, which is said."""
+"""Most epochs of a run that are all compared; of more, `SAMPLE` evenly spaced ones are, which the page states."""
 SAMPLE = 500
 
 
 class Found(NamedTuple):
-    """A run that is compared."""
+    """One of the compared runs."""
 
     record: Record
     traces: Sequence[RunTrace]
     epochs: Sequence[EpochSummary]
-    """A sample of them, where `times` are of all."""
+    """All epochs, or a sample if `times` is set."""
     times: Sequence[EpochTimes] = ()
     begun: int = 0
-    """How many epochs it has begun."""
+    """Number of epochs begun."""
     lowest: float = NAN
-    """The lowest loss of all epochs, where `epochs` are a sample of them."""
+    """Lowest loss of all epochs; only set if `epochs` is a sample."""
 
     @property
     def all(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
-        """When all epochs were."""
+        """Times of all epochs."""
         return self.times or self.epochs
 
 
 def ids_of(text: str) -> list[str]:
-    """The ids of an address, in their order, each once; no more than there is room for."""
+    """Return the ids in an address in their order, without duplicates, at most `MOST`."""
     return [*dict.fromkeys(unquote(one) for one in text.split(",") if one)][:MOST]
 
 
 def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> dict[str, Any]:
-    """All of a comparison; `runs` is empty where fewer than two are known; `gone`: ids of unknown ones."""
+    """Return the document of a comparison; `runs` is empty if fewer than two exist; `gone`: ids of unknown runs."""
     ids = ids_of(asked)
     found: list[Found] = []
     gone: list[str] = []
@@ -81,7 +81,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
             runs = [there for _, there in at if there is not None]
             begun = [ledger.epoch_count(row.id) for ledger, row in runs]
             for (ledger, row), count in zip(runs, begun, strict=True):
-                # Beside a run without epochs the others are compared as wholes, which no sample tells.
+                # If one run has no epochs, whole runs are compared, which needs all epochs of the others.
                 found.append(_read(ledger, row, count, is_sampled=count > LONG and all(begun)))
             if loss := _common_loss(found):
                 found = [one._replace(lowest=ledger.lowest_metric(row.id, loss)) if one.times else one
@@ -124,16 +124,16 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
 
 
 def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
-    """Runs whose newest part has no place on the axis: nobody knows how much of its epoch is done."""
+    """Return a note on running runs: the open epoch is not drawn, as its progress is unknown."""
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
         return []
-    # Whether they still go on, only a daemon knows.
+    # The note does not say that they are still running: only a daemon knows that.
     return [f"An epoch that has not ended is shown by time alone: that of {', '.join(going)}."]
 
 
 def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
-    """The ends of the lines of runs that go on, in words for beside the chart."""
+    """Return a caption about the ends of the lines of running runs; empty if there are none."""
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
         return ""
@@ -141,13 +141,13 @@ def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
 
 
 def _joined(records: Sequence[Record]) -> str:
-    """Words for beside the chart on several GPUs of a run that are one line; empty where none has several."""
+    """Return a caption on how the GPUs of a run are combined into one line; empty if no run has several."""
     has_several = any(len(record.devices) > 1 for record in records)
     return "power and energy are sums of a run's GPUs, the rest their means" if has_several else ""
 
 
 def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
-    """Runs of which an epoch broke off, which has no place on the axis for the same reason."""
+    """Return a note on runs with an interrupted epoch, which is not drawn for the same reason."""
     if axis == TIME:
         return []
     some = [name for name, one in zip(names, found, strict=True) if broken_off(one.epochs, one.record.run.ended)]
@@ -157,7 +157,7 @@ def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str
 
 
 def _late(courses: Sequence[ComparedCourse]) -> list[str]:
-    """By how much the lines of a run that goes on are behind its epochs, in a sentence."""
+    """Return a note on how far the GPU lines of a running run lag behind its logged values."""
     lag = lag_of(courses)
     age = units.fine_duration(lag)
     return [f"Last values of GPUs are up to {age} older than those that runs logged: newer ones follow."] if lag else []
@@ -170,7 +170,7 @@ def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found
 
 
 def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
-    """The part of each run that counts, in words."""
+    """Return a text for each run on how many of its epochs are compared."""
     if not all(compared.epochs):
         return ["whole run" for _ in compared.records]
     return [
@@ -182,7 +182,7 @@ def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
 
 
 def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
-    """The lowest loss of each run's epochs that ended: that on other data than of training, where all logged one."""
+    """Return the lowest loss over each run's finished epochs; a validation loss if all runs logged one."""
     loss = _common_loss(found)
     if not loss:
         return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
@@ -191,7 +191,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
             (
                 epoch.metrics.get(loss, NAN)
                 for epoch in one.epochs
-                if not epoch.is_open and isfinite(epoch.metrics.get(loss, NAN))  # one of -∞ has diverged
+                if not epoch.is_open and isfinite(epoch.metrics.get(loss, NAN))  # -∞ means that it diverged
             ),
             default=NAN,
         )
@@ -202,7 +202,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _common_loss(found: Sequence[Found]) -> str:
-    """The name of a loss that all runs logged, if there is one on other data than of training; empty without any."""
+    """Return the name of a loss that all runs logged, preferably of validation; empty if there is none."""
     logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
     common = set.intersection(*logged) if logged else set[str]()
     return min(common, key=lambda name: (not name.startswith(CHECKED), name), default="")

@@ -1,4 +1,4 @@
-"""The epochs of a run as rows of the page's table, and their totals."""
+"""The epochs of a run as table rows: single epochs, folded neighbors, parts outside epochs, and totals."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gpumon.storage.ledger.summary import EpochLengths, EpochSummary, EpochSums
 from gpumon_web.components.levels import OF_SEVERITY
 
 _PEAKS = ("energy_least", "run_allocated_peak", "memory_used_peak")
-"""What stands in for an unknown energy, and for the peak of live tensors."""
+"""Columns shown in place of an unknown energy and of an unknown peak of live tensors."""
 EPOCH = tuple(dict.fromkeys((*(column.key for column in columns.shown(EPOCHS, View.BROWSER)), *_PEAKS)))
 """Columns of the table of epochs."""
 NO_LENGTHS = EpochLengths()
 
 
 def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
-    """Return epochs of a run as rows, each with the time of its other phases."""
+    """Return epochs as rows, each with the time of its phases other than training."""
     ordinals = {epoch.ordinal for epoch in found}
-    # Only how long its phases took is shown, and that takes no usage.
+    # Only the duration of phases is shown, which does not need their usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
     phases = aggregate.phase_summaries(of_them)
     running = record.run.state is RunState.RUNNING
@@ -40,7 +40,7 @@ def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
 
 
 def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
-    """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
+    """Return an epoch as a row with only what the table shows, as there may be thousands of them."""
     found = run_json.epoch_to_json(epoch, ())
     judged = verdict(epoch, running)
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
@@ -53,7 +53,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         "is_partly_sampled": is_partly_sampled(epoch),
         "is_open": epoch.is_open,
         "is_settling": epoch.is_settling,
-        # The ledger has what was measured of an open epoch up to some seconds ago, and the ring how long it takes.
+        # The ledger's measurements of an open epoch are some seconds old; its duration comes from the ring.
         "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
         "beside": shown(sum(beside)) if beside else None,
         "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
@@ -65,9 +65,9 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
 def summary(
     found: Sequence[EpochSummary], first_epoch: int = 0, before: EpochLengths = NO_LENGTHS
 ) -> dict[str, Any]:  # fmt: skip
-    """Totals of all epochs, including those without a row on the page; `first_epoch`: the first that the run made.
+    """Return totals of all epochs, including those without a row; `first_epoch`: number of the run's first epoch.
 
-    `before`: of those that are older than `found`.
+    `before`: totals of the epochs before `found`.
     """
     ended = [epoch for epoch in found if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
@@ -88,7 +88,7 @@ def summary(
 
 
 def odd_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[str, Any]]:
-    """Verdicts on epochs that need a look, the worst first: kind, words, remedy, level, the numbers of the epochs."""
+    """Return verdicts that need attention, the worst first: kind, text, action, level and epoch numbers."""
     groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
     for epoch in found:
         judged = verdicts[epoch.ordinal]
@@ -106,27 +106,27 @@ def _remedy(epoch: EpochSummary, judged: Verdict) -> str:
 
 
 LONG = 200
-"""Epochs above which a table has such rows."""
+"""Number of epochs above which neighbors are folded into one row."""
 MOST = 100
-"""Epochs of one such row: it begins at the next multiple of this number."""
+"""Most epochs in a fold; folds are split at multiples of this number."""
 FEWEST = 3
-"""Equal neighbors that are worth one."""
+"""Fewest epochs in a fold."""
 NEWEST = 10
-"""Epochs at the end that stand by themselves."""
+"""Epochs at the end that are never folded."""
 
 
 _COLUMNS = {key: BY_KEY[key].over_time for key in EPOCH}
 
 
 class Fold(NamedTuple):
-    """Epochs in their order that have one verdict."""
+    """Consecutive epochs with the same verdict, shown as one row."""
 
     epochs: Sequence[EpochSummary]
     judged: Verdict | None
 
 
 def folds_of(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
-    """Return the neighbors of a run's epochs that are as one row; none of a short run."""
+    """Fold neighboring epochs with the same verdict; a short run has no folds."""
     if len(found) <= LONG:
         return []
     groups = groupby(found[:-NEWEST], lambda one: (verdicts[one.ordinal], one.ordinal // MOST))
@@ -135,13 +135,13 @@ def folds_of(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
 
 
 def alone(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
-    """Return the epochs that are in none of them."""
+    """Return the epochs that are in no fold."""
     within = {epoch.ordinal for one in folds for epoch in one.epochs}
     return [epoch for epoch in found if epoch.ordinal not in within]
 
 
 def fold_rows(record: Record, folds: Sequence[Fold]) -> list[dict[str, Any]]:
-    """Return folds as rows of epochs have it: means of what is known, and the highest peak of memory."""
+    """Return folds as rows: means of known values, and the highest memory peak."""
     beside = _beside(record) if folds else {}
     return [_folded_row(one, beside) for one in folds]
 
@@ -174,7 +174,7 @@ def _folded_row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """The mean of what is known; None where nothing is."""
+    """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None and is_known(value)]
     return shown(sum(known) / len(known)) if known else None
 
@@ -184,7 +184,7 @@ def _height(peak: LivePeak) -> float:
 
 
 def _beside(record: Record) -> dict[int, float]:
-    """Seconds of each epoch in phases other than training, by its ordinal: of the rank that took longest for each."""
+    """Return the seconds that each epoch spent outside training, by ordinal: per phase that of the slowest rank."""
     longest: dict[tuple[int, str], float] = {}
     for row in record.phases:
         if row.phase != TRAINING and is_known(row.seconds):
@@ -203,21 +203,21 @@ _TITLE = {BETWEEN: "Between epochs"}
 def stretches(
     record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return rows of steps, of what lies outside epochs, and last of the whole: the very rows of `gpumon runs show`.
+    """Return rows of steps, of time outside epochs and of the whole run, the same as in `gpumon runs show`.
 
-    Empty where the epochs are all that is known of a run; `total` is all of it.
+    Empty if the epochs cover the whole run. `total` is the summary of the whole run.
     """
     outside = outside_rows(record, epochs, total, phases=True)
     if epochs and not outside:
         return []
     steps = [row for row in outside if row[1].ordinal <= STEP_ROWS]
-    # The newest stand first on the page: so does the whole, then all between epochs, then its phases.
+    # The page shows the newest rows first: the whole run, then the time between epochs, then its phases.
     ordered = [*steps, *outside[len(steps) :][::-1], (WHOLE, total)]
     return [_row(title, place, stretch) for place, (title, stretch) in enumerate(ordered)]
 
 
 def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
-    """A row; `place` is its place among all of them."""
+    """Return one row; `place` is its position among them."""
     found = run_json.total_to_json(stretch)
     is_steps = stretch.ordinal <= STEP_ROWS
     return {

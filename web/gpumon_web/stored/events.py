@@ -1,7 +1,4 @@
-"""Events as the page of events gets them: those of a window, what nobody watched, and who held which GPU meanwhile.
-
-In the process of `worker`.
-"""
+"""The document of the events page: events of a window, and the holders of each GPU. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from gpumon.storage.events.query import LoggedEvent, count_events, read_events
 from gpumon_web.stored.holder_strips import last_hours
 
 HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
-"""Hours of each window, by its name in the address."""
+"""Length of each window in hours, by its name in the address."""
 USUAL = "24h"
 MOST = 5000
-"""Events of a window that are read; the oldest are left out, and counted."""
+"""Most events read; older ones in the window are only counted."""
 NEWS = 99
-"""Events that are counted as new at most."""
+"""Upper limit of the count of new events."""
 ALL = "all"
 KINDS: Mapping[str, tuple[str, ...]] = {
     ALL: (*BY_NAME, RESTARTED.name),
@@ -34,7 +31,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "idle": ("idle_began", "idle_ended"),
     "daemon": ("daemon_started", "daemon_stopped", RESTARTED.name, "not_seen", "processes_left_out", "clock_set"),
 }  # fmt: skip
-"""Kinds of events by group; of what needs attention none: their severity says so."""
+"""Kinds of events by group. "attention" has none, because it is defined by severity."""
 
 
 def is_in(event: LoggedEvent, group: str) -> bool:
@@ -43,7 +40,7 @@ def is_in(event: LoggedEvent, group: str) -> bool:
 
 
 def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, Any]:
-    """Return the events of a window, the newest first, of the history that was written last."""
+    """Return the events of a window, the newest first, from the most recently written history."""
     hours = HOURS.get(window, HOURS[USUAL])
     document: dict[str, Any] = {"window": window if window in HOURS else USUAL, "now": now, "has_history": bool(paths)}
     try:
@@ -59,7 +56,7 @@ def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, 
 
 
 def count_of_news(paths: Sequence[str], since: float, now: float) -> int:
-    """Count the events after `since` that need a look, up to `NEWS`; 0 where no history can be read."""
+    """Count the events after `since` that need attention, up to `NEWS`; 0 if no history can be read."""
     try:
         found = read_events(paths[0], since, now + 1, limit=MOST) if paths else []
     except GpumonError:

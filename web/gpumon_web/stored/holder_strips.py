@@ -1,4 +1,4 @@
-"""Holders of a GPU by time: shares of each hour, and what was not seen. In the process of `worker`."""
+"""Holders of a GPU over time: shares of each hour, and unobserved time. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from gpumon.storage.usage.period_totals import MIN_UNSEEN
 from gpumon.storage.usage.query import HourUse, StoredDevice, by_user, read_accounts, read_users
 
 DAY = 24
-"""Hours of a strip of the last day."""
+"""Hours of the strip of the last day."""
 MONTH = 31.0 * 86400
-"""Seconds of the past whose users may say who they are."""
+"""Seconds of history whose users a viewer can choose as themselves."""
 MOST_SLOTS = 8000
-"""Slots of all GPUs together, beyond which one stands for several hours."""
+"""Most slots of all GPUs together; beyond that a slot covers several hours."""
 _STEPS = (1, 2, 3, 6, 12)
 MISPLACED = 90.0
-"""Seconds by which an outage may differ from what accounts have not seen: ticks are added up in tens."""
+"""Tolerance in seconds between an outage and the unobserved time in the accounts, which add up ticks in tens."""
 _ENDS = {"daemon_stopped": "daemon_started", "gpu_lost": "gpu_back", "driver_lost": "driver_reloaded"}
-"""Kinds of events with which a time begins that is not seen, and the kind that ends each."""
+"""Kinds of events that begin an outage, and the kind that ends each."""
 LONGEST_SLOT = _STEPS[-1] * HOUR
-"""Seconds."""
+"""Longest slot in seconds."""
 
 
 class Outage(NamedTuple):
-    """A stretch of time in which nobody watched, or a GPU did not answer (s since 1970)."""
+    """A span of time in which no daemon was running, or a GPU did not answer (s since 1970)."""
 
     begin: float
     end: float
     device: str = ""
-    """The UUID of the GPU; empty of all."""
+    """UUID of the GPU; empty for all GPUs."""
 
 
 def device_strip(
     hours: Sequence[HourUse], device: StoredDevice, begin: float, end: float, now: float, devices: int,
     outages: Sequence[Outage] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """Holders of a GPU from `begin` to `end`, in hundredths of each slot; what is after `now` is still to come.
+    """Return the holders of a GPU from `begin` to `end`, in percent of each slot; time after `now` is not unobserved.
 
-    What was not seen of a slot has its place in it, too, where `outages` are all of that.
+    Unobserved time gets a position within its slot if `outages` account for all of it.
 
-    Hours are those of UTC: where the window begins within one, slot 0 is the first whole one, `shift` slots behind
-    the begin, and slot -1 is partly before it.
+    Slots are whole UTC hours. If the window begins within an hour, slot 0 is the first whole one, `shift` slots after
+    the begin, and slot -1 is partly before the window.
     """
     length = HOUR * slot_hours((end - begin) / HOUR, devices)
     first = -(-begin // HOUR) * HOUR
@@ -75,7 +75,7 @@ def device_strip(
 
 
 def _placed(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
-    """Hundredths of a slot that were not seen, and where those begin if that is known."""
+    """Return the unobserved percents of a slot as [slot, length], with their begin as third item if it is known."""
     within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
     within = _together([(begin, end) for begin, end in within if end - begin > MIN_UNSEEN / 2])
     if (
@@ -89,11 +89,11 @@ def _placed(at: int, since: float, length: float, missing: float, outages: Seque
 
 
 def outages_of(path: str, begin: float, end: float) -> list[Outage]:
-    """Return when no daemon watched this machine, or a GPU did not answer, by its log of events. Raises GpumonError."""
+    """Return the outages in the event log: no daemon running, or a GPU not answering. Raises GpumonError."""
     found, since = [], dict[tuple[str, str], float]()
     for one in read_events(path, begin, end, EventFilter(kinds=(*_ENDS, *_ENDS.values()))):
         time, kind, device = one.time_ns / SECOND, one.kind.name, one.subject.device
-        if kind == "daemon_stopped":  # nobody saw what else was out come back
+        if kind == "daemon_stopped":  # the end of other outages was not observed
             found += [Outage(start, time, lost) for (_, lost), start in since.items()]
             since.clear()
         if kind in _ENDS:
@@ -108,7 +108,7 @@ def outages_of(path: str, begin: float, end: float) -> list[Outage]:
 
 
 def _together(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Join stretches of time that overlap: a GPU may be lost when its daemon is killed."""
+    """Merge overlapping spans: a GPU may be lost when its daemon is killed."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(stretches):
         if found and begin <= found[-1][1]:
@@ -119,12 +119,12 @@ def _together(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def slot_hours(hours: float, devices: int) -> int:
-    """The hours of a slot in a window of so many hours, of so many GPUs."""
+    """Return the length of a slot in hours, for a window of `hours` and a number of GPUs."""
     return next((step for step in _STEPS if hours * devices / step <= MOST_SLOTS), _STEPS[-1])
 
 
 def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[float, float, list[dict[str, Any]]]:
-    """Return begin and end of the last `count` hours of the clock, and a strip for each GPU. Raises GpumonError."""
+    """Return begin and end of the last `count` clock hours, and a strip for each GPU. Raises GpumonError."""
     end = (now // HOUR + 1) * HOUR
     begin = end - count * HOUR
     if not paths:
@@ -135,7 +135,7 @@ def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[floa
 
 
 def _last_day(paths: Sequence[str], now: float) -> tuple[float, float, list[dict[str, Any]]]:
-    """The same of the 24 hours up to now, to the second. Raises GpumonError."""
+    """Return the same for exactly the last 24 hours up to now. Raises GpumonError."""
     begin = now - DAY * HOUR
     if not paths:
         return begin, now, []
@@ -145,7 +145,7 @@ def _last_day(paths: Sequence[str], now: float) -> tuple[float, float, list[dict
 
 
 def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:
-    """Return the strips of the last 24 hours, and who held a GPU in a month; none where no history can be read."""
+    """Return the strips of the last 24 hours, and the users of the last month; empty if no history can be read."""
     try:
         begin, end, strips = _last_day(paths, now)
         people = read_users(paths[0], now - MONTH, end) if paths else []

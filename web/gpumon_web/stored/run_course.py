@@ -1,4 +1,4 @@
-"""The course of a run up to now, from the ring's frames: those are newer than what the ledger keeps."""
+"""The metrics of a run up to now: the ledger's traces and epochs, extended by the newer frames of the ring."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ COURSE = (
     "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",
     "gpu.run_used", "gpu.power", "gpu.temperature",
 )  # fmt: skip
-"""Metrics of a run's course, as the ledger's traces have them."""
+"""Metrics of a run's course, the same as in the ledger's traces."""
 RUNS = 64
-"""Runs of which logged values are kept."""
+"""Most runs whose logged values are kept."""
 KEPT = 3600
-"""Values kept of each, and frames after which those of a run that is in none of them are forgotten."""
+"""Values kept per run, and frames without a run after which its values are dropped."""
 _LOOK_EVERY = 240
-"""Frames between two looks for such runs."""
+"""Frames between checks for such runs."""
 _SAME = 0.5
-"""Seconds by which the begin of an epoch may differ between two that tell of it."""
+"""Seconds by which the begin of an epoch may differ between the ledger and the ring."""
 
 
 class Logged:
-    """Logged metrics in the last frames: a value holds until the next one is logged, or until nobody knows."""
+    """Logged metrics in recent frames. A value is valid until the next one, or until a frame lacks the data of runs."""
 
     def __init__(self) -> None:
         self.since = math.inf
-        """The time (s since 1970) from which on every frame had what runs had logged."""
+        """Time (s since 1970) since which every frame has the logged values."""
         self._runs: OrderedDict[str, deque[tuple[float, Mapping[str, float]]]] = OrderedDict()
         self._last: dict[str, str] = {}
         self._frames = 0
         self._seen: dict[str, int] = {}
-        """Number of the last frame with a run that has values."""
+        """Number of the last frame with a run, by its key."""
 
     def add(self, frame: Frame) -> None:
-        """Take in a frame; they come in order."""
+        """Add the next frame."""
         if not frame.is_full:
             self._interrupt(frame.time)
             return
@@ -56,7 +56,7 @@ class Logged:
         for run in frame.runs:
             if run.key in self._runs:
                 self._seen[run.key] = self._frames
-            said = repr(run.metrics)  # a NaN equals nothing, and its text equals itself
+            said = repr(run.metrics)  # as text, because NaN != NaN
             if not run.metrics or self._last.get(run.key) == said:
                 continue
             self._last[run.key] = said
@@ -64,7 +64,7 @@ class Logged:
             self._seen[run.key] = self._frames
             if len(self._runs) > RUNS:
                 self._forget(next(iter(self._runs)))
-        if self._frames % _LOOK_EVERY == 0:  # who is over draws on what the ledger keeps
+        if self._frames % _LOOK_EVERY == 0:  # the values of finished runs come from the ledger
             for key in [key for key, seen in self._seen.items() if self._frames - seen >= KEPT]:
                 self._forget(key)
 
@@ -76,7 +76,7 @@ class Logged:
         self._seen.clear()
 
     def only(self, keys: Iterable[str]) -> Logged:
-        """Copy what some ranks logged, for somebody who reads it while frames come."""
+        """Copy the values of some ranks, so that they can be read while frames are added."""
         found = Logged()
         found.since = self.since
         found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
@@ -87,7 +87,7 @@ class Logged:
             known.pop(key, None)
 
     def _interrupt(self, time: float) -> None:
-        """Let nothing that was logged before hold from `time` on."""
+        """End the validity of all earlier values at `time`."""
         if self.since < time:
             for changes in self._runs.values():
                 if changes[-1][1]:
@@ -96,7 +96,7 @@ class Logged:
         self.since = math.inf
 
     def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> RunSeries:
-        """Return the values at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
+        """Return the values of the first rank that logged, at frames' `times`, in cells of `step` seconds."""
         places = sorted({int((time - begun) / step) for time in times if time >= begun})
         if not places or places[-1] > 2 * MAX_POINTS:
             return RunSeries(begun, step, {})
@@ -114,7 +114,7 @@ class Logged:
         return RunSeries(begun, step, {name: Envelope(line, line, line) for name, line in columns.items()})
 
     def extended(self, kept: RunSeries, keys: Iterable[str], times: Sequence[float]) -> RunSeries:
-        """Return the ledger's logged metrics, extended by those of later frames."""
+        """Return the ledger's logged metrics, extended by later frames."""
         since = kept.begun + kept.points * kept.step
         later = times[bisect_left(times, since) :]
         tail = self.timeline(keys, since, kept.step, later) if kept.points and len(later) else None
@@ -127,7 +127,7 @@ class Logged:
         return RunSeries(kept.begun, kept.step, columns)
 
     def diverged(self, keys: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
-        """By metric, the times and values of what was logged and is NaN or infinite."""
+        """Return the times and values of logged NaN and infinity, by metric."""
         found: dict[str, list[tuple[float, float]]] = {}
         for time, metrics in self._of(keys):
             for name, value in metrics.items():
@@ -140,22 +140,22 @@ class Logged:
 
 
 def recent_course(history: RecentHistory, uuid: str, begun: float, points: int = MAX_POINTS) -> RunSeries | None:
-    """The course on a device since `begun` (s since 1970) from the last frames; None where these begin later.
+    """Return the course on a device since `begun` (s since 1970) from recent frames; None if they begin later.
 
-    Points are equally far apart, as a `RunSeries` has them: what was not sampled keeps its length.
+    Points are evenly spaced, so unsampled time keeps its length.
     """
     times = history.sampled(begun)
     if len(times) < 2 or history.first_frame > begun:
         return None
     spacing = median(later - earlier for earlier, later in pairwise(times))
-    # The first sample in the middle of its point, and the others near it: so none has two, and the next one none.
+    # Center the first sample in its point, so that no point gets two samples while its neighbor gets none.
     step = max(spacing, aligned(times[0], times[-1], points - 1).step)
     found = _course(history, uuid, COURSE, Grid(0, step, points, phase=times[0] - step / 2), times[-1])
     return RunSeries(times[0] - step / 2, step, found) if found else None
 
 
 def extended(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
-    """The course that the ledger keeps, longer by what the last frames have after its end."""
+    """Extend the ledger's course by the frames after its end."""
     since, end = kept.begun + kept.points * kept.step, history.end
     if not kept.points or not since <= end < since + MAX_POINTS * kept.step:
         return kept
@@ -167,7 +167,7 @@ def extended(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
 
 
 def _course(history: RecentHistory, uuid: str, metrics: Sequence[str], grid: Grid, end: float) -> dict[str, Envelope]:
-    """Those metrics that the last frames have, in the buckets of `grid` up to the one with `end`."""
+    """Return the metrics that recent frames have, in the buckets of `grid` up to the one with `end`."""
     grid = grid._replace(buckets=min(grid.buckets, grid.at(end) + 1))
     known = [name for name in metrics if history.has(uuid, name)]
     found = history.query(Query(uuid, known, grid.begin, end, grid=grid))
@@ -183,7 +183,7 @@ def _nothing(count: int) -> Envelope:
 
 
 def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -> list[EpochSummary]:
-    """`epochs` of the ledger, the last ones as long as the ring knows them, and those that only the ring knows yet."""
+    """Update the ledger's newest epoch from the ring, and append epochs that are only in the ring."""
     found = list(epochs)
     since = found[-1].begun - _SAME if found else -math.inf
     for stretch in newest:
@@ -191,7 +191,7 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -> 
             continue
         seconds, ended = stretch.end - stretch.begin, stretch.end if stretch.finished else NAN
         last = found[-1] if found else None
-        # Epochs may be shorter than that: the one before is then as near.
+        # Epochs may be shorter than `_SAME`, so the number must match too.
         if last is not None and stretch.begin < last.begun + _SAME and stretch.epoch == last.epoch:
             if not is_known(last.ended):
                 found[-1] = last._replace(seconds=seconds, ended=ended, is_open=not stretch.finished, is_settled=False)

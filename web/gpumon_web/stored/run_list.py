@@ -1,4 +1,4 @@
-"""The list of runs, made from the ledger and what the ring tells of those that run. In the process of `worker`."""
+"""The list of runs from the ledgers and the ring, with its filters. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gpumon_web.jobs import UNCHANGED, Packed, packed
 
 HOUR = 3600.0
 TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOUR}
-"""Spans of time in which runs began, s, by their names in an address."""
+"""Choices for how long ago a run began at most (s), by their names in an address."""
 
 
 class RunChoice(NamedTuple):
-    """Runs that somebody asks for; empty text chooses all."""
+    """Filter for runs; an empty field matches all."""
 
     state: str = ""
     user: str = ""
@@ -30,36 +30,36 @@ class RunChoice(NamedTuple):
     since: str = ""
     """A name of `TIMES`."""
     where: str = ""
-    """Parameters and their values, `NAME=VALUE`, with commas between them."""
+    """Comma-separated parameters and their values, `NAME=VALUE`."""
     q: str = ""
-    """Part of a name, a user, an id or a tag."""
+    """Search text: part of a name, a user, an id or a tag."""
 
     @property
     def is_any(self) -> bool:
-        """Whether every run is meant."""
+        """Whether the filter matches every run."""
         return not any(self)
 
     def begun_after(self, now: float) -> float:
-        """The earliest begin, s since 1970; NaN where any is meant."""
+        """The earliest begin (s since 1970); NaN without a limit."""
         return now - TIMES[self.since] if self.since in TIMES else NAN
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Names and values of `where`. Raises UsageError for what is none."""
+        """Return the names and values in `where`. Raises UsageError if it is malformed."""
         found = [part.strip() for part in self.where.split(",") if part.strip()]
         wrong = next((part for part in found if not all(part.partition("=")[:2])), "")
         if wrong:
             raise UsageError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
-        if found and current_policy().way != SHOWN:  # a parameter may have a name in it, and must not be found by it
+        if found and current_policy().way != SHOWN:  # a parameter may contain a user name, which a search would reveal
             raise UsageError("config is not searched while names are not shown")
         return [(name, value) for name, _, value in (part.partition("=") for part in found)]
 
     @property
     def words(self) -> str:
-        """`q` as it is searched for."""
+        """`q` normalized for searching."""
         return self.q.strip().lower()
 
     def has(self, run: Mapping[str, Any], now: float) -> bool:
-        """Whether a run is meant by all but its parameters; `run` as lists of runs have it."""
+        """Whether a run, given as a row of the list, matches all fields but `where`."""
         after = self.begun_after(now)
         return (
             self.state in ("", run["state"])
@@ -71,12 +71,12 @@ class RunChoice(NamedTuple):
 
 
 def searched_text(run: Mapping[str, Any]) -> str:
-    """The text of a run in which words are searched for."""
+    """Return the text of a run that `q` is searched in, in lower case."""
     return " ".join((run["name"], run["user"] or "", run["id"], *(run.get("tags") or ()))).lower()
 
 
 class ChosenRuns(NamedTuple):
-    """The newest of these runs, the ids of all of them, and what there is to choose among."""
+    """The newest matching runs, the ids of all of them, and all users and frameworks to filter by."""
 
     runs: Sequence[RunSummary]
     ids: Collection[str]
@@ -85,7 +85,10 @@ class ChosenRuns(NamedTuple):
 
 
 def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
-    """The newest `limit` runs of a choice. Raises UsageError for a wrong one, GpumonError for unreadable ledgers."""
+    """Return the newest `limit` matching runs.
+
+    Raises UsageError if the filter is invalid, GpumonError if the ledgers cannot be read.
+    """
     names = ledgers.names()
     users = sorted({one.user for one in names} - {""})
     frameworks = sorted({one.framework for one in names} - {""})
@@ -104,14 +107,14 @@ def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> 
 
 
 _SETTLED: OrderedDict[str, RunSummary] = OrderedDict()
-"""What runs came to of which nothing more is written, by their row: a list is made again while others go on."""
+"""Cached summaries of runs that no longer change, by row, as the list is rebuilt while other runs are running."""
 _MOST_SETTLED = 2000
 
 
 def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSummary]:
     found = []
     for ledger, row in rows:
-        key = repr((ledger.path, row, current_policy().way))  # text, because a NaN equals nothing
+        key = repr((ledger.path, row, current_policy().way))  # as text, because NaN != NaN
         summary = ledger.summary(row, _SETTLED.pop(key, None))
         if row.is_settled(now):
             _SETTLED[key] = summary
@@ -129,20 +132,20 @@ def _facts(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
 
 
 def options(values: Iterable[str]) -> list[tuple[str, str]]:
-    """Choices of a list, each called as it is."""
+    """Return choices of a list whose labels are the values themselves."""
     return [(value, value) for value in values]
 
 
 LISTED = 500
-"""Runs on the list."""
+"""Most runs on the list."""
 
 EVERY = RunChoice()
 Live = Mapping[str, Any]
-"""A row of what the ring tells of a run."""
+"""A row of `fleet.run_row`: a run in the ring."""
 
 
 def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
-    """The newest runs, how many there are in all, and why those of the past are missing if they are."""
+    """Return the newest runs, the number of all runs, and the problem if the ledgers cannot be read."""
     document, version = list_of_runs(paths, live, now, known)
     if document is None:
         return UNCHANGED
@@ -152,7 +155,7 @@ def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: An
 def list_of_runs(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunChoice = EVERY
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The list of the runs of a choice and its version; no list where it is still the one of version `known`."""
+    """Return the list of the matching runs and its version; None as list if version `known` is still current."""
     version = None if live else repr(_stamps(paths))
     if version is not None and version == known:
         return None, version
@@ -175,7 +178,7 @@ def list_of_runs(
                      "state": row["state"], "started": row["started"], "framework": row["framework"],
                      "label": row["label"]}  # fmt: skip
     if problem or choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
-        version = None  # what is said of these depends on the time, and a file that was locked is not changed
+        version = None  # these rows depend on the time, and a locked file looks unchanged
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
     document = {
         "runs": newest_first, "total": len(every), "kept": kept, "problem": problem, "is_unread": is_unread,
@@ -187,7 +190,7 @@ def list_of_runs(
 
 
 def _stamps(paths: Sequence[str]) -> list[Any]:
-    """Changes when a ledger does: it grows by a log beside it."""
+    """Return a value that changes with any ledger or its write-ahead log."""
     found = []
     for path in (part for each in paths for part in (each, f"{each}-wal")):
         try:

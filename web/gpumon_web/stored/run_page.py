@@ -1,7 +1,7 @@
-"""One run of the pages, made from the ledger and packed to be sent; `listed_runs` makes their list.
+"""The document of one run, from the ledger and the ring (`run_list` has the list of runs).
 
-These functions run in the process of `worker`: they read files, and a run of thousands of epochs keeps them busy for a
-second. What they get and give is small and can be pickled.
+The functions run in the worker process, as a run of thousands of epochs takes a second. Their arguments and results are
+small and can be pickled.
 """
 
 from __future__ import annotations
@@ -40,47 +40,47 @@ from gpumon_web.stored.run_course import Logged, extended, recent_course, with_n
 from gpumon_web.stored.run_list import Live
 
 ROWS = 100
-"""Epochs that come with a run, of those in no fold; a page asks for the rest when somebody wants to see them."""
+"""Unfolded epochs sent with a run; the page requests the rest on demand."""
 PHASES = 200
-"""Phases that come with a run, the newest: a page shades no more."""
+"""Newest phases sent with a run; a chart does not shade more."""
 LONG = 2000
-"""Epochs of a run up to which all are read; of a longer one, those below are, and sums of all."""
+"""Number of epochs above which a run is long: then only sums, and the selections below, are read."""
 NEWEST = 300
-"""The newest epochs, which have rows in the table."""
+"""Long run: newest epochs, which have rows in the table."""
 SAMPLE = 300
-"""Evenly spaced epochs, for what was logged by them."""
+"""Long run: evenly spaced epochs, for charts of logged metrics."""
 SUSPECTS = 200
-"""Epochs that may need a look, the newest."""
+"""Long run: newest epochs that may need attention."""
 Points = Mapping[str, Sequence[tuple[float, float]]]
 """Times and values by metric."""
 
 
 class Ring(NamedTuple):
-    """The data of a run in the ring."""
+    """Data of a run in the ring."""
 
     history: RecentHistory
-    """Of all its devices."""
+    """Values of its devices."""
     logged: Logged
     epochs: Mapping[str, Sequence[Seen]]
-    """By the key of a rank: the lowest one that is here."""
+    """Epochs by key of a rank; only the lowest rank that is present."""
     spans: Mapping[str, Sequence[Span]]
-    """Phases that are no training, by the same."""
+    """Phases other than training, by the same key."""
 
 
 class Recent(NamedTuple):
-    """A run up to now."""
+    """Data of a run up to now, from the ledger and the ring."""
 
     course: RunSeries
     logged: RunSeries
     diverged: Points | None = None
     epochs: Sequence[Seen] = ()
-    """Those that the ring knows."""
+    """Epochs in the ring."""
 
 
 def one(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
 ) -> Packed | str:
-    """Return one run: its newest epochs, its ranks, and its chart on `device`: a UUID, `each` GPU, or all as one."""
+    """Return one run with its newest epochs, ranks, and chart on `device`: a UUID, `each`, or all GPUs combined."""
     document, version = run_document(paths, run, device, live, ring, now, known)
     if document is None:
         return UNCHANGED
@@ -93,9 +93,10 @@ def run_document(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
     prices: Prices | None = None,
 ) -> tuple[dict[str, Any] | None, str | None]:  # fmt: skip
-    """All that is known of one run, with `prices` what it costs, and its version.
+    """Return the document of a run, with its costs if there are `prices`, and its version.
 
-    It is empty of a run that is not, none where it is still `known`. Its `unread` says why ledgers cannot be read now.
+    The document is empty for an unknown run, and None if version `known` is still current. Its `unread` explains why
+    the ledgers cannot be read now.
     """
     unread = ""
     try:
@@ -109,7 +110,7 @@ def run_document(
                 page = _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now, prices=prices)
                 return page, version
     except GpumonError as error:
-        unread = str(error)  # what the ring tells is still shown
+        unread = str(error)  # the data in the ring is still shown
     if live is None:
         return ({"run": None, "unread": unread} if unread else {}), None
     only = {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": [], "unread": unread}
@@ -117,15 +118,15 @@ def run_document(
 
 
 def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
-    """Every epoch of a run, as rows of the page's table."""
+    """Return all epochs of a run as table rows."""
 
     return of_record(paths, run, known, lambda record: packed(all_rows(record)))
 
 
 def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None = None) -> dict[str, Any]:
-    """Every epoch of a run that has a row, and what is beside them; with `prices` what each costs.
+    """Return all rows of a run: epochs, parts outside epochs and, with `prices`, costs.
 
-    `long`: of a long run, of which `record` has some epochs.
+    `long`: sums of a long run, of which `record` only has some epochs.
     """
     read = Told(record, aggregate.epoch_summaries(record), long)
     total = aggregate.run_total(record, read.sums, record.run.updated)
@@ -136,7 +137,7 @@ def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None 
 
 
 def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
-    """Prices, and what each of these epochs costs by its ordinal; nothing without prices."""
+    """Return the prices and the cost of each epoch by ordinal; empty without prices."""
     if prices is None:
         return {}
     charges = {epoch.ordinal: price_summary(epoch, record.devices, prices) for epoch in found}
@@ -144,36 +145,36 @@ def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | Non
 
 
 def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
-    """Its table of epochs as CSV."""
+    """Return the epochs of a run as CSV."""
     return of_record(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
 
 
 class Told(NamedTuple):
-    """The epochs of a run that are read: all, or of a long run some."""
+    """The epochs read of a run: all, or a selection for a long run."""
 
     record: Record
     epochs: Sequence[EpochSummary]
     long: LongRun | None = None
-    """Sums of all of them, and where each was, where only some are read."""
+    """Sums of all epochs and their times; only set if `epochs` is a selection."""
 
     @property
     def sums(self) -> Sequence[EpochSummary] | EpochSums:
-        """What all of them add up to."""
+        """All epochs, or their sums for a long run."""
         return self.long.sums if self.long else self.epochs
 
     @property
     def begun(self) -> int:
-        """How many there are."""
+        """Number of epochs begun."""
         return self.long.begun if self.long else len(self.epochs)
 
     @property
     def since(self) -> int:
-        """The ordinal from which on each epoch has a row."""
+        """First ordinal from which each epoch has a row."""
         return max(0, self.long.begun - NEWEST) if self.long else 0
 
     @property
     def judged(self) -> Sequence[EpochSummary]:
-        """Those that are judged: of a long run not those of its sample."""
+        """Epochs to judge; for a long run without the sample."""
         if self.long is None:
             return self.epochs
         looked_at = {*self.long.suspects[-SUSPECTS:], self.long.first_nonfinite}
@@ -181,12 +182,12 @@ class Told(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether all epochs that may need a look are among those that are read."""
+        """Whether all epochs that may need attention were read."""
         return self.long is None or len(self.long.suspects) <= SUSPECTS
 
 
 def told_of(ledger: Ledger, run: str, *, is_each: bool = False) -> Told:
-    """Read a run; `is_each`: all of its epochs, however many."""
+    """Read a run; `is_each`: read all epochs even of a long run."""
     with ledger.snapshot():
         long = None if is_each else ledger.long_run(run, LONG, PHASES)
         record = ledger.record(run, phases=False, times=True, chosen=_shown(long) if long else None)
@@ -194,7 +195,7 @@ def told_of(ledger: Ledger, run: str, *, is_each: bool = False) -> Told:
 
 
 def _shown(long: LongRun) -> list[int]:
-    """Ordinals of the epochs of a long run that are read."""
+    """Return the ordinals of the epochs to read of a long run."""
     sample = range(0, long.begun, -(-long.begun // SAMPLE))
     odd = () if long.first_nonfinite is None else (long.first_nonfinite,)
     newest = range(long.begun - NEWEST, long.begun)
@@ -204,7 +205,7 @@ def _shown(long: LongRun) -> list[int]:
 def _page(
     ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float, prices: Prices | None
 ) -> dict[str, Any]:  # fmt: skip
-    # A tariff holds for the energy of each epoch: its sum follows from no sums.
+    # Costs depend on the tariff at the time of each epoch, so they cannot be computed from sums.
     read, traces = told_of(ledger, run, is_each=prices is not None), ledger.traces(run)
     record, found = read.record, read.epochs
     devices = record.devices
@@ -215,7 +216,7 @@ def _page(
         _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
         for one in chosen
     ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
-    told = with_newest(found, recent[0].epochs)  # the ledger tells of an epoch that began some seconds later
+    told = with_newest(found, recent[0].epochs)  # a new epoch reaches the ledger some seconds late
     verdicts = verdicts_of(told, running=record.run.state is RunState.RUNNING)
     in_rows = [one for one in told if one.ordinal >= read.since]
     folds = folds_of(in_rows, verdicts)
@@ -255,13 +256,13 @@ def _page(
 
 
 def _early(read: Told, verdicts: Verdicts) -> list[EpochSummary]:
-    """Epochs of a long run that need a look, of those before the newest ones."""
+    """Return the epochs of a long run that need attention, among those before the newest ones."""
     early = [one for one in read.judged if one.ordinal < read.since]
     return [one for one in early if (judged := verdicts[one.ordinal]) and judged.needs_a_look]
 
 
 def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
-    """The name of the choice of GPUs that an address makes, and these GPUs: of several, their mean by default."""
+    """Return the selection of GPUs in an address (a UUID, `EACH` or `MEAN`), and these GPUs; default: the mean."""
     one = next((device for device in devices if device.uuid == asked), None)
     if one is not None:
         return one.uuid, [one]
@@ -274,7 +275,7 @@ def drawing_of(
     read: Told, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
     ring: Ring | None, *, is_each: bool,
 ) -> RunDrawing:  # fmt: skip
-    """Gather the parts of the chart of a run."""
+    """Collect the data for the chart of a run."""
     record, long = read.record, read.long
     gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
     first = recent[0]
@@ -292,7 +293,7 @@ def _recent(
 
 
 def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSeries:
-    """The lines of a device; of a run that is over, as fine as history still has them, for whoever zooms in."""
+    """Return the series of a device; for a run that is over, at the history's resolution, so that zooming works."""
     if record.run.state is RunState.RUNNING or not uuid:
         return series
     history = open_history()
@@ -303,7 +304,7 @@ def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSer
 
 
 def recent_of(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
-    """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
+    """Return the data up to now: from the ring alone if it has the whole run, else the ledger's extended by it."""
     if record.run.state is not RunState.RUNNING:
         return Recent(course, logged)
     keys = [rank.key for rank in record.ranks]
@@ -325,13 +326,13 @@ def recent_of(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: 
 
 
 def _before(kept: Points, since: float, newer: Points) -> Points:
-    """Join what the ledger keeps of the time before `since` (s since 1970) and what the ring has since."""
+    """Join the ledger's points before `since` (s since 1970) with the ring's points."""
     older = {name: [point for point in points if point[0] < since] for name, points in kept.items()}
     return {name: [*older.get(name, ()), *newer.get(name, ())] for name in {**older, **newer}}
 
 
 def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
-    """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
+    """Return the first rank's phases other than training, oldest first: [begin, end or None, name]."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
     found = [*(span for span in aggregate.phase_spans(record) if span.end <= since), *newer]
@@ -339,12 +340,12 @@ def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
 
 
 def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
-    """The answer that `made` gives of a run's record, unchanged until another word of the run is written."""
+    """Return the answer that `made` creates from a run's record; UNCHANGED if nothing new was written."""
     return of_ledger(paths, run, known, lambda ledger, row: made(ledger.record(row.id, phases=False, times=True)))
 
 
 def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger, RunRow], Packed]) -> Packed | str:
-    """The same of the ledger that has the run of this id, and of its row there."""
+    """Return the answer that `made` creates from a run's ledger and row; UNCHANGED if nothing new was written."""
     try:
         with Ledgers(paths) as ledgers:
             found = find_run(ledgers, run)
@@ -359,11 +360,11 @@ def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger
 
 
 def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
-    """Return the ledger that has the run of this id, and its row; None where none has."""
-    beginning = run if current_policy().way == SHOWN else ""  # an id with a name in it begins otherwise in the file
+    """Return the ledger that has the run, and the run's row; None if there is none."""
+    beginning = run if current_policy().way == SHOWN else ""  # an id that contains a name differs in the file
     return next(((ledger, row) for ledger, row in ledgers.candidates(beginning) if row.id == run), None)
 
 
 def _version(ledger: Ledger, row: RunRow) -> str:
-    """Changes with each word of the run that is written, notes of later too: text, because a NaN equals nothing."""
+    """Return a value that changes with anything written about the run, as text, because NaN != NaN."""
     return repr((ledger.path, row, ledger.metadata(row.id)))

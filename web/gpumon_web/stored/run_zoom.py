@@ -1,4 +1,4 @@
-"""A part of a run's figure with all the points that there are: made in the process of `worker`, as `run_page` is."""
+"""Part of a run's chart at full resolution. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def zoomed_figure(
     paths: Sequence[str], run: str, device: str, ring: Ring | None, recent: RecentHistory, begin: float | None,
     end: float | None,
 ) -> Packed:  # fmt: skip
-    """The chart of a run on `device` (a UUID, or all of its GPUs) from `begin` to `end` (s since 1970).
+    """Return the chart of a run on `device` (a UUID, or all of its GPUs) from `begin` to `end` (s since 1970).
 
-    All of its time where these name none; points are those of `recent` frames and of tiers. The chart is None where
-    nothing is kept that a trace does not have.
+    Without a valid range it covers the whole run. Points come from `recent` frames and from the history. The chart is
+    None if these have nothing finer than the run's trace.
     """
     try:
         with Ledgers(paths) as ledgers:
@@ -42,7 +42,7 @@ def _drawn(
     ledger: Ledger, run: str, device: str, ring: Ring | None, recent: RecentHistory, begin: float | None,
     end: float | None,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """The answer; None where the run had no such device."""
+    """Return the document; None if the run did not use the device."""
     read, traces = _read(ledger, run, begin, end), ledger.traces(run)
     record = read.record
     shown, chosen = chosen_of(record.devices, device)
@@ -64,7 +64,7 @@ def _drawn(
             series = zoom(whole, history, one.uuid, first, last) if whole.points else None
             if series is not None:
                 found.append(DeviceCourse(one, series))
-    if len(found) < len(chosen):  # of some GPUs as they were, and of others not, there is no mean
+    if len(found) < len(chosen):  # a mean needs the finer points of all GPUs
         return {"chart": None}
     newest = [one for one in known.epochs if end is None or one.begin < end]
     epochs = with_newest(read.epochs, newest)
@@ -73,7 +73,7 @@ def _drawn(
 
 
 def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> Told:
-    """The epochs of a run; of a long one those in a part of its time, where these are not too many."""
+    """Read the epochs of a run; for a long run only those in the range, unless these are too many."""
     if begin is not None and end is not None and ledger.epoch_count(run) > LONG:
         first, after = ledger.ordinals(run, begin, end)
         if 0 < after - first <= LONG:

@@ -1,4 +1,4 @@
-"""Accounts of a window as the page of users gets them. In the process of `worker`."""
+"""Accounts of a window for the users page, and as CSV. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpumon.storage.usage.query import StoredAccounts, StoredDevice, by_group, r
 from gpumon_web.stored.holder_strips import LONGEST_SLOT, device_strip, outages_of
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
-"""The GPUs that each user holds now: `0–3, 6`, and their UUIDs; "" has those of holders who are not known.
+"""GPUs held now, by user: as text such as `0–3, 6`, and their UUIDs. The user "" stands for unknown holders.
 
-It is empty where nobody knows who holds what.
+Empty if holders are not known at all.
 """
 
 
@@ -24,17 +24,17 @@ def users_document(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, holding: Holding,
     groups: UserGroups | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the accounts of a window, of the history that was written last: seconds, joules, and shares of slots.
+    """Return a window's accounts from the most recently written history: seconds, joules, and shares of slots.
 
-    With a `user`, also that user's time on each GPU; with `groups` these stand in the place of users.
+    With a `user`, also the user's time on each GPU; with `groups`, accounts are per group instead of per user.
     """
-    with use_policy(current_policy()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
+    with use_policy(current_policy()._replace(me=user)):  # if names are hidden, `user` is the hash of the viewer's name
         shown = _holding_of(groups, holding) if groups else holding
         return _document(paths, parse_window(period, day, zone, now), user, now, shown, groups)
 
 
 def _holding_of(groups: UserGroups, holding: Holding) -> Holding:
-    """The GPUs that the users of each group hold now."""
+    """Return the GPUs held now, by group."""
     of_groups = {
         name: (", ".join(holding[user][0] for user in users),
                list(dict.fromkeys(uuid for user in users for uuid in holding[user][1])))
@@ -66,7 +66,7 @@ def _document(
     whole = summary(kept, window.begin, end, "user")
     before = window.neighbor(-1)
     past = summary(earlier, before.begin, before.end, "user")
-    # Where days begin within an hour of UTC, the strips also show the part of it that is theirs.
+    # If days begin within a UTC hour, the strips also need the hour that straddles the begin.
     drawn = [hour for hour in earlier.hours if hour.begin > window.begin - LONGEST_SLOT] + list(kept.hours)
 
     def of(device: StoredDevice) -> list[AccountGroup]:
@@ -96,7 +96,7 @@ def _document(
 def users_csv(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> list[bytes]:
-    """The accounts of a window as CSV, by day: of everybody, or of one user. Raises GpumonError."""
+    """Return the accounts of a window by day as CSV: of all users, or of one. Raises GpumonError."""
     with use_policy(current_policy()._replace(me=user)):
         return _csv_of(paths, period, day, zone, user, now, prices)
 
