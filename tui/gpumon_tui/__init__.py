@@ -1,7 +1,7 @@
-"""The terminal view of gpumon: `gpumon_tui.app.GpumonApp` shows what a `FrameFeed` gives.
+"""The terminal view of gpumon: `gpumon_tui.app.GpumonApp` displays the frames of a `FrameFeed`.
 
-Reading order: `feed` (where frames come from), `view` (what the user looks at), `layout` (how much room each part
-gets), `renderables/` (drawing, pure functions from numbers to lines), `widgets/` (one per part of the screen), `app`,
-`session`. `freshness` judges what may be called live, `guard` gives the terminal back, `instead` is for machines
-without a GPU.
+Reading order: `feed` (where frames come from), `state` (the frame on screen and the user's selection), `data/`
+(background queries and derived rows), `render/` (pure functions from numbers to lines of text), `widgets/` (Textual
+widgets), `screens/` (pages and windows), `app`, `session`. `freshness` decides whether data may be called live, and
+`guard` restores the terminal.
 """

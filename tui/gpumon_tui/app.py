@@ -1,4 +1,4 @@
-"""The screen: asks the feed, keeps history, lets the widgets draw."""
+"""The Textual application: polls the feed, updates the state and redraws the pages."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 
 _TOGETHER = 0.05
-"""Seconds within which answers of the background thread are drawn together."""
+"""Answers of the background thread that arrive within this many seconds are drawn together."""
 
 
 class GpumonApp(Stage):
-    """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests.
+    """The terminal application. With `live=False` the caller polls the feed itself (for tests).
 
-    `simulation` and `past` are for machines on which no GPU can be read.
+    `simulation` and `past` are used on machines without a readable GPU.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class GpumonApp(Stage):
         self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
         self._latest: Frame | None = None
         self._answered_at = 0.0
-        """Monotonic time at which the last answer was drawn."""
+        """Monotonic time at which the last background answer was drawn."""
         self._draw_waits = False
-        """Whether more answers are to be drawn in a moment."""
+        """True while a delayed redraw for further answers is scheduled."""
         self._offered: Sequence[tuple[str, str]] = ()
         self.intake = Intake(self.view)
         self.header = HeaderBar(self.view, HeaderPicture(self.view))
@@ -96,13 +96,13 @@ class GpumonApp(Stage):
         self._registered = pages
         self.page = page_class(OVERVIEW, pages)(self.view)
         self.pages: dict[str, TerminalPage] = {OVERVIEW: self.page}
-        """Those that have been opened, by name."""
+        """Pages opened so far, by name."""
 
     def compose(self) -> ComposeResult:
         yield from (self.header, self.reason, self.page, self.footer)
 
     def on_mount(self) -> None:
-        """Begin with what the feed has."""
+        """Start with the frames the feed already has."""
         self._loop = asyncio.get_running_loop()
         self.ask_width()
         self.watch_places()
@@ -114,13 +114,13 @@ class GpumonApp(Stage):
             self.set_timer(min(self.interval, 0.5), self._look)
 
     def _look(self) -> None:
-        """Look for the next frame, and again when another one is due."""
+        """Poll the feed and schedule the next poll."""
         self.poll()
         newest = self._latest.monotonic_ns if self._latest else 0
         self.set_timer(self._cadence.wait(newest, self.view.state.interval, self._clock.monotonic()), self._look)
 
     def poll(self) -> None:
-        """Take in new frames and draw, if the terminal keeps up."""
+        """Read new frames and redraw, unless the terminal is still busy with earlier output."""
         view, feed, player = self.view, self.instead.feed, self._player
         if problem := view.remembered.take_problem():
             view.say(problem)
@@ -151,7 +151,7 @@ class GpumonApp(Stage):
             self._came = self._clock.monotonic()
             self._newest = frames[-1].number
             self._latest = frames[-1]
-            # A picture that is held is held whole; the feed keeps what comes meanwhile. A recording holds itself.
+            # While paused, the feed buffers new frames. A paused recording stops producing frames itself.
             if not view.paused or (player and player.is_paused):
                 self._taken = self._newest
                 view.happened.add(frames, view.origin, view.driver, () if view.filling else view.statuses, view.now)
@@ -171,30 +171,30 @@ class GpumonApp(Stage):
                 self._paint()
 
     def end(self, code: int) -> None:
-        """End with an exit code; from a signal handler or another thread too."""
+        """Exit with the given code; safe to call from a signal handler or another thread."""
         if self._loop is None:
-            self._exit, self._return_code = True, code  # the view has not begun: it will not
+            self._exit, self._return_code = True, code  # not running yet: do not start
             return
-        with suppress(RuntimeError):  # the loop has ended by itself
+        with suppress(RuntimeError):  # the event loop has already ended
             self._loop.call_soon_threadsafe(self.exit, None, code)
 
     def draw(self) -> None:
-        """Show the view as it is now."""
+        """Redraw the current state."""
         self._judge_freshness()
         self._paint()
 
     def _paint(self) -> None:
-        if not self.screen_stack:  # the view is ending
+        if not self.screen_stack:  # shutting down
             return
         self.reason.display = bool(self.view.freshness.reason)
         was_laid_out = self.page.is_laid_out
         self.page.share_out(self._room(self.size))
-        if was_laid_out and not self.page.is_laid_out:  # its parts are moved first, and drawn then
+        if was_laid_out and not self.page.is_laid_out:  # layout changed: wait for it before drawing
             self.hold_until(lambda: self.page.is_laid_out)
         self.header.show()
         self.reason.show()
         self.page.show()
-        self.foot.offered = (*self._offered, *self.page.offered)  # as the page has just been drawn
+        self.foot.offered = (*self._offered, *self.page.offered)  # drawing the page may change its keys
         self.foot.withheld = self.page.withheld | self._idle_keys
         self.footer.show()
         if isinstance(self.screen, Scrolled) and self.screen.follows:
@@ -202,20 +202,22 @@ class GpumonApp(Stage):
 
     @property
     def _idle_keys(self) -> frozenset[str]:
-        """Keys that do nothing on any page just now, as they are shown: what has been played stands still anyway."""
+        """Displayed names of the keys that currently have no effect on any page, such as pause once a recording has
+        ended.
+        """
         if self.view.paused or self.view.freshness.edge != END:
             return frozenset()
         return frozenset(key.shown for key in applying(self.page.name_shown) if key.action == "pause")
 
     def on_resize(self, event: events.Resize) -> None:
-        """Share the screen out anew, before any widget hears of its new size."""
+        """Recompute the layout before the widgets receive their new sizes."""
         self.page.share_out(self._room(event.size))
 
     def _room(self, size: Size) -> Size:
         return Size(size.width, max(1, size.height - 2 - self.reason.display))
 
     def on_key(self, event: events.Key) -> None:
-        """Do what the page or the app does on a key."""
+        """Dispatch a key to the page or the app."""
         if not isinstance(self.screen, Scrolled):
             if self.page.take(event):
                 self.draw()
@@ -223,7 +225,10 @@ class GpumonApp(Stage):
                 self.press(event.key)
 
     async def on_event(self, event: events.Event) -> None:
-        """Take a text from the clipboard where text is typed; Textual hands it to a screen, and not back to the app."""
+        """Forward pasted text to an open text input.
+
+        Textual sends paste events to the screen and does not return them to the app.
+        """
         if isinstance(event, events.Paste) and not isinstance(self.screen, Scrolled):
             self.page.paste(pasted(event.text))
             self.draw()
@@ -231,7 +236,7 @@ class GpumonApp(Stage):
             await super().on_event(event)
 
     def press(self, name: str) -> None:
-        """Do what a key does on the page on screen, if anything."""
+        """Run the action bound to a key on the current page, if there is one."""
         key = pressed(self.page.name_shown, name)
         if key is None:
             return
@@ -239,32 +244,32 @@ class GpumonApp(Stage):
         do = getattr(of, f"do_{key.action}", None)
         if do is None:
             return
-        self.view.said = ""  # of the key before this one
+        self.view.said = ""  # clear the message of the previous key
         do() if key.by is None else do(key.by)
         if of is self.page:
             self.draw()
 
     def on_footer_pressed(self, message: Footer.Pressed) -> None:
-        """A key or a page at the foot was clicked."""
+        """Handle a click on a key or page name in the footer."""
         self.press(message.key)
 
     def on_terminal_page_changed(self, message: TerminalPage.Changed) -> None:
-        """A page has something new."""
+        """Redraw after a page reported a change."""
         self.draw()
 
     def on_terminal_page_wanted(self, message: TerminalPage.Wanted) -> None:
-        """A page leads to another one."""
+        """Open the page that another page links to."""
         self.do_open_page(message.number, message.way_back)
         if message.opens:
             self.page.open_selected()
             self.draw()
 
     def on_terminal_page_clicked(self, message: TerminalPage.Clicked) -> None:
-        """A key on a page was clicked."""
+        """Handle a click on a key shown in a page."""
         self.press(KEY_NAMES.get(message.key, message.key))
 
     def do_open_page(self, number: int, way_back: WayBack | None = None) -> None:
-        """Another page, on the same GPU and run."""
+        """Open another page, keeping the selected GPU and run."""
         name = PAGES[number - 1]
         if name in self._registered and not isinstance(self.screen, Scrolled):
             self._open(name)
@@ -283,17 +288,17 @@ class GpumonApp(Stage):
         self.page.share_out(self._room(self.size))
 
     def do_subject(self, step: int) -> None:
-        """Another GPU, or the host."""
+        """Select the next or previous subject: a GPU or the host."""
         self.view.step_subject(step)
         self.draw()
 
     def do_zoom(self, step: int) -> None:
-        """A shorter or a longer window."""
+        """Show a shorter or longer time window."""
         self.view.zoom(step)
         self.draw()
 
     def do_pause(self) -> None:
-        """Hold the picture, or go on with the newest; a recording stands still meanwhile, an ended one anyway."""
+        """Pause the view, or resume with the newest frame. A recording is paused as well, unless it has ended."""
         self.view.paused = not (self.view.paused or self._idle_keys)
         if self._player and self._player.can_pause:
             self._player.is_paused = self.view.paused
@@ -301,16 +306,16 @@ class GpumonApp(Stage):
             self._newest = self._taken
             self.poll()
             if not self.view.plays:
-                self.view.frame = self._latest  # also of a feed that is gone meanwhile
+                self.view.frame = self._latest  # works even if the feed has gone away in the meantime
         self.draw()
 
     def do_seek(self, seconds: int) -> None:
-        """Another place of a recording."""
+        """Move a recording by a number of seconds."""
         self.seeking.seek(seconds)
         self.draw()
 
     def do_theme(self) -> None:
-        """The next theme."""
+        """Switch to the next theme."""
         chosen = after(self.view.look.theme)
         self.show_in(self.view.look._replace(theme=chosen))
         self.view.remembered.keep("theme", chosen.name)
@@ -318,40 +323,40 @@ class GpumonApp(Stage):
         self.draw()
 
     def do_quit(self) -> None:
-        """The end."""
+        """Quit."""
         self.exit()
 
     def do_simulate(self) -> None:
-        """A simulation in the place of a machine without a GPU, and back."""
+        """Switch between the simulation and this machine; offered on machines without a GPU."""
         if self.view.has_simulation or self.instead.is_simulated:
             self.instead.switch()
             self._begin_anew()
 
     def do_redraw(self) -> None:
-        """All of the screen again, whatever another program wrote on it."""
+        """Redraw the whole screen, for example after another program wrote over it."""
         self.refresh(layout=True)
 
     def do_suspend(self) -> None:
-        """Back to the shell, which lets the view go on."""
+        """Suspend to the shell (Ctrl-Z)."""
         with self.suspend():
             stop()
 
     def do_help(self) -> None:
-        """Keys, colors and words."""
+        """Show the help: keys, colors and terms."""
         self.put_above(partial(Help, page=self.page.name_shown))
 
     def do_commands(self) -> None:
-        """All that can be done here, by its letters."""
-        from gpumon_tui.screens.commands import Commands  # most sessions never need it
+        """Open the command palette."""
+        from gpumon_tui.screens.commands import Commands  # imported late: most sessions never use it
 
         self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
 
     def do_attention(self) -> None:
-        """Show what needs attention."""
+        """Show the findings."""
         self.put_above(Attention)
 
     def _begin_anew(self) -> None:
-        """Show another source, or another place of a recording, from now on."""
+        """Discard the state of the previous source or recording position and start over."""
         self._newest, self._taken, self._latest = 0, 0, None
         self.intake.forget()
         self.view.forget()
@@ -364,22 +369,22 @@ class GpumonApp(Stage):
 
     def _take_past(self, runs: Sequence[RunSummary]) -> None:
         self.view.past = runs
-        with suppress(RuntimeError):  # the view has ended meanwhile
+        with suppress(RuntimeError):  # the app has ended in the meantime
             self.call_from_thread(self.draw)
 
     def _now(self) -> float:
-        """The time by which runs of the ledgers are judged; those of a recording go on by its own clock."""
+        """Reference time (s since 1970) for the age of runs; a recording uses its own clock."""
         view = self.view
         return view.now if self._player and view.frame is not None else self._clock.time() / SECOND
 
     def _draw_soon(self) -> None:
-        """Draw again, from another thread."""
+        """Schedule a redraw; called from another thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the view has ended meanwhile
+            with suppress(RuntimeError):  # the app has ended in the meantime
                 self._loop.call_soon_threadsafe(self._draw_answer)
 
     def _draw_answer(self) -> None:
-        """Draw at once, or together with the answers of the next moment: a list asks of each of its rows."""
+        """Redraw now, or together with answers arriving shortly: a list queries each of its rows separately."""
         wait = self._answered_at + _TOGETHER - monotonic()
         if wait <= 0:
             self._answered_at = monotonic()
@@ -393,7 +398,7 @@ class GpumonApp(Stage):
         self.draw()
 
     def _judge_freshness(self) -> bool:
-        """Whether the screen shows another age now than before."""
+        """Update the freshness; return whether the displayed state or age has changed."""
         view = self.view
         silence = self._silence()
         behind = self._latest.time - view.frame.time if self._latest and view.frame and not view.plays else 0.0
@@ -413,19 +418,19 @@ class GpumonApp(Stage):
         return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
 
     def _silence(self) -> float:
-        """Return for how many seconds the feed has had no new frame."""
-        if self._player:  # no driver is asked for a recording
+        """Return the seconds since the feed's last new frame."""
+        if self._player:  # a recording has no driver that could be silent
             return 0.0
         now, came, latest = self._clock.monotonic(), self._came, self._latest
         if now - came > self.view.state.interval * SECOND and (newer := self.instead.feed.since(self._newest)):
-            came, latest = now, newer[-1]  # this view is late, and not the feed
+            came, latest = now, newer[-1]  # frames are waiting: the view is late, not the feed
         silence = (now - came) / SECOND
         if latest is not None and Capability.LIVE in self.view.origin.capabilities:
-            silence = max(silence, (now - latest.monotonic_ns) / SECOND)  # of this machine's steady clock
+            silence = max(silence, (now - latest.monotonic_ns) / SECOND)  # measured with this machine's monotonic clock
         return silence
 
     def _take_in(self) -> None:
-        """Add waiting frames to what is known, and draw once all are."""
+        """Process waiting frames step by step, and redraw after the last."""
         if self.intake.take():
             self.draw()
         elif self.intake.is_behind:

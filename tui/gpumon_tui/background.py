@@ -1,4 +1,4 @@
-"""Answers to questions that take a while, found in a thread of their own: drawing has the last one at once."""
+"""Slow queries answered by a background thread, with the last answer cached for immediate drawing."""
 
 from __future__ import annotations
 
@@ -14,51 +14,53 @@ from gpumon.common.errors import GpumonError
 T = TypeVar("T")
 
 OFTEN = 10.0
-"""Seconds for which an answer about what goes on is good: a daemon writes its ledger as often."""
+"""Seconds for which answers about active runs stay valid; the daemon writes its ledger at the same interval."""
 RETRY = 2.0
-"""Seconds before a failed question is asked again: without a pause, a missing ledger would keep a core busy."""
+"""Seconds before a failed query is repeated. Without this pause a missing ledger would keep a core busy."""
 _REST = 20.0
-"""The thread rests for so many times as long as an answer took."""
+"""An answer stays valid for at least this multiple of the time its query took, so that slow queries do not keep a
+core busy.
+"""
 _KEPT = 256
-"""Answers kept: those that were asked for last."""
+"""Maximum number of cached answers; the least recently requested are dropped."""
 
 
 class Answer(NamedTuple, Generic[T]):
-    """The result of a question, or why there is none."""
+    """Result of a query, or the reason why there is none."""
 
     found: T | None
-    """None where there is none (yet)."""
+    """None while there is no result."""
     problem: str = ""
-    """Why there is none."""
+    """Why there is no result."""
     until: float = -1.0
-    """Monotonic time from which it is asked anew."""
+    """Monotonic time after which the query is repeated."""
 
 
 NOT_YET: Answer[Any] = Answer(None)
 
 
 class Asked:
-    """Answers by question. `told` is called in the thread after each, for the screen to be drawn again."""
+    """Cache of answers by query. `told` is called in the background thread after each answer, to trigger a redraw."""
 
     def __init__(self, told: Callable[[], object] = bool) -> None:
         self.told = told
         self.is_held: Callable[[], bool] = lambda: False
-        """Whether what is known stays as it is: the picture stands still. What nobody has asked yet is answered."""
+        """Returns True while the view is paused: cached answers are kept, and only new queries are executed."""
         self._answers: dict[Hashable, Answer[Any]] = {}
         self._waiting: deque[tuple[Hashable, Callable[[], Any], float | Callable[[Any], float]]] = deque()
         self._pending: set[Hashable] = set()
         self._lock = Lock()
         self._works = False
         self._forgotten = 0
-        """Counts the times that all was forgotten."""
+        """Number of calls of `forget_all`."""
 
     def ask(
         self, question: Hashable, answer: Callable[[], T], good_for: float | Callable[[T], float] = OFTEN
     ) -> Answer[T]:
-        """The last answer to a question; one that is `good_for` fewer seconds than it is old is sought anew.
+        """Return the cached answer, and schedule the query if the answer is older than `good_for` seconds.
 
-        `good_for` may be found in the answer itself. `answer` runs in the thread, one at a time; it raises GpumonError
-        where there is none.
+        `good_for` may be a function of the answer. `answer` runs in the background thread, one query at a time, and
+        raises GpumonError when there is no result.
         """
         known = self._answers.get(question, NOT_YET)
         if known.until < monotonic() and not (known.found is not None and self.is_held()):
@@ -73,29 +75,29 @@ class Asked:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every question that was asked has its answer."""
+        """Whether no query is pending."""
         return not self._pending
 
     def is_pending(self, question: Hashable) -> bool:
-        """Whether a question waits for its answer."""
+        """Whether a query is waiting for its answer."""
         return question in self._pending
 
     def known(self, question: Hashable) -> Answer[Any]:
-        """The last answer to a question, which is not asked here."""
+        """Return the cached answer without scheduling the query."""
         return self._answers.get(question, NOT_YET)
 
     def drop(self, question: Hashable) -> None:
-        """Keep an answer no longer: it takes much memory."""
+        """Remove an answer from the cache, to free its memory."""
         self._answers.pop(question, None)
 
     def forget(self, question: Hashable) -> None:
-        """Ask anew next time."""
+        """Mark an answer as expired, so that the next request repeats the query."""
         known = self._answers.get(question)
         if known is not None:
             self._answers[question] = known._replace(until=-1.0)
 
     def forget_all(self) -> None:
-        """Know nothing any more, also of what is being found just now: it is of before."""
+        """Clear the cache, and discard the result of a query in progress: it belongs to the previous source."""
         with self._lock:
             self._forgotten += 1
             self._answers.clear()
@@ -103,7 +105,7 @@ class Asked:
             self._pending.clear()
 
     def _work(self) -> None:
-        """Answer until nothing is asked any more."""
+        """Answer queries until none is pending."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -116,7 +118,7 @@ class Asked:
                 found, problem = answer(), ""
             except GpumonError as error:
                 found, problem = None, str(error)
-            except Exception as error:  # a thread that is gone would leave the page waiting for ever
+            except Exception as error:  # if the thread died, the page would wait forever
                 found, problem = None, f"cannot read it: {type(error).__name__}: {error}"
             took = monotonic() - began
             if found is None:
@@ -130,5 +132,5 @@ class Asked:
                     while len(self._answers) > _KEPT:
                         self._answers.pop(next(iter(self._answers)))
                     self._pending.discard(question)
-            with suppress(RuntimeError):  # the view has ended meanwhile
+            with suppress(RuntimeError):  # the app has ended in the meantime
                 self.told()

@@ -1,4 +1,6 @@
-"""Times at which new frames are looked for: once a frame, soon after it is due."""
+"""Interfaces of frame sources (`FrameFeed`, `Player`, `Writer`), the timing of polls, and the choice of the source
+on screen.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +20,35 @@ if TYPE_CHECKING:
 
 
 LATE = 0.1
-"""Seconds that a frame takes at first from its time until it can be read: the driver has to answer."""
+"""Initial estimate of the delay (s) between a frame's timestamp and its arrival: the time the driver needs to
+answer.
+"""
 _LATER = 0.05
-"""Seconds by which it is expected later from then on, where it was not there."""
+"""Increment (s) of the expected delay after a frame was not there on time."""
 _LATEST = 0.5
 _MOST = 1.0
-"""Seconds after which the view is looked at in any case: what it tells may be over."""
+"""Maximum seconds between polls, so that messages on screen expire on time."""
 _AGAIN = 0.1
-"""Seconds until a frame that is due is looked for once more."""
+"""Seconds before an overdue frame is polled for again."""
 
 
 class Cadence:
-    """The wait for the next frame of a source that takes one every so often; `usual` where that is not known (s)."""
+    """Computes the wait before the next poll.
+
+    `usual`: seconds between polls of a fast source, or if the time of the next frame is unknown.
+    """
 
     def __init__(self, usual: float) -> None:
         self._usual = usual
         self._late = LATE
         self._due = 0
-        """Monotonic time (ns) of the frame that is expected; 0 for none."""
+        """Monotonic time (ns) at which the next frame is expected; 0 if unknown."""
 
     def wait(self, newest: int, interval: float, now: int) -> float:
-        """Return the seconds until the next look.
+        """Return the seconds until the next poll.
 
-        `newest`: time of the newest frame, and `now`, both of the monotonic clock (ns); `interval` of frames (s).
+        `newest` (timestamp of the newest frame) and `now` are CLOCK_MONOTONIC times in ns; `interval` is the sampling
+        interval in s.
         """
         if interval <= self._usual:
             return self._usual
@@ -50,82 +58,84 @@ class Cadence:
         if _AGAIN / 2 < wait <= interval + self._late:
             return min(wait, _MOST)
         if not was_expected or not -_AGAIN < wait <= _AGAIN / 2:
-            return self._usual  # of another clock, or of a source that is silent
+            return self._usual  # from another clock, or the source is silent
         self._late = min(_LATEST, self._late + _LATER)
         return min(_AGAIN, self._usual)
 
 
 class Player(Protocol):
-    """Controls of a recording that this process plays."""
+    """Controls of a recording played by this process."""
 
     is_paused: bool
-    """Set here: nothing more of it becomes due."""
+    """Set by the view: while True, no further frames become due."""
     can_seek: bool
-    """Whether it can be taken elsewhere."""
+    """Whether the recording supports seeking."""
     can_pause: bool
-    """Whether it can stand still."""
+    """Whether the recording can be paused."""
     begin: float
-    """The first moment that it plays, in s since 1970; NaN while it is unknown."""
+    """Time of the first frame (s since 1970); NaN while unknown."""
     end: float
-    """The last one."""
+    """Time of the last frame (s since 1970); NaN while unknown."""
     seeks: int
-    """Counts the times that it went elsewhere: frames from then on do not follow those before."""
+    """Number of seeks so far. Frames after a seek do not continue those before it."""
 
     seek_target: float
-    """The moment to which it went last (s since 1970)."""
+    """Target of the last seek (s since 1970)."""
     completed_seek: tuple[int, float]
-    """The last turn of which all frames up to its place have been read, and the time of the last of them; NaN: none."""
+    """Number of the last seek for which all frames up to the target have been read, and the time of the last of
+    these frames (NaN: none).
+    """
 
     def seek(self, seconds: float) -> None:
-        """Go so many seconds forward; back, if negative. Some moments later its frames come."""
+        """Move by a number of seconds, backward if negative. The frames arrive some time later."""
 
 
 class Writer(Protocol):
-    """The process that makes frames."""
+    """The process that writes the frames."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def started(self) -> int:
-        """Clock ticks after boot at which it began; with the pid this names it for ever."""
+        """Process start time in clock ticks after boot; together with the PID it identifies the process uniquely."""
 
 
 class FrameFeed(Protocol):
-    """A reader that never blocks."""
+    """Non-blocking reader of frames."""
 
     def since(self, number: int) -> list[Frame]:
-        """Frames newer than `number`, oldest first; of 0, all that are kept."""
+        """Return the frames with a number greater than `number`, oldest first; 0 returns all buffered frames."""
 
     def origin(self) -> Origin: ...
 
     def writer(self) -> Writer | None:
-        """The process that makes the frames, or made them last; None where none is known."""
+        """The process that writes the frames, or wrote the last ones; None if unknown."""
 
     def driver(self) -> Driver: ...
 
     def hostname(self) -> str: ...
 
     def history_file(self) -> str:
-        """The file that keeps longer history of the same; empty where there is none."""
+        """Path of the history file of the same source; empty if there is none."""
 
     def state(self) -> LiveState: ...
 
 
 Simulation = Callable[[], AbstractContextManager[FrameFeed]]
-"""Begins to simulate, and ends that again."""
+"""Starts a simulation; leaving the context ends it."""
 FindDaemon = Callable[[], "FrameFeed | None"]
-"""Gives the frames of a daemon, once there is one."""
+"""Returns the feed of a daemon, or None while no daemon runs."""
 DAEMON_CAME = "a daemon runs now: its samples are shown"
 ANOTHER_CAME = "another daemon runs now: its samples are shown"
 LOOK_EVERY = 3.0
-"""Seconds after which a daemon is looked for again."""
+"""Seconds between searches for a daemon."""
 Past = Callable[[], Sequence["RunSummary"]]
-"""The runs of the ledger, newest first; it may take a while."""
+"""Returns the runs of the ledger, newest first; may be slow."""
 
 
 def with_earlier(own: Sequence[Frame], frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames of a daemon, and at times for which it has none those that a view sampled; oldest first."""
+    """Merge a daemon's frames with those the view sampled itself at times the daemon does not cover; oldest first."""
     times = [frame.monotonic_ns for frame in frames]
 
     def is_missing(frame: Frame) -> bool:
@@ -137,7 +147,7 @@ def with_earlier(own: Sequence[Frame], frames: Sequence[Frame]) -> list[Frame]:
 
 
 class Instead:
-    """The feed to show: that of this machine, or of a simulation that the user began."""
+    """The source on screen: this machine, a daemon, or a simulation the user has started."""
 
     def __init__(
         self, own: FrameFeed, simulation: Simulation | None, past: Past | None, daemon: FindDaemon | None = None
@@ -150,29 +160,33 @@ class Instead:
         self._daemon = daemon
         self._look_again = LOOK_EVERY
         self._shown: tuple[FrameFeed, object] | None = None
-        """The feed, and what its frames belong to."""
+        """The current feed, and the PID and start time of its writer if a new writer starts over (empty for
+        hardware).
+        """
         self._before: FrameFeed | None = None
-        """The frames that this view sampled itself, before it found a daemon that samples the same machine."""
+        """Frames that this view sampled itself before it found a daemon for the same machine."""
 
     @property
     def has_simulation(self) -> bool:
-        """Whether there is one that can be shown, or is."""
+        """Whether a simulation is available."""
         return self._simulation is not None
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the feed is that of a simulation."""
+        """Whether the current feed is a simulation."""
         return self._running is not None
 
     def since(self, number: int) -> list[Frame]:
-        """Frames of the feed newer than `number`; of 0, all that are kept, with those that this view sampled itself."""
+        """Return the frames newer than `number`; for 0, all buffered frames, including those this view sampled
+        itself.
+        """
         frames = self.feed.since(number)
         if number or self._before is None or self.is_simulated:
             return frames
         return with_earlier(self._before.since(0), frames)
 
     def switch(self) -> None:
-        """To a simulation, or back to this machine."""
+        """Switch between the simulation and this machine."""
         if self.is_simulated:
             self.close()
         elif self._simulation is not None:
@@ -181,16 +195,20 @@ class Instead:
             self._running = running
 
     def came(self, now: float) -> str:
-        """Return what to say where all that is shown begins anew, else nothing. `now`: s on any clock.
+        """Check for a new source; return the message to show if the view must start over, else an empty string.
 
-        A daemon is looked for and shown from then on, or another one writes where one did.
+        `now`: s of any clock.
+
+        The source changes when a daemon is found, or when another process has replaced the writer.
         """
         if self._has_found_daemon(now):
             return DAEMON_CAME
         return ANOTHER_CAME if self._has_been_replaced() else ""
 
     def _has_been_replaced(self) -> bool:
-        """Whether frames do not follow those before: a simulation and a recording begin anew with each daemon."""
+        """Whether the writer was replaced by one whose frames do not continue the earlier ones; a daemon playing a
+        simulation or recording starts over each time.
+        """
         is_hardware, writer = Capability.LIVE in self.feed.origin().capabilities, self.feed.writer()
         if writer is None:
             return False
@@ -212,14 +230,14 @@ class Instead:
         return True
 
     def close(self) -> None:
-        """End a simulation that was begun."""
+        """End a simulation started here."""
         if self._running is not None:
             self._running.__exit__(None, None, None)
             self._running = None
             self.feed = self._own
 
     def read_past(self, take: Callable[[Sequence[RunSummary]], None]) -> None:
-        """Read the past runs, once and beside all else; `take` gets them in another thread."""
+        """Read the past runs once, in a background thread; `take` receives them in that thread."""
         past, self._past = self._past, None
         if past is not None:
             Thread(target=lambda: take(past()), name="gpumon-past", daemon=True).start()

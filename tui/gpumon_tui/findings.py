@@ -1,4 +1,4 @@
-"""Findings about the frame on screen, judged anew every few seconds."""
+"""Findings for the frame on screen, re-evaluated every few seconds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from gpumon_tui.state import View
 
 EVERY = 5.0
-"""Seconds after which they are judged anew; at once when a GPU or a run has another state, or is silent for longer."""
+"""Seconds between evaluations.
+
+A changed state of a GPU or run, or a longer silence of one, triggers an evaluation at once.
+"""
 _SHOWN_ELSEWHERE = "free"
-"""The kind that the line of its GPU has already."""
+"""Kind of finding already shown in the row of its GPU."""
 
 
 class ToldFindings:
-    """Those of a view: what needs attention, and what is good to know besides."""
+    """Findings shown by a view: warnings first, then notes."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -30,7 +33,7 @@ class ToldFindings:
         self._found: list[Finding] = []
 
     def all(self) -> list[Finding]:
-        """Return all of the frame on screen, the most severe first."""
+        """Return all findings for the frame on screen, the most severe first."""
         view = self._view
         frame, of = view.frame, (view.frame, view.age > 0, view.filling)
         if frame is None:
@@ -47,22 +50,25 @@ class ToldFindings:
         statuses = view.statuses
         runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
         states = tuple(status.state for status in statuses)
-        # As they are told: a finding is no older than the row of its GPU, and there as soon as that is old enough.
+        # Ages as displayed, so that a finding shows the same age as the row of its GPU and appears together with it.
         silent = tuple(units.duration(one.age) for one in frame.samples if one.state is Availability.STALE)
         shows = frame.time // EVERY, states, silent, runs, view.age > 0, view.filling
         self._found, self._of = self._judged.get(0, shows, found), of
         return self._found
 
     def pressing(self) -> list[Finding]:
-        """Return those that need attention."""
+        """Return the findings that need attention."""
         return [one for one in self.all() if one.severity is not Severity.INFO]
 
     def groups(self) -> list[FindingGroup]:
-        """Return the same, one for those that say the same of several GPUs; one of each GPU and run comes first."""
+        """Return the findings that need attention, with equal findings of several GPUs merged.
+
+        The first finding of each GPU and run comes before any further ones.
+        """
         found = self.pressing()
         return self._groups.get("pressing", found, lambda: one_per_subject_first(group_findings(found)))
 
     def notes(self) -> list[FindingGroup]:
-        """Return those that are good to know, in the same way."""
+        """Return the informational findings, grouped in the same way."""
         found = [one for one in self.all() if one.severity is Severity.INFO]
         return self._groups.get("notes", found, lambda: group_findings(found))

@@ -1,4 +1,4 @@
-"""Freshness of the picture: one judgment for the header, the charts and the whole screen."""
+"""Freshness of the data on screen, as shown by the header, the charts and the screen as a whole."""
 
 from __future__ import annotations
 
@@ -15,43 +15,47 @@ from gpumon.model.origin import Capability, Origin
 from gpumon_tui import theme
 
 NOW, END = "now", "end"
-"""At the right edge of charts: of what goes on, and of a recording that has been played."""
+"""Label of the right edge of charts: for live data, and for a recording that has been played to its end."""
 PATIENCE = 5.0
-"""Seconds without a first frame after which it is told how long that has been; without a newer one, after which what
-is on screen is no longer of now, whatever its writer says."""
+"""Seconds of silence that are tolerated.
+
+Without a first frame, the waiting time is shown after this many seconds; without a newer frame, the data are no longer
+called current, whatever the writer reports.
+"""
 _LATE = 3
-"""Intervals without a frame after which that holds at long ones."""
+"""With long sampling intervals, data are no longer called current after this many intervals without a frame."""
 FOLLOWED = "live"
-"""The text of a state whose frames come from a daemon, as `Live` gives it."""
+"""Text of the state of a feed that a daemon supplies, as set by `Live`."""
 NO_SAMPLE = "no new sample comes"
 _KNOWN = (Availability.OK, Availability.ASLEEP)
-"""States of a GPU of which it is known how it is."""
+"""GPU states in which current values are known."""
 
 
 class Freshness(NamedTuple):
-    """The age of the data on screen, in words and as data."""
+    """Age of the data on screen, as text and as numbers."""
 
     text: str
-    """In full."""
+    """Long form."""
     style: Style
     edge: str = NOW
-    """At the right edge of every chart."""
+    """Label of the right edge of every chart."""
     age: float = 0.0
-    """Seconds since the picture was true, where nothing newer comes; 0 otherwise. Above 0 the screen is dimmed."""
+    """Seconds since the data were last current; 0 while newer data arrive. The screen is dimmed if greater than 0."""
     mark: str = "○"
-    """For the header: a glyph that says the same as the style."""
+    """Glyph for the header; it has the same meaning as the style."""
     word: str = ""
-    """For the header: the state in a word, with the age where that is known."""
+    """One-word state for the header, with the age if it is known."""
     reason: str = ""
-    """For a line of its own below the header: why nothing newer comes; empty where there is nothing to explain."""
+    """Explanation for a separate line below the header; empty if there is nothing to explain."""
     frame_age: float = 0.0
-    """Seconds since the frame came, where no newer one comes: 0 where frames come and the driver tells nothing new."""
+    """Seconds since the last frame arrived; 0 while frames arrive, even if the driver reports no new values."""
     read_before: float = 0.0
-    """Seconds before its frame at which the values on screen were read: above 0 where the driver tells nothing new,
-    NaN where it never told any."""
+    """Seconds between reading the values on screen and the time of their frame: greater than 0 if the driver reports
+    no new values, NaN if it never reported any.
+    """
 
     is_leaving: bool = False
-    """Whether another place of a recording is about to take the place of what is on screen."""
+    """Whether a seek is in progress, so that the data on screen will soon be replaced."""
 
     @property
     def is_faded(self) -> bool:
@@ -60,7 +64,7 @@ class Freshness(NamedTuple):
 
     @property
     def seconds(self) -> int:
-        """The age as far as it is shown."""
+        """The age in whole seconds, as displayed."""
         return int(min(self.age, 1e9))
 
 
@@ -68,10 +72,10 @@ def freshness(
     state: LiveState, origin: Origin, frame: Frame | None, paused: bool, silence: float, behind: float = 0.0, *,
     remedy: str = "",
 ) -> Freshness:  # fmt: skip
-    """Judge the frame on screen; `silence` is how long no frame has come, in seconds.
+    """Return the freshness of the frame on screen; `silence` is the time without a new frame, in seconds.
 
-    Only data that are of now, of GPUs that answer, are called live. A picture that the user holds is of the moment
-    at which it was held, `behind` seconds before the newest frame. `remedy` is what to do where a daemon is silent.
+    Only current data of GPUs that respond are called live. A paused view shows the moment at which it was paused,
+    `behind` seconds before the newest frame. `remedy` is the advice to show when a daemon is silent.
     """
     if frame is None:
         return _waiting(state, silence)
@@ -92,12 +96,12 @@ def freshness(
 
 
 def is_of_daemon(state: LiveState) -> bool:
-    """Whether frames come from a daemon, which writes a log, rather than from a sampler of the view's own."""
+    """Whether frames come from a daemon, which also writes the event log, and not from this view's own sampler."""
     return state.live and state.text == FOLLOWED
 
 
 def window_texts(span: str, edge: str) -> tuple[str, ...]:
-    """Say which time a chart shows that ends at `edge`, at length and ever shorter."""
+    """Return descriptions of the time a chart shows up to `edge`, the longest first."""
     if edge == NOW:
         return f"last {span}", span
     if edge == END:
@@ -106,7 +110,7 @@ def window_texts(span: str, edge: str) -> tuple[str, ...]:
 
 
 def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
-    """Freshness of the newest frame."""
+    """Return the freshness of the newest frame."""
     if origin.ended:
         return Freshness(state.text, theme.RECORDED, END, mark="▸", word="ended", reason="")
     if not state.live:
@@ -133,7 +137,7 @@ def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> F
 
 
 def _well(state: LiveState, origin: Origin) -> Freshness:
-    """Data as they should be: of now, or of a recording that plays."""
+    """Return the freshness of current data, or of a recording that is playing."""
     if not origin.capabilities & Capability.NOW:
         word = "replay" if origin.speed == 1 else f"replay {origin.speed:.4g}×"
         return Freshness(state.text, theme.RECORDED, mark="▸", word=word)
@@ -145,12 +149,12 @@ def _stale_for(age: float) -> str:
 
 
 def _whole(seconds: float) -> str:
-    """A duration in whole seconds."""
+    """Format a duration in whole seconds."""
     return f"{seconds:.0f} s" if seconds < 59.5 else units.duration(seconds)
 
 
 def ago(seconds: float) -> str:
-    """`15 s ago`, `4 min ago`, `3 h ago`: in steps that repaint little."""
+    """Format an age as `15 s ago`, `4 min ago`, `3 h ago`; the coarse steps avoid needless redraws."""
     if seconds < 60:
         return f"{seconds:.0f} s ago"
     if seconds < 3600:
@@ -159,7 +163,9 @@ def ago(seconds: float) -> str:
 
 
 def _waiting(state: LiveState, silence: float) -> Freshness:
-    """No frame has come yet; for how long, where that is long, as with a driver that does not answer."""
+    """Return the state before the first frame, with the waiting time if it is long, for example because the driver
+    does not respond.
+    """
     text = WAITING if state.live else state.text
     if text != WAITING or silence < PATIENCE:
         return Freshness(text, theme.WARN, word="waiting")
@@ -168,13 +174,16 @@ def _waiting(state: LiveState, silence: float) -> Freshness:
 
 
 def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
-    """Nothing comes any more; the writer's last sign of life tells since when, else the last frame that came."""
+    """Return the state of a silent source.
+
+    Its age counts from the writer's last heartbeat if known, else from the last frame.
+    """
     seen = f"last seen {units.clock(frame.time)}"
-    if math.isinf(state.age):  # written before the machine was restarted
+    if math.isinf(state.age):  # written before the machine was rebooted
         text = f"{state.text} · {seen}"
         return Freshness(text, theme.WARN, seen, state.age, word="stale", reason=text, frame_age=state.age)
     age = state.age or max(silence, 1.0)
     text = state.text
     if "last seen" not in state.text:
-        text += f" · {seen}" if state.age else f" · {seen} ({ago(age)})"  # the state itself says how long
+        text += f" · {seen}" if state.age else f" · {seen} ({ago(age)})"  # the state already contains the age
     return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text, frame_age=age)

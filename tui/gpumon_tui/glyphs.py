@@ -1,7 +1,8 @@
-"""Letters of the view in ASCII, cell for cell: for a terminal without Unicode, or where some letters take two cells.
+"""ASCII replacements for the glyphs of the view, of equal width, for terminals without Unicode or with double-width
+glyphs.
 
-Pages draw in Unicode. What a letter becomes depends on the role of its color at times: the same block is full in
-a bar, and empty in the track behind it.
+Pages are drawn in Unicode. Some replacements depend on the role of the color: the same block is full in a bar, but
+empty in the track behind it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from rich.cells import cell_len
 SPELLED = {
     "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
 }  # fmt: skip
-"""Keys for which ASCII has no letter: `^` is Ctrl's."""
+"""Names of keys that have no ASCII character; `^` stands for Ctrl."""
 _BOUNDS = {"≥": ">=", "≤": "<="}
 _BOUND = re.compile(f"( ?)([{''.join(_BOUNDS)}])( ?)")
 LEVELS = " _.:-=+*#"
-"""From nothing to all, for what is told by color alone."""
+"""Levels from empty to full, for values that are otherwise shown by color alone."""
 TABLE: dict[str, str] = {
     **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+##", strict=True)),
     **dict.fromkeys("▏▎▍▐▕", "|"),
@@ -48,29 +49,32 @@ BY_ROLE: dict[str, dict[str, str]] = {
     "faint": {"▲": "^", "·": " "},
     "rule": {"·": " "},
 }
-"""Letters that are others in a certain color."""
+"""Replacements that apply only in a certain color role."""
 EMPTY = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
-"""In Unicode, of what is empty: where no color tells it from what is full."""
+"""Unicode replacements for the empty parts of bars and lines, used when there is no color to mark them as empty."""
 _BRAILLE = range(0x2801, 0x2900)
 _HEAT = "▁▁▂▃▄▅▆▇▇"
 _BEHIND = 0.17
-"""Share of a color below which a block is an area behind a line: one between lowest and highest values from `_BAND` on,
-which is all that tells a short stall."""
+"""Share of a color below which a block belongs to the area behind a line.
+
+From `_BAND` on, the area is the band between minimum and maximum, which may be the only sign of a short stall.
+"""
 _BAND = 0.1
 _AREA = dict.fromkeys("▁▂▃", " ") | dict.fromkeys("▄▅▆▇█", ":")
 
 
 def spelled(text: str) -> str:
-    """Return a text with names in the place of keys for which ASCII has no letter."""
+    """Return the text with names in place of key symbols that ASCII does not have."""
     for sign, name in SPELLED.items():
         text = text.replace(sign, name)
     return text
 
 
 def bounds(texts: Sequence[str]) -> list[str]:
-    """Return the texts of a line with `>=` for `≥`, and the like: the blank beside it, before or behind, makes room.
+    """Return the texts of a line with `≥` replaced by `>=` and the like; an adjacent blank is removed to keep the
+    width.
 
-    A `>` alone would say that a value is more than that.
+    A bare `>` would claim that the value is strictly greater.
     """
     whole = _BOUND.sub(_bound, "".join(texts))
     ends = accumulate(map(len, texts), initial=0)
@@ -84,7 +88,7 @@ def _bound(found: re.Match[str]) -> str:
 
 
 def plain(text: str, role: str = "", share: float = 1.0) -> str:
-    """Return `text` in ASCII, in as many cells; `role` and `share` are of its color."""
+    """Return `text` in ASCII, of equal width; `role` and `share` describe its color."""
     if text.isascii():
         return text
     text = _by_share(bounds([text])[0], role, share, LEVELS)
@@ -93,7 +97,7 @@ def plain(text: str, role: str = "", share: float = 1.0) -> str:
 
 
 def uncolored(text: str, role: str, share: float = 1.0) -> str:
-    """Return `text` so that what is empty can be told from what is full without color."""
+    """Return `text` with glyphs that distinguish empty from full without color."""
     text = _by_share(text, role, share, _HEAT)
     if role != "track" or text.isascii():
         return text
@@ -101,7 +105,9 @@ def uncolored(text: str, role: str, share: float = 1.0) -> str:
 
 
 def _by_share(text: str, role: str, share: float, levels: str) -> str:
-    """Return a heat strip, and areas behind lines, in letters of their own: color alone tells these otherwise."""
+    """Replace heat strips and areas behind lines by glyphs of different density, because only their color
+    distinguishes them otherwise.
+    """
     if role == "ground":
         return "".join(" " if letter in _AREA or letter == "▌" else letter for letter in text)
     if share < 1.0 and role == "util" and "▌" in text:
@@ -112,7 +118,7 @@ def _by_share(text: str, role: str, share: float, levels: str) -> str:
 
 
 def _nearest(letter: str) -> str:
-    """Return a letter without its accent, or `?` in as many cells."""
+    """Return a letter without its accent, or `?` repeated to the same width."""
     if letter.isascii():
         return letter
     if ord(letter) in _BRAILLE:

@@ -1,7 +1,7 @@
-"""The terminal outlives the view: it is given back whatever ends the view, and when it goes, the view ends.
+"""Restores the terminal when the view ends for any reason, and ends the view when the terminal goes away.
 
-Textual gives the terminal back when it ends by itself. A signal would end the process before that, and on
-a terminal that is gone Textual's reader would read nothing for ever, with all of a core.
+Textual restores the terminal only on a regular exit. A signal would kill the process first, and after a hang-up
+Textual's reader would keep reading nothing, using a full core.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from gpumon.common.program import program
 
 ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 GRACE = 1.5
-"""Seconds for an orderly end, as on a terminal that takes in what it is sent; then the process ends as it is."""
+"""Seconds allowed for a regular exit; after that the process is terminated.
+
+Enough for a terminal that still accepts output.
+"""
 RESTORE = (
-    "\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l"  # pasting, sizes, mouse, focus
+    "\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l"  # pasting, resizes, mouse, focus
     "\x1b[<u\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m"  # keyboard, alternate screen, wrapping, cursor, colors
-    "\x1b[23;2t"  # the title of before
+    "\x1b[23;2t"  # previous title
 )
 
 
 def check() -> None:
-    """Refuse what is no terminal, or has no cursor. Raises GpumonError."""
+    """Check that the output is a terminal with a movable cursor. Raises GpumonError."""
     streams = sys.__stdin__, sys.__stdout__
     if not all(stream is not None and stream.isatty() for stream in streams):
         raise GpumonError(f"the terminal view requires a terminal: use '{program()} status' in a script or a pipe")
@@ -44,7 +47,7 @@ def check() -> None:
 
 
 class Guard:
-    """Ends the view on a signal and on a terminal that is gone; `end` is called once, with the exit code.
+    """Ends the view on a signal or a hang-up; `end` is called once, with the exit code.
 
     `end` is called from a signal handler or from another thread.
     """
@@ -56,7 +59,7 @@ class Guard:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch for as long as the view has the terminal."""
+        """Watch signals and the terminal until the context is left."""
         modes = termios.tcgetattr(self._terminal)
 
         def force(code: int) -> None:
@@ -81,9 +84,9 @@ class Guard:
 
 
 def stop() -> None:
-    """Stop this process as Ctrl-Z does elsewhere, with all of its job, such as a `make`; returns when it goes on.
+    """Stop this process with its whole job (such as a `make`), as Ctrl-Z does; returns when it is continued.
 
-    Without a shell that could let it go on, nothing happens.
+    Does nothing if there is no shell that could continue it.
     """
     handler = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     os.killpg(0, signal.SIGTSTP)
@@ -93,16 +96,16 @@ def stop() -> None:
 
 
 def _until_gone(terminal: int, ended: Callable[[int], None]) -> None:
-    """Wait, at no cost, for the terminal to hang up."""
+    """Block until the terminal hangs up."""
     poller = select.poll()
-    poller.register(terminal, 0)  # hang-ups and errors are always told
+    poller.register(terminal, 0)  # hang-ups and errors are always reported
     while not poller.poll():
         pass
     ended(signal.SIGHUP)
 
 
 def _restore(terminal: int, modes: list[object]) -> None:
-    """Give the terminal back as far as it takes anything in; never waits for it."""
+    """Restore the terminal without ever blocking; stops if the terminal accepts no more output."""
     with suppress(OSError, termios.error):
         termios.tcsetattr(terminal, termios.TCSANOW, modes)  # type: ignore[arg-type]
     with suppress(OSError):

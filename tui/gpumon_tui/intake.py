@@ -1,4 +1,6 @@
-"""Frames on their way into what the view knows: an hour of them in small steps, between which keys are answered."""
+"""Adds new frames to the view's state in small steps, so that loading an hour of history does not block the keys;
+also handles seeking in recordings.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +20,31 @@ from gpumon_tui.state import TAKES, View
 
 
 class Intake:
-    """Frames that have come, and that the view's history does not have yet."""
+    """Queue of frames that have arrived but are not yet part of the view's history."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._waiting: deque[Frame] = deque()
         self._was_behind = False
-        """Whether the last step left frames."""
+        """Whether the last step left frames in the queue."""
         self.takes = TAKES
-        """Seconds that one step may last; it takes in one frame at least."""
+        """Maximum duration of a step in seconds; each step processes at least one frame."""
 
     def forget(self) -> None:
-        """Drop what waits, as where frames of another source come."""
+        """Clear the queue, for example when the source changes."""
         self._waiting.clear()
         self._was_behind = False
 
     @property
     def is_behind(self) -> bool:
-        """Whether frames wait."""
+        """Whether the queue is not empty."""
         return bool(self._waiting)
 
     def add(self, frames: Sequence[Frame]) -> None:
-        """Let frames wait, and show the newest of them.
+        """Queue frames, and show the newest of them.
 
-        A recording that plays fast may have them come faster than they are taken in. Its picture is that of the last
-        that has been, so that no chart ends before the values beside it.
+        A recording played fast can deliver frames faster than they are processed. The frame on screen is then the last
+        processed one, so that charts do not end before the values next to them.
         """
         view = self._view
         self._waiting.extend(frames)
@@ -50,7 +52,9 @@ class Intake:
             view.frame = frames[-1]
 
     def take(self) -> bool:
-        """Take in waiting frames for a moment; return whether none waits any more, and some did after the last one."""
+        """Process queued frames for a short time; return True if this emptied a queue that the previous step had
+        not.
+        """
         view, until = self._view, monotonic() + self.takes
         while self._waiting:
             frame = self._waiting.popleft()
@@ -64,30 +68,30 @@ class Intake:
         return was_behind and not self.is_behind
 
     def _is_newer(self, frame: Frame) -> bool:
-        """Whether a frame is one that a recording has not shown yet."""
+        """Whether a recording has not shown this frame yet."""
         shown = self._view.frame
         return self._view.plays and shown is not None and frame.number > shown.number
 
 
 NO_SEEKING = "a log only plays on; see --from"
 _PATIENCE = 30.0
-"""Seconds after which a place is shown as far as it is there."""
+"""Seconds to wait for the frames of a seek; after that the available part is shown."""
 _SAME = 0.001
-"""Seconds by which the times of one frame may differ, as one is a multiple of nanoseconds."""
+"""Tolerance in seconds when comparing times of a frame, because one of them is stored in nanoseconds."""
 
 
 class Seeking:
-    """Where the player of a view goes; without one, nowhere."""
+    """Seeking in the recording of a player, and the state of a seek in progress."""
 
     def __init__(self, view: View, player: Player | None) -> None:
         self._view, self._player = view, player
         self._turns = player.seeks if player else 0
         self._begun = 0.0
         self.is_under_way = False
-        """Whether the recording is elsewhere already, and the screen not yet."""
+        """Whether the player has moved, but the screen does not show the new position yet."""
 
     def seek(self, seconds: int) -> None:
-        """Go so many seconds forward, or say why not."""
+        """Seek by a number of seconds, or show why that is not possible."""
         view, player = self._view, self._player
         if player and player.can_seek:
             player.seek(seconds)
@@ -95,7 +99,7 @@ class Seeking:
             view.say(NO_SEEKING)
 
     def has_arrived(self, feed: FrameFeed) -> bool:
-        """Whether it has gone elsewhere, and all that lies before is there: once for each place."""
+        """Return True once per seek, when all frames up to the new position have arrived."""
         player = self._player
         if player is None or player.seeks == self._turns:
             return False
@@ -109,14 +113,14 @@ class Seeking:
         return True
 
     def holds(self) -> bool:
-        """Whether what is known stays as it is.
+        """Whether cached answers of the ledger must be kept because the screen stands still.
 
-        A recording that stands still adds nothing to its ledger: what is read of it is of what is on screen.
+        A paused recording is an exception: it adds nothing to its ledger, so answers still match the screen.
         """
         return self.is_under_way or (self._view.paused and not (self._player and self._player.is_paused))
 
     def judged(self, found: Freshness) -> Freshness:
-        """The freshness of what is on screen."""
+        """Return the freshness of the screen, replaced by "seeking" while a seek is in progress."""
         if not self.is_under_way or self._player is None:
             return found
         text = self._words(self._player)

@@ -1,4 +1,4 @@
-"""Keys that mean something else in htop, btop, nvtop, nvitop or vim: the help says so where they apply."""
+"""Keys of all pages: what they do, where they apply, and where they differ from htop, btop, nvtop, nvitop or vim."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ PAGE_CLASSES: Mapping[str, str] = {
     RUNS: "gpumon_tui.screens.runs:RunsPage",
     EVENTS: "gpumon_tui.screens.events:EventsPage",
 }
-"""Module and class of each page, in the order of the digits that open them."""
+"""Module and class of each page, in the order of the digit keys that open them."""
 PAGES = tuple(PAGE_CLASSES)
 
 
 ALWAYS = ("quit", "help")
-"""Actions whose keys are named first, on every page."""
+"""Actions whose keys are listed first on every page."""
 
 
 _MOVES = "; { } move a recording"
-"""Behind what the keys do that pan a chart."""
+"""Suffix of the descriptions of keys that pan a chart."""
 _HOST = "; the host follows the last"
-"""Behind what the keys do that choose a GPU."""
+"""Suffix of the descriptions of keys that select a GPU."""
 SELDOM = ("commands", "theme", "table")
-"""Actions whose keys the footer names where all others have room."""
+"""Actions whose keys appear in the footer only if there is room after all others."""
 
 
 class Key(NamedTuple):
-    """A key and what it does."""
+    """A key binding."""
 
     keys: str
-    """As Textual names them, separated by commas."""
+    """Textual's key names, separated by commas."""
     action: str
-    """The page's method `do_<action>`; where the page has none, the app's."""
+    """Calls the page's method `do_<action>`, or the app's if the page has none."""
     shown: str
     what: str
-    """For the help; a key that is told of beside another has none."""
+    """Description for the help; empty if another entry describes the key."""
     brief: str = ""
-    """For the footer; empty where there is no room for it."""
+    """Short description for the footer; empty if the footer does not show it."""
     by: int | None = None
-    """The argument of the method; None for one without."""
+    """Argument of the method; None for a method without arguments."""
     pages: tuple[str, ...] = ()
-    """Where it applies; empty: on every page that has no other use for it."""
+    """Pages on which it applies; empty: every page that does not bind the key itself."""
     interferes: bool = False
-    """Whether it does something to other processes, which a view that only reads must not."""
+    """Whether it affects other processes, which a read-only view must not do."""
 
 
 KEYS = (
@@ -177,22 +177,24 @@ KEYS = (
 
 
 class Abilities(NamedTuple):
-    """Properties of a view by which some keys are not told of: those that would do nothing there, or interfere."""
+    """Properties of a view that decide which keys are listed; keys that would have no effect or are not permitted
+    are left out.
+    """
 
     is_readonly: bool = False
     can_seek: bool = True
-    """Whether a recording plays here that can be moved, or might."""
+    """Whether a recording that supports seeking plays, or might play."""
     has_host: bool = True
-    """Whether anything is known of the machine: else no key leads to it."""
+    """Whether host metrics are available; otherwise no key leads to the host."""
     plays: bool = False
-    """Whether a recording plays in this process: no key starts anything in its place."""
+    """Whether this process plays a recording; then no key starts another source."""
 
 
 USUAL = Abilities()
 
 
 def told_on(page: str, view: Abilities = USUAL) -> tuple[Key, ...]:
-    """Return the keys of a page that are told of in such a view."""
+    """Return the keys of a page that are listed in the help for such a view."""
     absent = (*(() if view.can_seek else (_MOVES,)), *(() if view.has_host else (_HOST,)))
     return tuple(
         key._replace(what=_without(key.what, absent))
@@ -211,7 +213,9 @@ def _without(what: str, ends: tuple[str, ...]) -> str:
 
 
 def applying(page: str) -> tuple[Key, ...]:
-    """Return the keys of a page: those of everywhere, its own, and those of others that it has no other use for."""
+    """Return the keys that apply on a page: the global ones, its own, and those of other pages unless it binds them
+    itself.
+    """
     own = [key for key in KEYS if page in key.pages]
     taken = {name for key in own for name in key.keys.split(",")}
     others = [key for key in KEYS if not key.pages and not taken.intersection(key.keys.split(","))]
@@ -220,27 +224,29 @@ def applying(page: str) -> tuple[Key, ...]:
 
 
 def offered(page: str) -> tuple[tuple[str, str], ...]:
-    """Return the keys of a page for the footer, each with what it does: those of the fewest pages first."""
+    """Return the keys for the footer of a page with their short descriptions; keys that apply to the fewest pages
+    come first.
+    """
     briefs = [key for key in applying(page) if key.brief]
     briefs.sort(key=lambda key: (key.action in ALWAYS, key.action in SELDOM, len(key.pages) or len(PAGES)))
     return tuple((key.shown, key.brief) for key in briefs)
 
 
 def pressed(page: str, name: str) -> Key | None:
-    """Return the key that a page knows by Textual's name of it, or None."""
+    """Return the binding of a key (Textual's name) on a page, or None."""
     return next((key for key in applying(page) if name in key.keys.split(",")), None)
 
 
 class Habit(NamedTuple):
-    """Use of a key elsewhere, for those whose hands know that."""
+    """A key that has another meaning in similar programs, for users with that habit."""
 
     key: str
-    """Textual's name of it."""
+    """Textual's key name."""
     action: str
-    """Its action here; on pages where it has another one, nothing is said."""
+    """Its action in gpumon; on pages where the key does something else, the hint is not shown."""
     shown: str
     there: str
-    """Effect there, and the key that does that here."""
+    """What it does in other programs, and which key does that here."""
 
 
 HABITS = (
@@ -265,5 +271,5 @@ HABITS = (
 
 
 def habits(page: str) -> list[Habit]:
-    """Return those of the keys of a page."""
+    """Return the hints for the keys of a page."""
     return [one for one in HABITS if (key := pressed(page, one.key)) is not None and key.action == one.action]

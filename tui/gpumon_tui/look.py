@@ -1,7 +1,7 @@
-"""The look of the screen on this terminal: the theme, and how many colors and which letters the terminal has.
+"""Appearance on this terminal: theme, number of colors, and available glyphs.
 
-Pictures are written in roles and in Unicode. What of that reaches the terminal is decided here, once per style, where
-lines become cells: a page is drawn the same for every theme and every terminal.
+Pictures are drawn with color roles and in Unicode. They are converted for the terminal here, once per style, when lines
+become cells, so that pages are drawn the same for every theme and terminal.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from rich.style import Style
 from gpumon_tui import glyphs, palette, themes
 
 _LEAST_SHARE = 0.25
-"""Share of a role from which a tint of it is that role in 16 colors; below, it is as good as empty."""
+"""Minimum share of a role for its tint to be shown as that role in 16 colors; weaker tints are treated as empty."""
 _SEEN_SHARE = 0.1
-"""Share from which a ground is gray in 16 colors; below, it is none."""
+"""Minimum share for a background to be shown as gray in 16 colors; weaker ones are dropped."""
 _GRAY = 8
 _NO_COLOR = Color.default()
 _HEAVY = frozenset(("strong", "warn", "crit"))
-"""Roles that are bold where there are few colors or none."""
+"""Roles shown in bold on terminals with few or no colors."""
 _COLORLESS = ("vt", "ansi-m", "xterm-mono", "linux-m", "screen-m")
-"""Beginnings of names of terminals without colors."""
+"""Name prefixes (TERM) of terminals without colors."""
 _FEW_LETTERS = "linux"
-"""Beginning of the names of the console of Linux: its fonts have 256 or 512 letters, no braille and hardly a block."""
+"""TERM of the Linux console: its fonts have 256 or 512 glyphs, without braille and with hardly any blocks."""
 
 
 class Depth(Enum):
-    """Number of colors that a terminal has."""
+    """Number of colors of a terminal."""
 
     MANY = "many"
     SIXTEEN = "16"
@@ -39,7 +39,7 @@ class Depth(Enum):
 
 
 class TerminalLook(NamedTuple):
-    """Theme, number of colors, and letters: what decides how a picture becomes cells."""
+    """Theme, number of colors, and glyph set: everything that decides how a picture becomes terminal cells."""
 
     theme: themes.Theme = themes.DARK
     depth: Depth = Depth.MANY
@@ -47,45 +47,47 @@ class TerminalLook(NamedTuple):
 
     @property
     def ground(self) -> str:
-        """The page's color as a style sheet names it."""
+        """Background color in the syntax of a style sheet."""
         return self.theme.colors["ground"] if self.depth is Depth.MANY else "ansi_default"
 
     def key(self, shown: str) -> str:
-        """Return a key as it is written here."""
+        """Return the name of a key as displayed on this terminal."""
         return glyphs.spelled(shown) if self.is_ascii else shown
 
     def letters(self, text: str, style: Style | None) -> str:
-        """Return a text in letters that the terminal has; what only color tells is told by them where there is none."""
+        """Return the text with glyphs the terminal supports; without colors, glyphs replace what color would show."""
         if text.isascii() or not (self.is_ascii or self._has_no_tints(style)):
             return text
         role, share = _meant(style.color if style else None) or ("text", 1.0)
         return glyphs.plain(text, role, share) if self.is_ascii else glyphs.uncolored(text, role, share)
 
     def bounds(self, line: list[Segment]) -> list[Segment]:
-        """Return a line with signs of bounds as this terminal has them: in ASCII one of them takes two cells."""
+        """Return a line with `≥` and similar signs adapted to the terminal: in ASCII they take two cells."""
         if not self.is_ascii or all(text.isascii() for text, _, _ in line):
             return line
         texts = glyphs.bounds([text for text, _, _ in line])
         return [Segment(text, style) for text, (_, style, _) in zip(texts, line, strict=True)]
 
     def _has_no_tints(self, style: Style | None) -> bool:
-        """Whether colors of a style do not all reach the terminal: it has few, or the row is in one on another."""
+        """Whether the tints of a style are lost: the terminal has few colors, or the row is drawn in a single color."""
         if self.depth is not Depth.MANY:
             return True
         back = _meant(style.bgcolor) if self.theme.reverses and style else None
         return back is not None and back[0] == "select"
 
     def cells(self, style: Style | None, on: str = "ground", is_old: bool = False) -> Style:
-        """Return a style as the terminal is to show it, on the ground of a role; faded where it is of what was."""
+        """Convert a style for the terminal, on the background of the role `on`; faded if `is_old`."""
         return _cells(self, style or Style.null(), on, is_old)
 
 
 _PLAIN_LOCALES = ("C", "POSIX")
-"""Locales of ASCII alone. Python writes UTF-8 in them all the same, so its encoding does not tell."""
+"""ASCII-only locales. Python still uses UTF-8 in them, so its encoding cannot be used to detect them."""
 
 
 def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str) -> TerminalLook:
-    """Return the look that a terminal can show; `color_system` is Rich's name of it, `encoding` of its letters."""
+    """Return the appearance for a terminal; `color_system` is Rich's name, `encoding` the character encoding of the
+    output.
+    """
     term = env.get("TERM", "").lower()
     if env.get("NO_COLOR") or term.startswith(_COLORLESS):
         depth = Depth.NONE
@@ -97,7 +99,7 @@ def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str)
 
 
 def _locale(env: Mapping[str, str]) -> str:
-    """The locale of letters that the user asked for; empty where none is named, as in a container."""
+    """Return the character locale of the environment; empty if none is set, as in many containers."""
     return next((env[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if env.get(name)), "")
 
 
@@ -108,7 +110,7 @@ def _meant(color: Color | None) -> tuple[str, float] | None:
 def _cells(look: TerminalLook, style: Style, on: str, is_old: bool) -> Style:
     ink = _meant(style.color) or (("text", 1.0) if style.color is None else None)
     back = _meant(style.bgcolor) or ((on, 1.0) if style.bgcolor is None else None)
-    if ink is None or back is None:  # a color of somebody else's
+    if ink is None or back is None:  # a color from outside the palette
         return style
     if look.depth is Depth.NONE:
         return _colorless(style, ink, back, is_old)
@@ -132,7 +134,7 @@ def _of_sixteen(style: Style, ink: tuple[str, float], back: tuple[str, float], i
         return Style(color=_number(_GRAY), bgcolor=ground if back[0] in ("panel", "select") else _NO_COLOR)
     if ink[0] == "ground" and ink[1] >= 1.0 and back[0] not in ("ground", "panel"):  # a chip
         return Style(color=_number(0), bgcolor=ground, bold=style.bold)
-    if style.bold and back[0] == ink[0]:  # a chip in a tint: gray would be hardly another one than the letters
+    if style.bold and back[0] == ink[0]:  # a chip in a tint: gray would be hard to distinguish from its letters
         ground = _NO_COLOR
     if back[0] == "select" and color.number == _GRAY:
         color = _NO_COLOR
@@ -151,7 +153,7 @@ def _number(number: int) -> Color:
 
 
 def _colorless(style: Style, ink: tuple[str, float], back: tuple[str, float], is_old: bool) -> Style:
-    """Return bold and reverse in the place of colors: what a color would tell, a glyph or a word tells too."""
+    """Return a style of bold and reverse in place of colors. Glyphs or words carry the same information."""
     if is_old:
         return Style(dim=True)
     is_chip = back[0] == "select" or ink == ("ground", 1.0) or ink[0] == "crit"

@@ -1,4 +1,4 @@
-"""Pictures that are kept until something they show has changed: most of a screen is the same a second later."""
+"""Cache of rendered parts: most of a screen is unchanged a second later."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Picture = TypeVar("Picture")
 
 
 class Memo(Generic[Picture]):
-    """The last picture of each place."""
+    """Cache of the last picture for each place on screen."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[object, Picture]] = {}
 
     def get(self, place: Hashable, shows: object, draw: Callable[[], Picture]) -> Picture:
-        """The picture that was drawn when the place last showed this, else a new one."""
+        """Return the cached picture if the place last showed an equal value of `shows`, else draw a new one."""
         kept = self._kept.get(place)
         if kept is not None and kept[0] == shows:
             return kept[1]
@@ -24,6 +24,6 @@ class Memo(Generic[Picture]):
         return picture
 
     def keep(self, places: Collection[Hashable]) -> None:
-        """Forget every other place."""
+        """Remove the pictures of all other places."""
         if len(self._kept) > len(places):
             self._kept = {place: kept for place, kept in self._kept.items() if place in places}

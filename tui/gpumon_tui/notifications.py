@@ -1,4 +1,4 @@
-"""News for the terminal around the view: its title, and notifications of what one would look up for."""
+"""Terminal title and desktop notifications: run ends and free GPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gpumon_tui.state import View
 
 SAVE, RESTORE = "\x1b[22;2t", "\x1b[23;2t"
-"""Put the title of before on the terminal's stack, and take it from there again."""
+"""Escape sequences that push the current title on the terminal's stack, and pop it (xterm)."""
 _END = "\x1b\\"
 LONGEST = 60
-"""Cells of a title."""
+"""Maximum width of the title in cells."""
 _NO_TITLE = ("", "dumb", "linux", "unknown", "vt100")
 _SAID = {
     RunState.FINISHED: "finished", RunState.FAILED: "failed", RunState.INTERRUPTED: "was interrupted",
@@ -29,7 +29,7 @@ _SAID = {
 
 
 class TerminalNews:
-    """Writes the title where it has changed, and one notification for each thing that happened."""
+    """Writes the title when it changes, and one notification per event."""
 
     def __init__(self, env: Mapping[str, str], write: Callable[[str], object], *, notifies: bool = False) -> None:
         self._write = write
@@ -40,12 +40,12 @@ class TerminalNews:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: what is so then is no news."""
+        """Reset, so that the state found next is not reported as a change."""
         self._runs: dict[str, RunState] = {}
         self._free: frozenset[str] | None = None
 
     def take(self, view: View) -> None:
-        """Take what the view shows now."""
+        """Update the title, and send notifications for changes since the last call."""
         if not self._has_title:
             return
         title = title_of(view)
@@ -59,7 +59,7 @@ class TerminalNews:
                 self._notify(text)
 
     def end(self, write: Callable[[str], object]) -> None:
-        """Give the terminal its title back, by `write`: the view has ended."""
+        """Restore the previous title by calling `write`; called after the view has ended."""
         if self._title:
             self._title = ""
             write(f"\x1b]2;{_END}{RESTORE}")
@@ -83,11 +83,11 @@ class TerminalNews:
         if not is_first and new:
             labels = [one.sample.device.label for one in statuses if one.sample.device.uuid in new]
             found.append(f"GPU {', '.join(labels)} free")
-        self._free = (self._free | free) - known  # one that is not known for a while becomes free by no news
+        self._free = (self._free | free) - known  # keep unknown ones: free again is no news
         return found
 
     def _notify(self, text: str) -> None:
-        """By both ways that terminals know; each leaves alone what it does not know."""
+        """Send a notification as OSC 9 and OSC 777; terminals ignore the sequences they do not support."""
         for sequence in (f"\x1b]9;gpumon: {text}{_END}", f"\x1b]777;notify;gpumon;{text.replace(';', ',')}{_END}"):
             self._write(through_tmux(sequence) if self._in_tmux else sequence)
 
@@ -96,13 +96,15 @@ _HELD = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
 
 
 def through_tmux(sequence: str) -> str:
-    """Wrap a sequence so that tmux hands it on, where its option allow-passthrough lets it; else tmux drops it."""
+    """Wrap a sequence for tmux, which forwards it if its option allow-passthrough is on and discards it otherwise."""
     doubled = sequence.replace("\x1b", "\x1b\x1b")
     return f"\x1bPtmux;{doubled}{_END}"
 
 
 def title_of(view: View) -> str:
-    """Return the title: what is free, and how far the selected run is, or else the first; or that it is not of now."""
+    """Return the title: number of free GPUs and progress of the selected or first run, or "paused", "ended" or
+    "stale".
+    """
     parts = ["gpumon", *([view.origin.label.lower()] if view.origin.label else [])]
     if view.paused:
         parts.append("paused")
@@ -125,12 +127,12 @@ def title_of(view: View) -> str:
 
 
 def _name(text: str) -> str:
-    """A stranger's name without anything that could end a sequence or order the terminal about."""
+    """Return a name from another process without characters that could end the sequence or control the terminal."""
     return clean(text, 40)
 
 
 def to_terminal(text: str) -> None:
-    """Write to a terminal that nothing is drawn on any more, if it is still there."""
+    """Write to the terminal after the view has ended, if it still exists."""
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
         with suppress(OSError, ValueError):
             sys.__stderr__.write(text)

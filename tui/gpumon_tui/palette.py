@@ -1,10 +1,10 @@
-"""Colors by what they mean: a table of roles, and tints made of them. Nothing else in this view names a color.
+"""Color roles and the tints made of them; no other module names a color.
 
-A style is written in roles. Which color a role has is decided where a widget's lines become cells of the terminal, so
-that a picture that was drawn for one theme can be shown in another: the name of each color here is its role.
+Styles use roles. A role becomes a color only when a widget's lines are converted to terminal cells, so that a picture
+can be reused after a change of theme. The name of each color here is its role.
 
-A high utilization is what a training wants, so nothing turns red for being busy. Yellow and red are kept for what a
-person should act on.
+High utilization is the goal of a training, so it is never red. Yellow and red are reserved for conditions a person
+should act on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Role(NamedTuple):
     dark: str
     light: str
     ansi: int | None
-    """Number among a terminal's own 16 colors; None leaves the terminal's default, which can be read on its ground."""
+    """Number among the terminal's 16 colors; None uses the terminal's default color, which is readable on its
+    background.
+    """
     meaning: str
 
 
@@ -49,12 +51,14 @@ ROLES = (
 )
 BY_NAME = {role.name: role for role in ROLES}
 LINEAR = 2.2
-"""Exponent of the mixture on dark ground: in linear light, equal shares look equal."""
+"""Gamma for mixing on a dark background: in linear light, equal shares look equal."""
 
 
 @lru_cache(maxsize=1024)
 def color(role: str, share: float = 1.0) -> Color:
-    """Return the color of a role, or `share` (0..1) of it over the ground; its name tells both."""
+    """Return the color of a role, or `share` (0..1) of it mixed with the background; both are encoded in the color's
+    name.
+    """
     own = BY_NAME[role].dark
     if share >= 1.0:
         return Color(role, ColorType.TRUECOLOR, triplet=triplet(own))
@@ -63,30 +67,30 @@ def color(role: str, share: float = 1.0) -> Color:
 
 @lru_cache(maxsize=1024)
 def meant(name: str) -> tuple[str, float] | None:
-    """Return the role and the share of a color of that name; None of a color that was not made here."""
+    """Return the role and share encoded in a color name, or None if the color was not made by `color`."""
     role, _, share = name.partition("@")
     return (role, float(share or 1.0)) if role in BY_NAME else None
 
 
 @lru_cache(maxsize=1024)
 def ink(role: str, on: str = "", *, bold: bool = False) -> Style:
-    """Return the style of letters in a role, on the ground of another one if `on` names it."""
+    """Return a text style in a role, on the background of the role `on` if given."""
     return Style(color=color(role), bgcolor=color(on) if on else None, bold=bold or None)
 
 
 @lru_cache(maxsize=1024)
 def tinted(role: str, share: float, on: str = "", on_share: float = 1.0) -> Style:
-    """Return the style of letters in a tint of a role, on the ground of another role's tint if `on` names it."""
+    """Return a text style in a tint of a role, on a tint of the role `on` if given."""
     return Style(color=color(role, share), bgcolor=color(on, on_share) if on else None)
 
 
 def heat(value: float) -> Color:
-    """Return the color of a cell of a heat strip for a value of 0..1: equal steps of it look equal."""
+    """Return the heat strip color for a value of 0..1; equal steps look equal."""
     return color("util", round(0.012 + 0.66 * min(1.0, max(0.0, value)) ** LINEAR, 3))
 
 
 def mix(ground: str, over: str, share: float, gamma: float = LINEAR) -> ColorTriplet:
-    """Return the color that lies `share` (0..1) of the way from one to the other."""
+    """Return the color at `share` (0..1) of the way from `ground` to `over`."""
     pairs = zip(triplet(ground), triplet(over), strict=True)
     return ColorTriplet(*(round(255 * _between(one / 255, other / 255, share, gamma)) for one, other in pairs))
 
@@ -97,5 +101,5 @@ def _between(one: float, other: float, share: float, gamma: float) -> float:
 
 
 def triplet(text: str) -> ColorTriplet:
-    """Return the red, green and blue of `#rrggbb`."""
+    """Parse `#rrggbb` into red, green and blue."""
     return ColorTriplet(*(int(text[i : i + 2], 16) for i in (1, 3, 5)))

@@ -1,7 +1,7 @@
-"""Choices that the view keeps for the next time, such as its theme and how tables are sorted.
+"""Choices kept between sessions, such as the theme and the sort order of tables.
 
-They lie in a file of their own, so that a settings file that a person wrote is never changed. Nothing that is
-wrong with it stops the view: it is told at the foot, and a file that cannot be read is left as it is.
+They are stored in a separate file, so that the user's own settings file is never modified. Errors do not stop the view:
+they are shown in the footer, and an unreadable file is left unchanged.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from gpumon.common.config import read_settings, settings_path
 
 FILE = "tui.json"
 _LONGEST = 200
-"""Letters of a name and of a value."""
+"""Maximum length of a name and of a value."""
 _PATIENCE = 2.0
-"""Seconds that the end waits for a file system."""
+"""Seconds to wait for the file system on exit."""
 
 
 def path_of(env: Mapping[str, str]) -> str:
-    """Return the path of the file for this user; empty where there is no home."""
+    """Return the path of the file for this user; empty if there is no home directory."""
     return settings_path(env, FILE)
 
 
 class Remembered:
-    """Choices by name, as text. Without `path` they last as long as the view."""
+    """Choices by name, as text. Without `path` they are kept in memory only."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path
@@ -38,11 +38,14 @@ class Remembered:
             self._read()
 
     def get(self, name: str, default: str = "") -> str:
-        """Return what was chosen, last time or since."""
+        """Return the value of a choice, from this or an earlier session."""
         return self._known.get(name, default)
 
     def keep(self, name: str, value: str) -> None:
-        """Keep a choice. The file is written in another thread: a home directory may be far away."""
+        """Store a choice.
+
+        The file is written in another thread, because the home directory may be on a slow network.
+        """
         if self._known.get(name) == value:
             return
         self._known[name] = value[:_LONGEST]
@@ -51,12 +54,12 @@ class Remembered:
             self._writing.start()
 
     def take_problem(self) -> str:
-        """Return what went wrong since this was asked last, in a sentence; empty where nothing did."""
+        """Return the problem since the last call as a sentence; empty if there was none."""
         problem, self._problem = self._problem, ""
         return problem
 
     def close(self) -> None:
-        """Wait a moment for what is being written."""
+        """Wait briefly for pending writes."""
         if self._writing is not None:
             self._writing.join(_PATIENCE)
 
@@ -76,7 +79,7 @@ class Remembered:
         import json
 
         with self._lock:
-            known = dict(self._known)  # here: of two threads, the later one may come first
+            known = dict(self._known)  # copied here, because the writing threads may run in any order
             path = os.path.realpath(self._path)
             new = f"{path}.{os.getpid()}"
             try:
@@ -97,7 +100,7 @@ class Remembered:
 
 
 def _parsed(content: bytes) -> dict[str, str]:
-    """Return the choices of a file. Raises ValueError or RecursionError."""
+    """Parse the file content. Raises ValueError or RecursionError."""
     import json
 
     found = json.loads(content)

@@ -1,4 +1,4 @@
-"""A session of the terminal view: from the first look at the terminal to the exit code."""
+"""Runs one session of the terminal view, from checking the terminal to the exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gpumon.common.config import Prices
 
 GARBAGE = 10_000
-"""New objects after which garbage is looked for: a tick makes and drops hundreds, hardly any of them in a cycle."""
+"""Allocation threshold of the garbage collector: a tick creates and drops hundreds of objects, hardly any in a
+cycle.
+"""
 
 
 def run(
@@ -37,14 +39,12 @@ def run(
     daemon: FindDaemon | None = None,
     prices: Prices | None = None,
 ) -> int:  # fmt: skip
-    """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
+    """Show `feed` until the user quits, a signal arrives or the terminal hangs up; return the exit code.
 
-    `simulated_ledgers` opens what a simulation keeps of its runs while it is shown.
-    `readonly`: no signal is sent to a process.
-    `daemon` finds one that begins later: from then on it is shown.
-    `prices`: what runs cost, where that is configured.
-    `notify`: the terminal is asked to notify of runs that end and GPUs that become free.
-    Raises what crashed the view; the terminal is given back before.
+    `simulated_ledgers` opens the ledgers of a running simulation. `readonly`: do not send signals to processes.
+    `daemon` finds a daemon started later, whose frames are then shown. `prices`: cost settings for runs, if configured.
+    `notify`: send terminal notifications of ended runs and free GPUs. Raises the exception that crashed the view, after
+    restoring the terminal.
     """
     gc.set_threshold(GARBAGE)
     app = GpumonApp(
@@ -58,7 +58,7 @@ def run(
     look = of_terminal(os.environ, app.console.color_system, encoding)
     app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
     app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
-    gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
+    gc.freeze()  # modules stay loaded: scanning them in every collection finds nothing and delays the keys
     with Guard(app.end).watching():
         app.run()
     app.news.end(to_terminal)

@@ -1,4 +1,4 @@
-"""Epochs for the charts of a GPU or of the host, of one run at a time, and whose they are."""
+"""Epoch marks for the charts of a GPU or the host: one run at a time, with its name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gpumon.storage.history.query import HOST
 from gpumon_tui.render.text_width import safe
 
 Groups = Mapping[str, Sequence[str]]
-"""Keys of the ranks of each run, by its id."""
+"""Keys of the ranks of each run, by run id."""
 
 
 def told_epochs(epochs: Epochs, subject: str, selected: str, newest: str) -> tuple[EpochMarks, str]:
-    """Return epochs for the charts of a subject; and the name of their run where several could be meant.
+    """Return the epoch marks for a subject's charts, and the name of their run if several runs are possible.
 
-    On the host they are those of the run that is `selected` in the table (an id); on a GPU that several runs share
-    too, if it is one of them, else of the `newest` there (a key). Runs that were there before, and over when it began,
-    are left on the chart.
+    On the host, the marks belong to the run `selected` in the table (an id). On a GPU shared by several runs, they
+    belong to the selected run if it uses the GPU, otherwise to the `newest` run there (a key). Runs that ended before
+    it began are included.
     """
     groups: dict[str, list[str]] = {}
     for key in epochs.runs_on(subject):
@@ -34,7 +34,7 @@ def told_epochs(epochs: Epochs, subject: str, selected: str, newest: str) -> tup
 
 
 def _one_at_a_time(epochs: Epochs, groups: Groups, chosen: str) -> tuple[EpochMarks, str]:
-    """The chosen run, and of the others those that were over before the next began."""
+    """Return the marks of the chosen run, and of other runs that ended before the next one began."""
     taken = [epochs.time_range(groups[chosen])]
     kept = list(groups[chosen])
     for name, keys in reversed([*groups.items()]):

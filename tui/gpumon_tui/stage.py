@@ -1,4 +1,4 @@
-"""The app as Textual sees it: the look of what is painted, windows above a page, and how it ends."""
+"""Base class of the app: appearance, windows above a page, terminal queries, title, and exit."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.widgets.lines import Lines
 
 OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
-"""Keys that Textual would keep for itself."""
+"""Keys that Textual would handle itself."""
 HELD_FOR = 1.0
-"""Seconds for which the screen waits at most until a page has been laid out again."""
+"""Maximum seconds to keep the old screen while a page is laid out again."""
 SCREENED = 0.6
-"""Share of the ground over a page on which a window lies."""
+"""Opacity of the background of a window above a page."""
 
 WIDTH_ASKED = "\x1b[2;1H●\x1b[6n"
-"""A letter of ambiguous width, and the question where the cursor is after it; the page is drawn over it."""
+"""Draws a character of ambiguous width and requests the cursor position; the page is drawn over it."""
 _WIDE_AT = (2, 1)
-"""Column and row, from 0, of the cursor after a letter that took two cells."""
+"""Column and row (from 0) of the cursor if the character took two cells."""
 MOST_COPIED = 16 * 1024
-"""Letters that go to a clipboard; some terminals take no more."""
+"""Maximum number of characters copied to the clipboard; some terminals accept no more."""
 
 
 class Stage(App[None]):
-    """A view on a terminal, in a look."""
+    """Textual app that draws a `View` with a given appearance."""
 
     TITLE = "gpumon"
     ENABLE_COMMAND_PALETTE = False
@@ -53,7 +53,7 @@ class Stage(App[None]):
     CSS = "Screen { overflow: hidden; }"
 
     def __init__(self, view: View, look: TerminalLook | None = None) -> None:
-        super().__init__(ansi_color=True)  # what is drawn here fits the terminal as it is
+        super().__init__(ansi_color=True)  # colors are already converted for the terminal
         self.view = view
         self.news = TerminalNews({}, self.write_aside)
         self.view.look = look or TerminalLook()
@@ -63,16 +63,16 @@ class Stage(App[None]):
         view.painter.is_able = not missing()
 
     def get_driver_class(self) -> type[Driver]:
-        """Return the way to the terminal."""
+        """Return Textual's driver class, extended by flow control."""
         return waiting_driver(super().get_driver_class())
 
     @property
     def failure(self) -> Exception | None:
-        """The exception that crashed the view; None if it did not crash."""
+        """The exception that crashed the view, or None."""
         return self._exception
 
     def show_in(self, look: TerminalLook) -> None:
-        """Show everything in another look."""
+        """Redraw everything with another appearance."""
         self.view.look = look
         for screen in self.screen_stack:
             self.paint_ground(screen)
@@ -80,17 +80,17 @@ class Stage(App[None]):
                 lines.refresh()
 
     def watch_places(self) -> None:
-        """From now on take notice of each time that the page is laid out."""
+        """Subscribe to layout changes of the page."""
         self.screen.screen_layout_refresh_signal.subscribe(self.screen, self._placed, immediate=True)
 
     def _placed(self, screen: Screen[Any]) -> None:
-        """Everything has its place; a pop-up may lie above the rest."""
+        """After a layout: direct drawing is allowed unless a pop-up covers part of the page."""
         above = (lines for lines in screen.query(Lines) if lines.display and lines.layer != "default")
         self.view.painter.is_placed = next(above, None) is None
 
     @contextmanager
     def painting(self) -> Iterator[None]:
-        """Paint what changes meanwhile, and ask the terminal to tell when it has read that."""
+        """Draw changes made in the context, then ask the terminal for a reply once it has read them."""
         painter = self.view.painter
         painter.open(self)
         try:
@@ -103,67 +103,69 @@ class Stage(App[None]):
             self.call_after_refresh(self.ask)
 
     def ask_width(self) -> None:
-        """Ask the terminal how wide it draws letters of ambiguous width; one that does not answer draws them narrow."""
+        """Ask the terminal for the width of ambiguous characters; without an answer they count as one cell."""
         if not self.view.look.is_ascii:
             write(self, WIDTH_ASKED)
 
     def on_cursor_position(self, event: CursorPosition) -> None:
-        """The answer: where such letters take two cells, all is drawn in ASCII."""
+        """Handle the answer: if such characters take two cells, switch to ASCII."""
         if (event.x, event.y) == _WIDE_AT and not self.view.look.is_ascii:
             self.show_in(self.view.look._replace(is_ascii=True))
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Send a text to the terminal's clipboard, without what could do something where it is pasted."""
+        """Copy text to the terminal's clipboard, without control characters that could act where it is pasted."""
         rows = [row.split("\t") for row in text[:MOST_COPIED].splitlines()]
         cleaned = ("\t".join(clean(part, MOST_COPIED) for part in row) for row in rows)
         super().copy_to_clipboard("\n".join(cleaned)[:MOST_COPIED])
 
     def paint_ground(self, screen: Screen[Any]) -> None:
-        """Paint what lies behind the lines; above another screen, so that it is seen as far as colors allow."""
+        """Set the background of a screen; a window above a page is translucent if the terminal has enough colors."""
         look = self.view.look
         ground = Color.parse(look.ground)
         is_above = isinstance(screen, Scrolled) and look.depth is Depth.MANY
         screen.styles.background = ground.with_alpha(SCREENED) if is_above else ground
 
     def put_above(self, window: Callable[[View], Scrolled]) -> None:
-        """Open a window, unless one is open."""
+        """Open a window, unless one is already open."""
         if not isinstance(self.screen, Scrolled):
             above = window(self.view)
             self.paint_ground(above)
             self.push_screen(above)
 
     def do_accounts(self) -> None:
-        """Accounts of users in a day, a week or a month."""
-        from gpumon_tui.screens.accounts import AccountsScreen  # most sessions never need it
+        """Open the accounting of GPU use by user, per day, week or month."""
+        from gpumon_tui.screens.accounts import AccountsScreen  # imported late: most sessions never use it
 
         self.put_above(AccountsScreen)
 
     def on_terminal_supports_synchronized_output(self) -> None:
-        """The answer to the question of `flow`."""
+        """Handle the terminal's answer to the request of `flow`."""
         self.flow.answered()
 
     def ask(self) -> None:
-        """Ask the terminal to tell when it has read all that it was sent."""
+        """Request a reply that the terminal sends when it has read all output so far."""
         self.flow.ask(self, monotonic())
 
     def action_press(self, name: str) -> None:
-        """Do what a key does that Textual would keep for itself, behind the keys that were pressed before it."""
+        """Handle a key that Textual would handle itself, after the keys pressed before it."""
         above = self.screen
         if isinstance(above, Scrolled) and name in above.own_keys:
             above.call_later(above.take, name)
             return
-        self.screen.call_later(self.call_later, self.press, name)  # the way that these take
+        self.screen.call_later(self.call_later, self.press, name)  # the same queues that other keys pass through
 
     def press(self, name: str) -> None:
-        """Do what a key does, by Textual's name of it."""
+        """Run the action bound to a key (Textual's name)."""
         raise NotImplementedError
 
     def _fatal_error(self) -> None:
-        """End; Textual would print everything that was in memory, with the names of other people's processes."""
+        """Exit without Textual's traceback, which would print local variables, including process names of other
+        users.
+        """
         self._close_messages_no_wait()
 
     def panic(self, *_: RenderableType) -> None:
-        """End in the same way, as when the terminal can no longer be read."""
+        """Exit without a traceback, for example when the terminal can no longer be read."""
         self._return_code = 1
         self._close_messages_no_wait()
 
@@ -172,7 +174,7 @@ class Stage(App[None]):
             super()._display(screen, self._changed_only(renderable))
 
     def hold_until(self, is_drawn: Callable[[], bool]) -> None:
-        """Leave what is on screen there until something is drawn, for a moment at most."""
+        """Keep the current screen until `is_drawn` is true, for at most `HELD_FOR` seconds."""
         if not self._holds:
             self._holds = True
             self._go_on(is_drawn, monotonic() + HELD_FOR)
@@ -185,11 +187,11 @@ class Stage(App[None]):
             self.set_timer(0.005, partial(self._go_on, is_drawn, until))
 
     def write_aside(self, text: str) -> None:
-        """Write a sequence that draws nothing to the terminal."""
+        """Write an escape sequence that draws nothing."""
         write(self, text)
 
     def do_notify(self) -> None:
-        """Notifications by the terminal, or none."""
+        """Turn terminal notifications on or off."""
         self.news.notifies = not self.news.notifies
         self.view.say(f"notifications {'on' if self.news.notifies else 'off'}: run ends, free GPUs")
         self.post_message(TerminalPage.Changed())

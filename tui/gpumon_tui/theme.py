@@ -1,4 +1,4 @@
-"""The styles of the screen's parts, made of the roles in `palette`."""
+"""Styles of the parts of the screen, built from the roles in `palette`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.style import Style
 from gpumon_tui import palette
 
 MINT, BLUE, ROSE, SAND, CYAN = "util", "memory", "power", "temp", "key"
-"""Roles of hues."""
+"""Color roles."""
 
 PLAIN = palette.ink("text")
 STRONG = palette.ink("strong", bold=True)
@@ -23,24 +23,24 @@ BAR = palette.ink("text", "panel")
 BAR_STRONG = palette.ink("strong", "panel", bold=True)
 BAR_DIM = palette.ink("dim", "panel")
 PAGE = palette.ink("strong", "select", bold=True)
-"""The name of the page on screen."""
+"""Name of the current page."""
 HEADING = palette.ink("faint")
 CURSOR = Style(bgcolor=palette.color("select"))
 LABEL = palette.ink("ground", "warn", bold=True)
-"""Numbers that are not of live hardware say so in this."""
+"""Label of numbers that do not come from live hardware."""
 CHIP = palette.ink("ground", "key", bold=True)
-"""For what is of a recording."""
+"""Label of recordings."""
 RECORDED = palette.ink("key", bold=True)
 GOOD = palette.ink("util")
 WARN = palette.ink("warn", bold=True)
 CRITICAL = palette.ink("crit", bold=True)
 
 LEVELS = (PLAIN, WARN, CRITICAL)
-"""By the number that `levels.level` gives."""
+"""Styles indexed by the result of `levels.level`."""
 
 
 def ink(role: str) -> Style:
-    """A plain style of one color."""
+    """Return a plain style of one color role."""
     return palette.ink(role)
 
 

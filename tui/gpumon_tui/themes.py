@@ -1,4 +1,4 @@
-"""Themes: the color that each role has. One row each; what a row does not name is as in the theme it is made of."""
+"""Themes: a table of colors by role, one row per theme; roles a row does not list are inherited from its base theme."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rich.color_triplet import ColorTriplet
 from gpumon_tui.palette import LINEAR, ROLES, mix, triplet
 
 _LIGHT_POWER = 0.75
-"""Exponent of a share on light ground: there a little of a color is seen less than on dark."""
+"""Exponent applied to shares on a light background, where weak tints are less visible than on a dark one."""
 _OLD_GRAY, _OLD_FADE, _OLD_FADE_ON_LIGHT = 0.6, 0.5, 0.3
-"""Of what is no longer so: how much of the color goes, and how near to the ground the rest comes."""
+"""Fading of outdated values: share of color removed, and how far the rest moves to the background."""
 
 
 class Theme(NamedTuple):
-    """A look that the user chooses."""
+    """A theme that the user can choose."""
 
     name: str
     colors: Mapping[str, str]
     is_light: bool = False
     stronger: float = 1.0
-    """Factor of the shares of tints."""
+    """Factor applied to the shares of tints."""
     reverses: bool = False
-    """Whether what is selected stands in the ground's color on the text's."""
+    """Whether the selection is shown in reverse: background color on text color."""
 
 
 _DARK = {role.name: role.dark for role in ROLES}
@@ -44,7 +44,7 @@ _FOR_COLOR_BLIND = {
     "crit": ("#f0762a", "#861a00"),
     "run": ("#cc99cc", "#87408a"),
 }
-"""On dark and on light ground: no two that stand beside each other are told apart by red and green alone."""
+"""For dark and light backgrounds: adjacent colors never differ in red and green alone."""
 
 THEMES = (
     Theme("dark", _DARK),
@@ -70,13 +70,13 @@ DARK = THEMES[0]
 
 
 def after(theme: Theme) -> Theme:
-    """Return the theme that comes after another one, the first after the last."""
+    """Return the theme after the given one; the first follows the last."""
     return THEMES[(THEMES.index(theme) + 1) % len(THEMES)]
 
 
 @lru_cache(maxsize=2048)
 def shade(name: str, role: str, share: float = 1.0, is_old: bool = False) -> ColorTriplet:
-    """Return the color of a role in the theme of a name, or `share` of it over the ground; grayed where it is old."""
+    """Return the color of a role in the named theme, or `share` of it mixed with the background; grayed if `is_old`."""
     theme = BY_NAME[name]
     ground, own = theme.colors["ground"], theme.colors[role]
     share = min(1.0, share * theme.stronger) if share < 1.0 else 1.0

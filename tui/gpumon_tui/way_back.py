@@ -1,4 +1,4 @@
-"""The way back from a chart to the page that led there: for a GPU, an event, or an epoch of a run."""
+"""Return target of a chart opened from another page for a GPU, an event, or an epoch of a run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gpumon.common.numbers import NAN
 
 
 class WayBack(NamedTuple):
-    """A page that led to a chart, and the run that it did so for, if any."""
+    """The page that opened a chart, and the run it was opened for, if any."""
 
     page: str
     window: tuple[int, float, float] | None = None
-    """The window that charts showed before, for `ShownTime.restore`; None where the chart has the page's own."""
+    """Previous window of the charts, for `ShownTime.restore`; None if the chart opened with the page's own window."""
     what: str = ""
-    """Name of what Escape leads back to, in a word or two; empty where that is the page."""
+    """Short name of the return target for Escape; empty if it is the page itself."""
     run: str = ""
-    """Its id."""
+    """Run id."""
     devices: frozenset[str] = frozenset()
-    """UUIDs."""
+    """UUIDs of the run's devices."""
     marks: Sequence[EpochMark] = ()
-    """Begins of its epochs, oldest first, which frames may not tell of any more."""
+    """Starts of the run's epochs, oldest first; recent frames may no longer contain them."""
     ended: float = NAN
-    """Where the last of them ended; NaN while it goes on."""
+    """End of the last epoch; NaN while it is running."""
