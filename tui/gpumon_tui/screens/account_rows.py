@@ -1,4 +1,4 @@
-"""Rows of the screen of accounts: of which window and which user, in which order, and where the cursor is in them."""
+"""Rows of the accounts screen: the window, the user, the sort order and the cursor."""
 
 from __future__ import annotations
 
@@ -22,61 +22,65 @@ from gpumon_tui.state import View
 
 READING = "reading the accounts …"
 _FIRST = 5.0
-"""Seconds for which an answer without any hours is good: a daemon may just have begun."""
+"""Seconds for which an empty answer stays valid; short, because the daemon may just have started."""
 _FIRST_ORDERS = {"": RowOrder(HELD), GPUS: RowOrder(PLACE, falls=False), TIMES: RowOrder(PLACE)}
-"""The most hours first; GPUs by number; the newest day first."""
+"""Default sort orders: users by hours, GPUs by number, days newest first."""
 
 
 class AccountSelection:
-    """The accounts of a window, of everybody or of one user."""
+    """Accounts of a time window, for all users or one user."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.period = DEFAULT_PERIOD
         self.user = ""
-        """The one whose GPUs and days are shown; empty for everybody."""
+        """User whose GPUs and days are shown; empty for all users."""
         self.way = GPUS
         self.rows: Sequence[ShownAccount] = ()
         self.headlines: Headlines | None = None
         self.why = ""
-        """Words in the place of rows, or above those of who only holds a GPU now."""
+        """Text shown in place of the rows, or above the rows of users who only hold a GPU now."""
         self.cursor = 0
         self._day = ""
-        """A day of the window; empty for the one of now."""
+        """A day within the window; empty for the current window."""
         self._orders = dict(_FIRST_ORDERS)
         self._chosen: dict[str, str] = {}
-        """Names of the rows under the cursors."""
+        """Names of the rows under the cursors, by table."""
         self._asked: set[Hashable] = set()
         self._columns: dict[Hashable, tuple[AccountColumn, ...]] = {}
 
     @property
     def _table(self) -> str:
-        """The table on screen: "" has the users."""
+        """Name of the table on screen; "" is the table of users."""
         return self.way if self.user else ""
 
     @property
     def order(self) -> RowOrder:
-        """That of the table; the first one where its column is not on screen, as that of now in the past."""
+        """Sort order of the table, or its default if the sort column is not on screen (the past has no column for
+        now).
+        """
         order = self._orders[self._table]
         return order if any(column.name == order.name for column in self.columns) else _FIRST_ORDERS[self._table]
 
     @property
     def window(self) -> UserWindow:
-        """The window on screen, of the calendar of this machine."""
+        """The window on screen, in this machine's local time."""
         return parse_window(self.period, self._day, "", self.view.kept.now())
 
     @property
     def is_of_now(self) -> bool:
-        """Whether the window goes on."""
+        """Whether the window contains the present."""
         return self.window.end > self.view.kept.now()
 
     def choose(self, period: str) -> None:
-        """Show the day, the week or the month that the begin of the window lies in; of now, that of now."""
+        """Show the day, week or month in which the window starts; from the current window, switch to the current
+        one.
+        """
         self._day = "" if self.is_of_now else self.window.first_day
         self.period = period
 
     def turn(self, later: int) -> None:
-        """Show an earlier (-1) or a later window, up to that of now."""
+        """Show the previous (-1) or next window, but none in the future."""
         neighbor = self.window.neighbor(later)
         now = self.view.kept.now()
         if neighbor.begin <= now:
@@ -89,29 +93,29 @@ class AccountSelection:
             self.user = row.name
 
     def close(self) -> bool:
-        """Go back to all users; whether one was open."""
+        """Return to all users; return whether a user was open."""
         was_open, self.user = bool(self.user), ""
         self._chosen = {"": self._chosen.get("", "")}
         return was_open
 
     def turn_way(self) -> None:
-        """Show the days of a user, or the GPUs again."""
+        """Toggle between the GPUs and the days of a user."""
         if self.user:
             self.way = TIMES if self.way == GPUS else GPUS
 
     def sort_by(self, column: AccountColumn) -> None:
-        """Sort by a column; again by the same: the other way round."""
+        """Sort by a column; sorting by the same column again reverses the order."""
         self._orders[self._table] = self.order.next(column)
 
     def sort_beside(self, step: int) -> None:
-        """Sort by a neighbor of the column."""
+        """Sort by the next or previous column."""
         sortable = [column for column in self.columns if column.order]
         at = [column.name for column in sortable].index(self.order.name)
         column = sortable[(at + step) % len(sortable)]
         self._orders[self._table] = RowOrder(column.name, column.falls)
 
     def reverse(self) -> None:
-        """Turn the order."""
+        """Reverse the sort order."""
         name, falls = self.order
         self._orders[self._table] = RowOrder(name, not falls)
 
@@ -128,7 +132,7 @@ class AccountSelection:
         return "\n".join("\t".join(column.cell(row, facts).text for column in titled) for row in chosen)
 
     def drop(self) -> None:
-        """Keep nothing of what was read."""
+        """Drop the cached answers."""
         for question in self._asked:
             self.view.kept.asked.drop(question)
 
@@ -138,7 +142,7 @@ class AccountSelection:
 
     @property
     def columns(self) -> tuple[AccountColumn, ...]:
-        """Of the table, whether or not they have room."""
+        """Columns of the table, including those that do not fit on screen."""
         step, is_times, is_of_now = self.window.step, self._table == TIMES, self.is_of_now
         kind = self._table, step, is_of_now
         if kind not in self._columns:
@@ -148,7 +152,7 @@ class AccountSelection:
         return self._columns[kind]
 
     def follow(self) -> None:
-        """Take what is known by now. The cursor stays on its row."""
+        """Update the rows from the answers so far; the cursor stays on its row."""
         found, self.why = self._read()
         self.headlines = found.headlines if found else None
         self.rows = self._shown(found)
@@ -158,7 +162,7 @@ class AccountSelection:
             self.cursor = 0
 
     def _read(self) -> tuple[WindowAccounts | None, str]:
-        """The accounts of the window, or why there are none."""
+        """Return the accounts of the window, or why there are none."""
         view, window, user = self.view, self.window, self.user
         if view.frame is None:
             return None, view.freshness.text
@@ -180,7 +184,7 @@ class AccountSelection:
         return answer.found, answer.found.why
 
     def _shown(self, found: WindowAccounts | None) -> list[ShownAccount]:
-        """The rows of a table, in their order."""
+        """Return the rows of the table, sorted."""
         if found is None:
             return []
         holding = self._holding()
@@ -198,19 +202,19 @@ class AccountSelection:
         return in_order(shown, by, falls, self.view.process_facts(), lambda one: one.row.place)
 
     def _holding(self) -> Mapping[str, Sequence[Device]]:
-        """The GPUs that each user holds now; empty where nobody knows."""
+        """Return the GPUs each user holds now; empty if unknown."""
         view = self.view
         is_now = view.frame is not None and not view.age > 0 and not view.paused and not view.filling
         return devices_by_user(view.statuses) if self.is_of_now and is_now else {}
 
     def _now(self, row: AccountRow, holding: Mapping[str, Sequence[Device]]) -> tuple[str, float]:
-        """The GPUs that are held now, in words, and how many they are."""
+        """Return the GPUs a user holds now as text, and their number."""
         if not holding:
             return units.MISSING, NAN
         if not self.user:
             devices = holding.get(row.name, ())
             named = numbers([one.uuid for one in devices], {one.uuid: one.label for one in devices})
-            words = f"GPU {named}" if named.isdecimal() else named or units.MISSING  # else it could be how many
+            words = f"GPU {named}" if named.isdecimal() else named or units.MISSING  # a bare number looks like a count
             return words if devices else "none", float(len(devices))
         own, unknown = ([one.uuid for one in holding.get(who, ())] for who in (self.user, ""))
         if row.device in own:

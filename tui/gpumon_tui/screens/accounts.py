@@ -1,4 +1,4 @@
-"""The sheet of accounts: the window, its sums, the rows and the keys as lines, and where to click on them."""
+"""The accounts screen: GPU hours by user for a day, week or month, with its keys and clickable areas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpumon_tui.widgets.bars import Footer
 
 
 class AccountSheet(Text):
-    """All of the screen."""
+    """The text of the screen: window, totals, rows and keys."""
 
     DEFAULT_CSS = "AccountSheet { height: 100%; }"
     ground = "ground"
@@ -43,15 +43,15 @@ class AccountSheet(Text):
         super().__init__(view)
         self.of = AccountSelection(view)
         self.page = 1
-        """Rows on screen."""
+        """Number of rows on screen."""
         self.said = ""
-        """Told in the place of the keys, until the next one."""
+        """Message shown in place of the keys until the next key."""
         self._placed: Sequence[PlacedColumn] = ()
         self._places: list[AccountPlace] = []
         self._heading_at, self._first, self._top = -1, 0, 0
 
     def lines(self) -> list[Line]:
-        """Return the window, its sums, the rows, and the keys."""
+        """Return the window, its totals, the rows and the keys."""
         cells, height = self.size
         of = self.of
         of.follow()
@@ -62,7 +62,7 @@ class AccountSheet(Text):
                 line, places = choice_line(self._ways(), len(lines), cells)
                 lines.append(line)
                 self._places += places
-        if not of.rows or of.headlines is None:  # who holds one now may have no hours yet
+        if not of.rows or of.headlines is None:  # users who hold a GPU now may have no hours yet
             lines += [
                 [],
                 *([Segment(f" {part}", theme.DIM)] for part in wrapped(safe(of.why, SENTENCE), cells - 2)),
@@ -110,7 +110,7 @@ class AccountSheet(Text):
         ]
 
     def key_at(self, event: events.Click) -> str:
-        """Return the key that a click stands for; one on a heading or another row has done all it does."""
+        """Return the key that a click stands for; empty if the click itself has sorted or moved the cursor."""
         of = self.of
         found = next((one.key for one in self._places if one.row == event.y and one.begin <= event.x < one.end), "")
         if found:
@@ -136,7 +136,7 @@ _CLOSES = ("q", "A", "f10")
 
 
 class AccountsScreen(Scrolled):
-    """Above the main screen."""
+    """The screen, opened above the main screen."""
 
     follows: ClassVar[bool] = True
     own_keys: ClassVar[frozenset[str]] = frozenset(("tab", "shift+tab"))
@@ -146,22 +146,22 @@ class AccountsScreen(Scrolled):
         super().__init__(self.sheet)
 
     def compose(self) -> ComposeResult:
-        """The sheet takes all of the screen."""
+        """Yield the sheet, which fills the screen."""
         yield self.sheet
 
     def show(self) -> None:
-        """Draw again what is known by now: the sheet has its room already."""
-        if not self.is_closed:  # else all would be read again
+        """Redraw with the answers so far; the layout does not change."""
+        if not self.is_closed:  # after closing, drawing would repeat the queries
             self.sheet.show()
 
     def on_key(self, event: events.Key) -> None:
-        """Choose a window, an order or a row, open, or close."""
+        """Handle keys that choose a window, a sort order or a row, open a user, or close the screen."""
         event.stop()
         event.prevent_default()
         self.take(event.key)
 
     def take(self, name: str) -> None:
-        """Do what a key does here, by Textual's name of it."""
+        """Run the action of a key (Textual's name)."""
         sheet = self.sheet
         if self.is_closed:
             return
@@ -193,19 +193,19 @@ class AccountsScreen(Scrolled):
         self.show()
 
     def on_click(self, event: events.Click | None = None) -> None:
-        """Do what stands under the mouse."""
+        """Handle a click on a key, a heading or a row."""
         if event is not None:
-            event.prevent_default()  # a window closes on a click
+            event.prevent_default()  # the base class closes on a click
             if key := self.sheet.key_at(event):
                 self.take(key)
             self.show()
 
     def on_mouse_scroll_down(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor down by three rows."""
         self._wheel(3)
 
     def on_mouse_scroll_up(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor up by three rows."""
         self._wheel(-3)
 
     def _wheel(self, step: int) -> None:
@@ -213,6 +213,6 @@ class AccountsScreen(Scrolled):
         self.show()
 
     def close(self) -> None:
-        """Give the screen back to the page, and forget what was read."""
+        """Close the screen and drop the cached answers."""
         self.sheet.of.drop()
         super().close()

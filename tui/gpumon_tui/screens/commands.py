@@ -1,4 +1,4 @@
-"""All that the keys of a page do, found by some letters of it."""
+"""Command palette: all actions of a page, filtered by typed letters."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
 
 ROWS = 12
-"""Commands on screen; always as many rows, so that nothing jumps while one types."""
+"""Number of rows; fixed, so that the window does not change its size while typing."""
 _LONGEST = 40
-"""Letters that can be typed."""
+"""Maximum length of the typed text."""
 _HIDDEN = ("commands", "open_page")
 _LAST = "quit"
 _PAGE = "page: "
 
 
 class Command(NamedTuple):
-    """Something that a key does."""
+    """An action bound to a key."""
 
     what: str
     shown: str
     key: str
     """Textual's name of the key."""
     brief: str = ""
-    """Its name in the footer, by which it is found too."""
+    """Its name in the footer, which is searched too."""
 
 
 def commands_of(page: str, pages: Sequence[str], view: Abilities = USUAL) -> list[Command]:
-    """Return what can be done on a page: what its keys do, and the other pages; the end of the view comes last.
+    """Return the commands of a page: its keys, then the other pages, and quit last.
 
-    The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
+    The first row is selected on opening and Enter runs it, so quit must not be first.
     """
     others = [Command(f"{_PAGE}{name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
     told = told_on(page, view)
@@ -50,7 +50,7 @@ def commands_of(page: str, pages: Sequence[str], view: Abilities = USUAL) -> lis
 
 
 def of_other_pages(page: str, pages: Sequence[str], view: Abilities = USUAL) -> list[Command]:
-    """Return what only keys of other pages do; each leads to the first such page."""
+    """Return the commands that exist only on other pages; each opens the first such page."""
     known = {key.what for key in told_on(page, view)}
     rows: list[Command] = []
     for digit, name in enumerate(PAGES, 1):
@@ -64,9 +64,9 @@ def of_other_pages(page: str, pages: Sequence[str], view: Abilities = USUAL) -> 
 
 
 def found(commands: Sequence[Command], typed: str) -> list[Command]:
-    """Return the commands that have all letters of a text in their order: first those that have it in one piece.
+    """Return the commands that contain all typed letters in order; those that contain them contiguously come first.
 
-    Of those that have it alike, a page whose name begins with it comes first.
+    Among equal matches, a page whose name starts with the text comes first.
     """
     text = typed.lower().strip()
     if not text:
@@ -81,13 +81,15 @@ def _is_page(command: Command, text: str) -> bool:
 
 
 def _in_one_piece(commands: Sequence[Command], typed: str) -> list[Command]:
-    """Return the commands that have a text in one piece; all where nothing was typed."""
+    """Return the commands that contain the text contiguously; all commands if the text is empty."""
     text = typed.lower().strip()
     return [one for one in commands if text in f"{one.brief} {one.what}".lower()]
 
 
 def _rank(what: str, text: str) -> int:
-    """0 where a word begins with the text, 1 where it stands in one piece, then by how far its letters lie apart."""
+    """Return a rank: 0 if a word starts with the text, 1 if it occurs elsewhere, otherwise by the distance between
+    its letters.
+    """
     at = what.find(text)
     if at >= 0:
         return 0 if at == 0 or not what[at - 1].isalnum() else 1
@@ -101,7 +103,7 @@ def _rank(what: str, text: str) -> int:
 
 
 class CommandLines(Text):
-    """The text that was typed, and the commands that have it."""
+    """The typed text and the matching commands."""
 
     def __init__(self, view: View, commands: Sequence[Command], others: Sequence[Command] = ()) -> None:
         super().__init__(view)
@@ -112,7 +114,9 @@ class CommandLines(Text):
 
     @property
     def matching(self) -> list[Command]:
-        """The commands that have what was typed; first those of other pages where they alone have it in one piece."""
+        """Return the matching commands; commands of other pages come first if only they contain the text
+        contiguously.
+        """
         own = found(self._commands, self.typed)
         if _in_one_piece(own, self.typed):
             return own
@@ -143,7 +147,7 @@ class CommandLines(Text):
 
 
 class Commands(Scrolled):
-    """Above the main screen; Enter does what is chosen. It is as wide as the longest of what keys do."""
+    """The palette window; Enter runs the selected command. Its width fits the longest description."""
 
     DEFAULT_CSS = "Commands > VerticalScroll { width: 116; }"
 
@@ -154,7 +158,7 @@ class Commands(Scrolled):
         super().__init__(self.list)
 
     def on_key(self, event: events.Key) -> None:
-        """Type, choose, do, or close."""
+        """Handle typing, moving the selection, running a command, and closing."""
         if self.is_closed:
             return
         event.stop()
@@ -176,7 +180,7 @@ class Commands(Scrolled):
         lines.show()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Take a text from the clipboard."""
+        """Insert pasted text."""
         event.stop()
         self.list.typed, self.list.at = (self.list.typed + pasted(event.text))[:_LONGEST], 0
         self.list.show()

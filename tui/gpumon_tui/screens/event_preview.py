@@ -1,4 +1,4 @@
-"""The event under the cursor: its meaning, and its GPU around that moment as small charts on one time grid."""
+"""Preview of the event under the cursor: its meaning, and small charts of its GPU around that time on one time grid."""
 
 from __future__ import annotations
 
@@ -26,36 +26,38 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns
 
 ROWS_FROM, CELLS_FROM = 34, 80
-"""Room of the page from which the event under the cursor is always shown with charts."""
+"""Page size (rows, cells) from which the preview always has charts."""
 TEXT_FROM, TEXT_ROWS = 16, 2
-"""Rows of the page from which its text is there at least, and lines of that."""
+"""Rows of the page from which at least the text is shown, and its number of lines."""
 LONG_AGO = 3600.0
-"""Seconds from which on a moment is shown in a window of as many: what is older has coarser values."""
+"""Age in seconds from which a window of the same length is shown, because older values are stored at a coarser
+resolution.
+"""
 WINDOW = 600.0
-"""Seconds around a moment of late."""
+"""Length in seconds of the window around a recent event."""
 _LABEL = 14
-"""Cells for the values at the moment."""
+"""Cells for the values at the time of the event."""
 _AXIS = 6
 """Cells for the numbers of the scale."""
 _BEFORE = _LABEL + _AXIS + 1
 _AROUND = 5
-"""Rows beside the charts: a blank one, title, meaning, the moment, and times."""
+"""Rows in addition to the charts: blank, title, meaning, time of the event, and time axis."""
 _ONE_LINE = 130
-"""Cells from which a meaning has room in one line; else it has another one where that is free."""
+"""Width from which a meaning fits in one line; narrower pages use a second line if there is room."""
 _TALLER = ((60, 5), (44, 3), (0, 2))
-"""Rows of the page from which each chart has at least so many."""
+"""Minimum rows of a chart, by the rows of the page."""
 _TALLEST = 12
-"""Rows of a chart where few events leave more room than that."""
+"""Maximum rows of a chart when few events leave more room."""
 _OF_HEAT = ("gpu.temperature", "gpu.clock_sm", "gpu.power")
 _USUAL = ("gpu.utilization", "gpu.memory_used", "gpu.power")
 _DIM, _FAINT, _TEXT = palette.ink("dim"), palette.ink("faint"), palette.ink("text")
 _CHIP, _NUMBER = palette.ink("ground", "key", bold=True), palette.ink("strong", bold=True)
 _FREE = " ▁▂▃▄▅▆▇█▌·─"
-"""Glyphs over which the cursor goes."""
+"""Glyphs that the cursor line may replace."""
 
 
 def gpu_of(row: EventRow, view: View) -> str:
-    """Return the UUID of the GPU on screen that an event is about; of several the first; empty without one."""
+    """Return the UUID of the GPU on screen that an event concerns, the first of several; empty if there is none."""
     known = {sample.device.uuid for sample in view.samples}
     gpus = row.event.details.get("gpus")
     uuids = [row.event.subject.device, *(gpus if isinstance(gpus, list) else ())]
@@ -63,19 +65,19 @@ def gpu_of(row: EventRow, view: View) -> str:
 
 
 class EventPreview:
-    """Draws it; a chart is asked anew only when another event is chosen, or time goes on in it."""
+    """Draws the preview. Charts are updated only when another event is selected or time advances within the window."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self._each = _TALLER[-1][1]
-        """Rows of each chart; 0 where there is room for the text alone."""
+        """Rows of each chart; 0 if there is room only for the text."""
         self._told = 1
-        """Lines of the meaning above the charts."""
+        """Number of lines of the meaning above the charts."""
         self._columns = Columns()
         self._memo: Memo[list[Line]] = Memo()
 
     def rows(self, cells: int, height: int, spare: int) -> int:
-        """Return the rows that it has on a page of which others leave `spare`; 0 where it is not shown."""
+        """Return the rows of the preview on a page where the other parts leave `spare` rows; 0 if it is not shown."""
         least = next(rows for of, rows in _TALLER if height >= of)
         if cells < CELLS_FROM or (height < ROWS_FROM and spare < _AROUND + len(_USUAL) * least):
             self._each = 0
@@ -86,11 +88,11 @@ class EventPreview:
         return around + len(_USUAL) * self._each
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Drop the cached charts."""
         self._columns.forget()
 
     def lines(self, row: EventRow, cells: int) -> list[Line]:
-        """Return the preview of an event, in the rows that it has."""
+        """Return the preview of an event, with the number of rows that `rows` returned."""
         view = self.view
         gpu, side = gpu_of(row, view), margin(cells)
         window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
@@ -104,13 +106,13 @@ class EventPreview:
         about = " ".join(filter(None, (row.gpu, row.event.kind.label)))
         detail: Line = [Segment(safe(about), _TEXT)]
         title = section(units.clock(row.time), detail, keys((view.look.key("↵"), "open on the chart")), cells)
-        told_of_kind = row.event.kind.help.replace("`", "")  # Markdown, for the documents
+        told_of_kind = row.event.kind.help.replace("`", "")  # contains Markdown, for the documentation
         meaning = safe(f"{row.words}. {told_of_kind}" if row.words else told_of_kind, SENTENCE)
         if not self._each:
             told = in_few_lines(meaning, cells - 2 * side, TEXT_ROWS)
             return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
         told = in_few_lines(meaning, cells - 2 * side, self._told)
-        told += [""] * (self._told - len(told))  # what is below stays where it is
+        told += [""] * (self._told - len(told))  # keeps the position of the charts fixed
         lines: list[Line] = [[], title, *([Segment(" " * side + part, _DIM)] for part in told)]
         if not gpu:
             return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]

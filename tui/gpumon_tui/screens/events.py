@@ -1,4 +1,4 @@
-"""The sheet of the page of events: which rows stand there, the cursor in them, and the lines."""
+"""The events page: the table of events with its filters, the strip of the last day, the preview, and its keys."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from gpumon_tui.widgets.lines import Lines
 
 _DIM, _KEY, _WARN = palette.ink("dim"), palette.ink("key"), palette.ink("warn")
 _ROOMY = 24
-"""Rows from which blank ones stand between the parts."""
+"""Rows of the page from which blank rows separate the parts."""
 _MOST_SAID = 3
-"""Lines on which it is said why there is no log."""
+"""Maximum number of lines for the reason why there is no log."""
 _DAY_FROM = 20
-"""Rows from which the day is drawn."""
+"""Rows of the page from which the strip of the day is drawn."""
 
 
 class EventChosen(Message):
-    """An event is to be shown on the chart."""
+    """Posted when an event is to be shown on the chart."""
 
 
 class EventSheet(Lines):
-    """All of the page."""
+    """The widget that draws the whole page."""
 
     DEFAULT_CSS = "EventSheet { height: 1fr; }"
 
@@ -58,7 +58,7 @@ class EventSheet(Lines):
         self.cursor = 0
         self.rows: Sequence[EventRow] = ()
         self.problem = ""
-        """Why there is no log; empty where there is one."""
+        """Why there is no log; empty if there is one."""
         self.page = 1
         """Rows of the table on screen."""
         self.typing = FilterField(self)
@@ -76,16 +76,16 @@ class EventSheet(Lines):
 
     @property
     def row(self) -> EventRow | None:
-        """The one under the cursor."""
+        """The row under the cursor."""
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     @property
     def knows_any(self) -> bool:
-        """Whether there is an event, shown or hidden."""
+        """Whether there is any event, including filtered ones."""
         return bool(self._all)
 
     def move(self, step: int) -> None:
-        """Move the cursor, and select its GPU."""
+        """Move the cursor, and select the GPU of its event."""
         self.cursor = max(0, min(len(self.rows) - 1, self.cursor + step))
 
     def next_alike(self, step: int) -> None:
@@ -100,29 +100,32 @@ class EventSheet(Lines):
 
     @property
     def groups(self) -> list[str]:
-        """Groups that have events, and those of all and on screen."""
+        """Groups that have events, plus "all" and the group on screen."""
         return [name for name in GROUPS if self._counts.get(name) or name in (ALL, self.group)]
 
     def next_group(self, step: int) -> None:
-        """Show another group."""
+        """Show the next group."""
         names = self.groups
         self.group = names[(names.index(self.group) + step) % len(names)]
 
     def next_gpu(self, step: int) -> None:
-        """Show the events of another GPU, or of all again."""
+        """Show the events of the next GPU, or of all."""
         labels = ["", *[sample.device.label for sample in self.view.samples]]
         place = labels.index(self.gpu) if self.gpu in labels else 0
         self.gpu = labels[(place + step) % len(labels)]
 
     def show_all(self) -> None:
-        """Take back the filter; then the group and the GPU."""
+        """Clear the filter; if there is none, clear the group and the GPU."""
         if self.filter:
             self.filter = ""
         else:
             self.group, self.gpu = ALL, ""
 
     def follow(self) -> None:
-        """Take what is known by now. The cursor stays on its event; on the newest, it stays there."""
+        """Update the rows from the events so far.
+
+        The cursor stays on its event, or on the newest row if it is there.
+        """
         view, happened = self.view, self.view.happened
         seen = happened.all_seen()
         is_here = Capability.LIVE in view.origin.capabilities
@@ -142,7 +145,7 @@ class EventSheet(Lines):
             self.cursor = place_of(row, self.rows) if row else 0
 
     def _why(self, is_here: bool, problem: str, is_missing: bool) -> str:
-        """Why the log is not among the rows."""
+        """Return why the rows do not include the log."""
         if Capability.NOW not in self.view.origin.capabilities:
             return "a recording keeps no log of events: these are of what was read of it"
         if not is_here:
@@ -154,7 +157,7 @@ class EventSheet(Lines):
         return "reading the log" if is_missing else ""
 
     def lines(self) -> list[Line]:
-        """Title, the day, headings, rows, and where they end."""
+        """Return the title, the day, headings, rows and preview."""
         cells, height = self.size
         self.follow()
         view, rows, side = self.view, self.rows, edge(cells)
@@ -200,7 +203,7 @@ class EventSheet(Lines):
         return lines[:height]
 
     def _empty(self) -> list[str]:
-        """Sentences in the place of rows."""
+        """Return the sentences shown in place of rows."""
         if self._all:
             return [all_hidden("event", len(self._all)), SHOW_ALL]
         if self.view.frame is None:
@@ -211,7 +214,9 @@ class EventSheet(Lines):
         return ["nothing has happened" + (f" since {units.clock(since)}" if self.problem and since else "")]
 
     def _since(self) -> str:
-        """The time that is known without a log; what began before, and was told of later, may stand there too."""
+        """Return the text for the time covered without a log; events that began earlier but were reported later may
+        be included.
+        """
         since, until = self.view.happened.since, self.view.happened.until
         if not since:
             return ""
@@ -224,7 +229,7 @@ class EventSheet(Lines):
         return f"; {self._simulated(since)}{older}"
 
     def _simulated(self, since: float) -> str:
-        """Since when it is simulated, and events are told of: the frames that tell all are fewer than there are."""
+        """Return since when the simulation runs and since when events are recorded; the latter covers less time."""
         view, first = self.view, self.view.history.begin
         told = f"events told since {units.clock(since)}"
         if view.filling or view.frame is None or not is_known(first) or first > since - 1.0:
@@ -233,7 +238,7 @@ class EventSheet(Lines):
         return f"simulated since {units.clock(first)}{or_before}, {told}"
 
     def _span(self, cells: int, side: int) -> StripSpan:
-        """The time that the strip spans: the last day, or that of a recording."""
+        """Return the time span of the strip: the last day, or the duration of a recording."""
         view, room = self.view, strip_cells(cells, side)
         if Capability.NOW in view.origin.capabilities:
             return last_day(view.now, room)
@@ -245,15 +250,15 @@ class EventSheet(Lines):
         gpus = [sample.device.uuid for sample in view.samples]
         seen = watched(view.history, gpus, grid, view.interval)
         first, oldest = grid.at(view.happened.since), view.history.first_frame
-        if not span.ends_now and is_known(oldest):  # of what was played, the history has the last frames only
+        if not span.ends_now and is_known(oldest):  # the history of a recording contains only its last frames
             until = grid.at(oldest)
             seen = [known or first <= place < until for place, known in enumerate(seen)]
-        if self.problem:  # values of before that are known as well, and nobody looked for events there
+        if self.problem:  # values before this time are known, but events were not recorded
             seen = [known and place >= first for place, known in enumerate(seen)]
         return event_strip(self.rows, span, seen, cells, side, is_read=view.has_read)
 
     def on_click(self, event: events.Click) -> None:
-        """Take the row under the mouse, open it where it is taken already, or do what stands there."""
+        """Select the row under the mouse, open it if already selected, or run what was clicked in the title."""
         if event.y == 0:
             for begin, end, group in self._places:
                 if begin <= event.x < end:
@@ -270,18 +275,18 @@ class EventSheet(Lines):
         self.post_message(TerminalPage.Changed())
 
     def on_mouse_scroll_down(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor down by three rows."""
         self.move(3)
         self.show()
 
     def on_mouse_scroll_up(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor up by three rows."""
         self.move(-3)
         self.show()
 
 
 class EventsPage(TerminalPage):
-    """One sheet of lines, and its keys."""
+    """The page: one sheet and the actions of its keys."""
 
     name_shown: ClassVar[str] = EVENTS
 
@@ -294,13 +299,15 @@ class EventsPage(TerminalPage):
         return (self.sheet,)
 
     def share_out(self, size: Size) -> None:
-        """Leave the sheet all but a row of air, and let it take what is known by now: the footer asks for its rows."""
+        """Give the sheet the whole page except a blank row, and update its rows first, because the footer depends on
+        them.
+        """
         self.leave_air(size)
         self.sheet.follow()
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Keys that need an event, another group, or a GPU."""
+        """Keys without effect: no event, no other group, or no GPU."""
         found = set() if self.sheet.rows else {"↵", "n p", "y"}
         if len(self.sheet.groups) < 2:
             found.add("Tab")
@@ -311,23 +318,23 @@ class EventsPage(TerminalPage):
         return frozenset(found)
 
     def take(self, press: Press) -> bool:
-        """Take what is typed into the filter."""
+        """Handle typing in the filter."""
         return self.sheet.typing.take(press)
 
     def paste(self, text: str) -> None:
-        """Take a text into the filter."""
+        """Paste text into the filter."""
         self.sheet.typing.paste(text)
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Start typing a filter."""
         self.sheet.typing.begin()
 
     def do_group(self, step: int) -> None:
-        """Show another group."""
+        """Show the next group."""
         self.sheet.next_group(step)
 
     def do_only_gpu(self, step: int) -> None:
-        """Show one GPU's events, or all."""
+        """Show the events of one GPU, or of all."""
         self.sheet.next_gpu(step)
 
     def do_alike(self, step: int) -> None:
@@ -339,15 +346,15 @@ class EventsPage(TerminalPage):
         self.sheet.move(step)
 
     def do_page(self, halves: int) -> None:
-        """Move it by half pages."""
+        """Move the cursor by half pages."""
         self.sheet.move(half_pages(halves, self.sheet.page))
 
     def do_close(self) -> None:
-        """Take the filter back."""
+        """Clear the filter."""
         self.sheet.show_all()
 
     def do_open(self) -> None:
-        """Show the moment of the event on the chart, of its GPU where that is known."""
+        """Show the time of the event on the chart of its GPU, if the GPU is known."""
         row, view = self.sheet.row, self.view
         if row is None:
             return
@@ -359,11 +366,11 @@ class EventsPage(TerminalPage):
         self.post_message(self.Wanted(PAGES.index(CHART) + 1, WayBack(EVENTS, before)))
 
     def on_event_chosen(self) -> None:
-        """An event was clicked twice."""
+        """Open an event that was clicked twice."""
         self.do_open()
 
     def do_copy(self) -> None:
-        """Copy the row under the cursor to the clipboard of the terminal."""
+        """Copy the row under the cursor to the terminal's clipboard."""
         row = self.sheet.row
         if row is not None:
             cells = (units.moment(row.time), row.event.kind.label, row.gpu, row.user, row.words, row.took)

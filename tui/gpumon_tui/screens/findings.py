@@ -1,4 +1,4 @@
-"""The findings: what needs attention, and what to do about it."""
+"""Window that lists the findings with the recommended actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpumon_tui.state import View
 
 
 class Findings(Text):
-    """All findings of the frame on screen, those of the selected GPU and run first."""
+    """All findings of the frame on screen; those of the selected GPU and run come first."""
 
     dims = False
 
@@ -32,7 +32,7 @@ class Findings(Text):
 
 
 class Attention(Scrolled):
-    """Above the main screen."""
+    """The window, opened above the main screen."""
 
     follows: ClassVar[bool] = True
 

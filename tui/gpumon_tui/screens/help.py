@@ -1,4 +1,4 @@
-"""The help: keys, what colors mean, and the words."""
+"""The help window: keys, colors, signs and terms."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ COLORS: tuple[Line, ...] = (
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
 _COLORED = {"yellow ": "bold   ", "red    ": "reverse"}
-"""Names of colors, by what stands in their place where there are none."""
+"""Names of colors, with the attribute that replaces them on a terminal without colors."""
 
 
 def signs(*, is_colored: bool) -> list[Line]:
-    """Return the signs with what they mean; without colors none of these is named."""
+    """Return the signs with their meanings; without colors, signs that are only colors are described by their
+    replacement.
+    """
     if is_colored:
         return list(COLORS)
     return [
@@ -74,18 +76,18 @@ WORDS = (
 
 
 SCROLLS = "↑ ↓ scroll  Esc closes"
-"""Beside the first title: the end, which tells it again, may be below the screen."""
+"""Shown next to the first title, because the last line, which repeats it, may be below the screen."""
 
 
 def told_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
-    """Return a text in as many lines as it needs, all beside the width of `sign`, which stands before the first."""
+    """Return a text wrapped in a column to the right of `sign`, which precedes the first line."""
     at = length(sign)
     rows: list[Line] = [[Segment(part, style)] for part in wrapped(text, max(8, cells - at))]
     return [[*(sign if place == 0 else [Segment(" " * at)]), *row] for place, row in enumerate(rows)]
 
 
 class Explained(Text):
-    """The help's lines, with the keys of the page on screen."""
+    """The lines of the help, including the keys of the current page."""
 
     def __init__(self, view: View, page: str) -> None:
         super().__init__(view)
@@ -97,7 +99,7 @@ class Explained(Text):
         is_colored = look.depth is not Depth.NONE
         view = self.view
         keys = [(f"{write(key.shown):>7} ", write(key.what)) for key in told_on(self.page, abilities_of(view))]
-        apart = " | " if look.is_ascii else " · "  # here, as a line may end with it
+        apart = " | " if look.is_ascii else " · "  # replaced here, because it may end a line
         elsewhere = write(apart.join(f"{one.shown}: {one.there}" for one in habits(self.page)))
         meant = signs(is_colored=is_colored)
         parts: list[tuple[str, list[Line]]] = [
@@ -125,7 +127,7 @@ class Explained(Text):
 
 
 class Help(Scrolled):
-    """Above the main screen; any key but those that scroll closes it."""
+    """The help window; any key closes it, except keys that scroll."""
 
     def __init__(self, view: View, *, page: str) -> None:
         super().__init__(Explained(view, page))

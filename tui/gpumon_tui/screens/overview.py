@@ -1,4 +1,4 @@
-"""The overview at its place: what its keys and clicks do."""
+"""The overview page: actions of its keys and clicks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpumon_tui.widgets.section import Section
 
 
 class OverviewPage(TerminalPage):
-    """All there is of now. Keys go to GPUs, runs or processes; Tab goes on to the next of them."""
+    """Shows the current state. Keys act on GPUs, runs or processes; Tab selects which."""
 
     DEFAULT_CSS = "OverviewPage Lines { position: absolute; }"
     name_shown = OVERVIEW
@@ -41,19 +41,19 @@ class OverviewPage(TerminalPage):
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Keys that have nothing to go to, or no window to change."""
+        """Keys without effect, because there is nothing to select or no window to change."""
         return self.picture.withheld(self._plan)
 
     def compose(self) -> ComposeResult:
-        """Yield what lies on the page."""
+        """Yield the parts of the page."""
         yield from self.drawn
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         self.picture.forget()
 
     def do_table(self) -> None:
-        """Keys go to the next part that is on screen."""
+        """Move the focus of the keys to the next part on screen."""
         picture = self.picture
         parts = picture.selectable(self._plan)
         if parts:
@@ -61,21 +61,21 @@ class OverviewPage(TerminalPage):
             part = parts[at % len(parts)]
             picture.activate(part)
             if part is picture.processes and part.selected not in part.rows():
-                part.move(1)  # keys are seen to go there
+                part.move(1)  # makes the new focus visible
 
     def do_move(self, step: int) -> None:
-        """Move the cursor of the part that has the keys."""
+        """Move the cursor of the focused part."""
         picture = self.picture
         picture.active.move(step)
         if picture.active is picture.gpus:
             picture.take_run()
 
     def do_page(self, halves: int) -> None:
-        """Move it by half pages."""
+        """Move the cursor by half pages."""
         self.do_move(half_pages(halves, self.picture.active.page))
 
     def do_zoom(self, step: int) -> None:
-        """A shorter or a longer window of all parts."""
+        """Show a shorter or longer window in all parts."""
         if step < 0 and self.view.glance == GLANCE:
             self.view.say("no shorter window here: the chart has some")
         else:
@@ -83,7 +83,7 @@ class OverviewPage(TerminalPage):
         self.post_message(self.Changed())
 
     def do_open(self) -> None:
-        """Open what is under the cursor on its own page: the chart of a GPU, a run, a process."""
+        """Open the GPU, run or process under the cursor on its own page."""
         picture = self.picture
         name = {picture.gpus: CHART, picture.runs: RUNS, picture.processes: PROCESSES}.get(picture.active)
         if name:
@@ -91,11 +91,11 @@ class OverviewPage(TerminalPage):
             self.post_message(self.Wanted(PAGES.index(name) + 1, way_back, opens=True))
 
     def do_copy(self) -> None:
-        """Copy what is under the cursor to the clipboard of the terminal: a GPU, a run, a process."""
+        """Copy the GPU, run or process under the cursor to the terminal's clipboard."""
         self.copy(self.picture.active.row_text())
 
     def on_gpu_table_selected(self, message: GpuTable.Selected) -> None:
-        """A GPU was clicked; the one under the cursor opens."""
+        """Handle a click on a GPU; a click on the one under the cursor opens it."""
         message.stop()
         if self.picture.active is self.picture.gpus and self.view.subject == message.uuid:
             self.do_open()
@@ -106,7 +106,7 @@ class OverviewPage(TerminalPage):
         self.post_message(self.Changed())
 
     def on_section_chosen(self, message: Section.Chosen) -> None:
-        """A section was clicked: a finding opens, as the row under the cursor does."""
+        """Handle a click in a section; a finding opens, as does the row under the cursor."""
         message.stop()
         section = message.picture
         if (message.opens or section is self.picture.attention) and section.opens[0]:
@@ -121,12 +121,12 @@ class OverviewPage(TerminalPage):
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether each part has the room that was given to it last, and is drawn for that."""
+        """Whether every part has its final size and is drawn at that size."""
         rooms = zip(self.drawn, self._plan or (), strict=False)
         return all(part.drawn_size == (room.cells, room.rows) for part, room in rooms if room.rows > 0)
 
     def share_out(self, size: Size) -> None:
-        """Give each part its room; nothing moves as long as the plan is the same."""
+        """Lay out the parts; nothing moves while the plan stays the same."""
         new = self.picture.plan(*size)
         if new == self._plan:
             return

@@ -1,4 +1,4 @@
-"""A page: what stands between header and footer, and what its keys do."""
+"""Base class of the pages between header and footer."""
 
 from __future__ import annotations
 
@@ -22,35 +22,37 @@ COPIED = "copied, if the terminal allows OSC 52"
 
 
 def half_pages(halves: int, rows: int) -> int:
-    """Return how many rows so many half pages are, of a page of `rows`."""
+    """Return the number of rows in the given number of half pages, on a page of `rows`."""
     return int(halves * max(2, rows) / 2)
 
 
 class TerminalPage(Container):
-    """The base of every page. A key's action is the method `do_<action>`; what that does not know, the app does.
+    """Base class of all pages.
 
-    A page draws from the view alone. It may keep what it works out as long as the view's frame is the same.
+    A key's action is the method `do_<action>`, of the page if it has one, else of the app.
+
+    A page draws from the view alone. It may cache derived data while the view's frame stays the same.
     """
 
     DEFAULT_CSS = "TerminalPage { height: 1fr; visibility: hidden; } TerminalPage Lines { visibility: visible; }"
     name_shown: ClassVar[str] = OVERVIEW
     """One of `keys.PAGES`."""
     has_past: ClassVar[bool] = False
-    """Whether it shows the window of `View.shown`; every other page is of the frame on screen."""
+    """Whether it shows the window of `View.shown`; all other pages show the frame on screen."""
 
     def copy(self, text: str) -> None:
-        """Send a text to the clipboard of the terminal, and say so; not an empty one."""
+        """Copy a text to the terminal's clipboard and show a message; does nothing for an empty text."""
         if text:
             self.app.copy_to_clipboard(text)
             self.view.say(COPIED)
 
     class Changed(Message):
-        """The page wants to be drawn again, as when something that was read in another thread has come."""
+        """Posted when the page needs a redraw, for example after a background query."""
 
     class Wanted(Message):
-        """The page wants another one to be opened: that of a number on the keys, with a way back from a chart.
+        """Posted to open the page with the given number, with a return target if it is a chart.
 
-        `opens`: what is selected is to be open there.
+        `opens`: open the selected item there.
         """
 
         def __init__(self, number: int, way_back: WayBack | None = None, *, opens: bool = False) -> None:
@@ -60,7 +62,7 @@ class TerminalPage(Container):
             self.opens = opens
 
     class Clicked(Message):
-        """A click on something that stands for a key: `key`, as it is shown."""
+        """Posted for a click on something that stands for a key; `key` is the displayed name."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
@@ -71,7 +73,10 @@ class TerminalPage(Container):
         super().__init__()
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Ask Textual; where the page moves, so does all that is on it."""
+        """Pass the request to Textual.
+
+        A layout may move the page's widgets, so direct painting is suspended until it is done.
+        """
         painter = self.view.painter
         painter.is_placed = painter.is_placed and not layout
         painter.refuse()
@@ -79,58 +84,58 @@ class TerminalPage(Container):
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        """The widgets that the view fills."""
+        """Widgets that are drawn from the view."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
-        """Yield what lies on the page."""
+        """Yield the widgets of the page."""
         yield from self.drawn
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """Keys that do something only at times, for the footer: each with what it does."""
+        """Keys for the footer that apply only in the current state, with their descriptions."""
         return ()
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Keys, as they are shown, that do nothing just now: the footer does not offer them."""
+        """Displayed names of keys that currently have no effect; the footer leaves them out."""
         return frozenset()
 
     def leave_air(self, size: Size) -> None:
-        """Leave a row below the header where there are many."""
+        """Leave a blank row below the header if the page is tall enough."""
         air = int(size.height >= AIRY_FROM)
         if self.styles.padding.top != air:
             self.styles.padding = (air, 0, 0, 0)
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether each part has the room that was given to it last, and is drawn for that."""
+        """Whether every part has its final size and is drawn at that size."""
         return True
 
     def share_out(self, size: Size) -> None:
-        """Share `size`, the room between header and footer, out to the parts; called before each picture."""
+        """Lay out the parts within `size`, the area between header and footer; called before each drawing."""
 
     def show(self) -> None:
-        """Draw the view as it is now."""
+        """Draw the current state of the view."""
         for part in self.drawn:
             part.show()
 
     def open_selected(self) -> None:
-        """Open what another page has selected."""
+        """Open the item that another page has selected."""
 
     def take(self, press: Press) -> bool:
-        """Take a key before all else, as while text is typed; whether it was taken."""
+        """Handle a key before any binding, for example while typing; return whether it was handled."""
         return False
 
     def paste(self, text: str) -> None:
-        """Take a line from the clipboard while text is typed, and nothing else: no letter of it is a key."""
+        """Insert pasted text while typing; otherwise ignore it, so that its letters do not act as keys."""
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
 
 
 def page_class(name: str, classes: Mapping[str, str] = PAGE_CLASSES) -> type[TerminalPage]:
-    """Return the class of a page. Its module is imported when the page is first opened: most starts need only one."""
+    """Return the class of a page. Its module is imported on first use, because most sessions need only one page."""
     module, _, class_name = classes[name].partition(":")
     page: type[TerminalPage] = getattr(import_module(module), class_name)
     return page

@@ -1,4 +1,4 @@
-"""The process that is open: its facts, and its history over the window of the charts."""
+"""Details of the opened process: facts, and charts over the window."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from gpumon_tui.screens.process_rows import ProcessSelection
 from gpumon_tui.state import RECENT, View
 
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
-"""Measures in the order of their charts, with the roles of their colors."""
+"""Metrics in the order of their charts, with their color roles."""
 DAY = 86400.0
 NEW_FOR = 10.0
-"""Seconds after its begin in which a process may be seen first."""
+"""A process first seen within this many seconds of its start counts as seen from the start."""
 COMMAND_ROWS = 6
-"""Rows that a command line may take."""
+"""Maximum rows for the command line."""
 _RATIO = Shown(0.01, "%", 0)
 _BYTES = BY_NAME["gpu.memory_used"]
 
 
 class ProcessDetail:
-    """Draws the process that was opened, also when it is gone."""
+    """Draws the opened process, even after it has ended."""
 
     def __init__(self, view: View, rows: ProcessSelection) -> None:
         self.view = view
         self.rows = rows
         self.trail = ProcessTrail(lambda: view.kept.asked.told())
         self.is_open = False
-        """Whether a process has been opened; else the one under the cursor is told of where there is room."""
+        """Whether a process is open; otherwise the one under the cursor is previewed if there is room."""
         self._process: Process | None = None
-        """As it was last seen."""
+        """Last known state of the process."""
         self._is_gone = False
         self._seen = 0.0
-        """When it was last seen, s since 1970."""
+        """Time of the last known state (s since 1970)."""
         self._command = ""
-        """Its command line, where it is one's own."""
+        """Command line; known only for the user's own processes."""
 
     def open(self, process: Process) -> None:
         """Open a process."""
@@ -61,24 +61,24 @@ class ProcessDetail:
         self.look_at(process)
 
     def look_at(self, process: Process) -> None:
-        """Take a process, without opening it."""
+        """Show a process without opening it."""
         if self._process is not None and not self._is_gone and is_same_process(self._process, process):
             return
         self._process, self._is_gone, self._seen = process, False, self.view.now
         self._command = self.view.programs.command(process) if self.view.process_facts().me else ""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the process."""
         self.is_open, self._process = False, None
 
     @property
     def process(self) -> Process | None:
-        """The one that is open, as it was last seen."""
+        """Last known state of the opened process."""
         return self._process
 
     @property
     def window(self) -> int:
-        """Seconds that its charts show: those of all charts, but no more than can be known of a process here."""
+        """Seconds shown by its charts: the window of all charts, limited to the available process history."""
         view = self.view
         if view.shown.chosen or view.history_path:
             return view.window
@@ -87,7 +87,7 @@ class ProcessDetail:
         return min(view.window, next((one.seconds for one in WINDOWS if one.seconds >= known), view.window))
 
     def follow(self) -> None:
-        """Take it from the frame on screen."""
+        """Update the process from the frame on screen."""
         before = self._process
         if before is None:
             return
@@ -98,7 +98,7 @@ class ProcessDetail:
             self._process, self._seen = now, self.view.now
 
     def lines(self, cells: int, rows: int) -> list[Line]:
-        """Return its picture in so many rows."""
+        """Return the details in the given number of rows."""
         self.follow()
         process, view, edge = self._process, self.view, margin(cells)
         if process is None or rows < 1:
@@ -200,13 +200,13 @@ def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool)
 
 
 def _begins(process: Process, series: Series) -> str:
-    """Words before the first point: none where the process began then, as far as anybody knows."""
+    """Return the text before the first point of a chart; empty if the process is known to have started there."""
     first = next((time for time, value in zip(series.times, series.high, strict=True) if is_known(value)), NAN)
     return BEGINS if first - process.started > series.step + NEW_FOR else ""
 
 
 def _doubled(value: float) -> float:
-    """The next power of two: whole CPUs."""
+    """Return the next power of two, for a scale in whole CPUs."""
     top = 1.0
     while top < value and top < 1e6:
         top *= 2

@@ -1,4 +1,4 @@
-"""The rows of the page of processes: which, in which order, and where the cursor is in them."""
+"""Rows of the processes page: selection, sort order and cursor."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from gpumon_tui.render.user_columns import USER_COLUMNS
 from gpumon_tui.state import View
 
 RowKey = tuple[int, str]
-"""Pid and UUID of the GPU: a process has a row for each that it is on. Of a user, 0 and the name."""
+"""PID and UUID of the GPU (a process has one row per GPU), or 0 and the name for a user."""
 
 
 SORTED, USERS_SORTED = "processes sorted", "users sorted"
-"""Names of the choices that are kept for the next time."""
+"""Names of the stored preferences."""
 DOWN, UP = "down", "up"
 
 
 class RowOrder(NamedTuple):
-    """The column by which rows stand."""
+    """The column and direction by which rows are sorted."""
 
     name: str = FIRST_ORDER
     falls: bool = True
 
     def next(self, column: ProcessColumn[Any]) -> RowOrder:
-        """The order when a column is chosen: that column's own, or the other way round where it is chosen again."""
+        """Return the order after a column was chosen: its default direction, or reversed if it is already the sort
+        column.
+        """
         return RowOrder(column.name, not self.falls if column.name == self.name else column.falls)
 
 
 def _remembered(text: str, columns: Sequence[ProcessColumn[Any]]) -> RowOrder:
-    """Return the order of a text such as `cpu down`; the first one where it is none of these columns."""
+    """Parse an order such as `cpu down`; returns the default if it names none of these columns."""
     name, _, way = text.partition(" ")
     known = any(column.name == name and column.order for column in columns)
     return RowOrder(name, way != UP) if known else RowOrder()
 
 
 class ProcessSelection:
-    """The chosen processes of a view, in their order."""
+    """The filtered and sorted processes of a view."""
 
     def __init__(self, view: View, parents: Parents | None = None) -> None:
         self.view = view
@@ -54,13 +56,13 @@ class ProcessSelection:
         self.cursor = 0
         self.all: Sequence[Process] = ()
         self.columns = needed(())
-        """Those for which a process has or had something: none goes when a value does."""
+        """Columns for which any process has or had a value; a column is not removed when its values disappear."""
         self.matched: Sequence[Process] = ()
         self._rows: Sequence[Process | TreeRow | UserTotal] = ()
         self.totals: Sequence[UserTotal] = ()
-        """Of the users of the processes that match; none while processes stand there."""
+        """Totals by user of the matching processes; empty while processes are shown."""
         self.memory: Sequence[tuple[str, KnownSum]] = ()
-        """GPU memory by user of the processes that match, the most first; none while totals stand there."""
+        """GPU memory by user of the matching processes, largest first; empty while totals are shown."""
         self.terms: tuple[Term, ...] = ()
         self.parents = parents or Parents()
         self.tags = ProcessTags()
@@ -68,22 +70,22 @@ class ProcessSelection:
         self._priced: tuple[ProcessColumn[UserTotal], ...] = ()
         self.months = MonthReader(lambda: view.kept.asked.told())
         self.left_out = NONE_LEFT_OUT
-        """Of `all`, those that come from kept history."""
+        """Processes in `all` that come from stored history, not from the frame."""
         self._of: Hashable = None
 
     @property
     def order(self) -> RowOrder:
-        """Of what stands there."""
+        """Sort order of the rows on screen."""
         return self.user_order if self.is_by_user else self.process_order
 
     @property
     def orders(self) -> tuple[ProcessColumn[Any], ...]:
-        """Columns on screen by which that can be sorted."""
+        """Columns on screen that can be sorted by."""
         return tuple(column for column in (self.user_columns if self.is_by_user else self.columns) if column.order)
 
     @property
     def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
-        """Columns of the totals by user, with the costs of this month where there are prices."""
+        """Columns of the totals by user, including the costs of this month if prices are configured."""
         if self.view.kept.prices is not None and not self._priced:
             from gpumon_tui.render.month_columns import with_costs
 
@@ -91,8 +93,12 @@ class ProcessSelection:
         return self._priced or USER_COLUMNS
 
     def sort_by(self, name: str, *, anew: bool = False) -> None:
-        """Sort by a column; again by the same: the other way round, or with `anew` the way in which it begins."""
-        # Of a column without a value too: the CPU's share is known from the second sample on, a key comes before it.
+        """Sort by a column.
+
+        Sorting by the same column again reverses the order, or restores its default direction with `anew`.
+        """
+        # Columns without values are allowed: CPU use is unknown until the second sample, and the key may be pressed
+        # before.
         sortable = self.user_columns if self.is_by_user else COLUMNS
         column = next((column for column in sortable if column.name == name and column.order), None)
         if column is None:
@@ -106,13 +112,13 @@ class ProcessSelection:
         self.view.remembered.keep(name_kept, f"{order.name} {DOWN if order.falls else UP}")
 
     def sort_beside(self, step: int) -> None:
-        """Sort by a neighbor of the column, from the last on by the first."""
+        """Sort by the next or previous column, wrapping around."""
         names = [column.name for column in self.orders]
         at = names.index(self.order.name) if self.order.name in names else 0
         self.sort_by(names[(at + step) % len(names)], anew=True)
 
     def follow(self) -> None:
-        """Take the processes of the frame on screen. The cursor stays on its row."""
+        """Update the rows from the frame on screen; the cursor stays on its row."""
         view, facts = self.view, self.view.process_facts()
         found = NONE_LEFT_OUT
         if view.frame is not None and view.frame.dropped:
@@ -152,13 +158,13 @@ class ProcessSelection:
         self.cursor = max(0, min(self.cursor, len(self) - 1))
 
     def _take_selected(self) -> None:
-        """Go to the process that was selected on another page."""
+        """Move the cursor to the process that was selected on another page."""
         chosen = self.view.selected_process
         if chosen != self.key:
             self._go_to(chosen)
 
     def _go_to(self, key: RowKey | None) -> None:
-        """Put the cursor on the row with a key, where there is one."""
+        """Move the cursor to the row with a key, if there is one."""
         if key is not None and key != self.key:
             self.cursor = next((place for place in range(len(self)) if self._key_at(place) == key), self.cursor)
 
@@ -166,7 +172,7 @@ class ProcessSelection:
         return len(self._rows)
 
     def row(self, place: int) -> TreeRow:
-        """Return a row of processes; that of a user has none."""
+        """Return a row of the process table; not valid for totals by user."""
         row = self._rows[place]
         return row if isinstance(row, TreeRow) else TreeRow(0, row if isinstance(row, Process) else None)
 
@@ -181,24 +187,24 @@ class ProcessSelection:
 
     @property
     def key(self) -> RowKey | None:
-        """Of the row under the cursor."""
+        """Key of the row under the cursor."""
         return self._key_at(self.cursor) if self.cursor < len(self) else None
 
     @property
     def process(self) -> Process | None:
-        """The one under the cursor."""
+        """The process under the cursor."""
         return self.row(self.cursor).process if self.cursor < len(self) else None
 
     @property
     def meant(self) -> Sequence[Process]:
-        """Those that a signal or a copy is for: the tagged ones on the page, or else the one under the cursor."""
+        """Processes that a signal or copy applies to: the tagged ones on the page, or the one under the cursor."""
         if self.tags:
             return self._tagged_here
         return (self.process,) if self.process is not None else ()
 
     @property
     def tags_unseen(self) -> int:
-        """Number of tagged processes that the filter, or totals by user in their place, keep off the page."""
+        """Number of tagged processes hidden by the filter or by the totals."""
         return len(self.tags) - len(self._tagged_here) if self.tags else 0
 
     @property
@@ -207,7 +213,7 @@ class ProcessSelection:
         return [process for process in self.tags.processes if process.pid in here]
 
     def find(self, key: RowKey) -> Process | None:
-        """Return the process of a key, whatever is filtered."""
+        """Return the process with a key, regardless of the filter."""
         return next((process for process in self.all if (process.pid, process.uuid) == key), None)
 
     def move(self, step: int) -> None:

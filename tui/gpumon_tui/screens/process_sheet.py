@@ -1,4 +1,4 @@
-"""The sheet of the page of processes: its lines, and where to click on them."""
+"""The sheet of the processes page: its lines and clickable areas."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
 ROOMY = 28
-"""Rows from which a blank one stands below the title."""
+"""Rows of the page from which a blank row follows the title."""
 SPLIT_FROM = 28
-"""Rows from which a process that is open stands below the table."""
+"""Rows of the page from which an opened process is shown below the table instead of covering it."""
 PREVIEW_FROM = 9
-"""Rows left by the table from which the process under the cursor is told of below it."""
+"""Free rows below the table from which the process under the cursor is previewed there."""
 MOST_BELOW = 30
-"""Rows that it takes there at most."""
+"""Maximum rows of that preview."""
 TABLE_ROWS = 5
-"""Rows of the table besides those of processes, with the blank one below it."""
+"""Rows of the table in addition to the processes, including the blank row below."""
 SUMS_FROM = 12
-"""Rows from which the sums by user stand below the table."""
+"""Rows of the page from which totals by user are shown below the table."""
 _DIM, _TEXT, _KEY, _SELECT = (
     palette.ink("dim"), palette.ink("text"), palette.ink("key"), palette.ink("strong", "select", bold=True),
 )  # fmt: skip
@@ -50,7 +50,7 @@ TREE = "└ "
 
 
 class ProcessSheet(Lines):
-    """All of the page."""
+    """The widget that draws the whole page."""
 
     DEFAULT_CSS = "ProcessSheet { height: 1fr; }"
 
@@ -63,15 +63,15 @@ class ProcessSheet(Lines):
         """Rows of the table on screen."""
         self._top = 0
         self._first = 0
-        """The line of the first row."""
+        """Line number of the first row."""
         self.question = SignalQuestion(view, self.rows.tags.drop)
         self.detail = ProcessDetail(view, self.rows)
         self.has_detail = False
-        """Whether a process is told of beside the table, or in its place."""
+        """Whether process details are shown, next to the table or in its place."""
         self.is_covered = False
-        """Whether an opened process stands in the place of the table."""
+        """Whether an opened process covers the table."""
         self.said = ""
-        """A line below the table, until the next key."""
+        """Message below the table, shown until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
         self._heading_at = 0
         self._places: Sequence[ClickPlace] = ()
@@ -80,7 +80,7 @@ class ProcessSheet(Lines):
         self._drawn: Memo[Line] = Memo()
 
     def open(self) -> None:
-        """Open what is under the cursor."""
+        """Open the row under the cursor."""
         rows = self.rows
         if rows.is_by_user and rows.cursor < len(rows.totals):
             name = safe(rows.totals[rows.cursor].user).partition(" ")[0]
@@ -93,7 +93,7 @@ class ProcessSheet(Lines):
                 self.detail.open(rows.process)
 
     def close(self) -> None:
-        """Close what was opened last; then the filter, then the tags, then the tree or the totals."""
+        """Close what was opened last; then clear the filter, the tags, and the tree or totals, one per call."""
         rows = self.rows
         if self.detail.is_open:
             self.detail.close()
@@ -105,7 +105,7 @@ class ProcessSheet(Lines):
             rows.is_by_user = rows.is_tree = False
 
     def forget(self) -> None:
-        """Close what is open."""
+        """Close everything that is open."""
         self.rows.columns = needed(())
         self.orders.is_open = self.typing.is_typed = False
         self.question.forget()
@@ -113,7 +113,7 @@ class ProcessSheet(Lines):
         self.said = ""
 
     def rows_text(self) -> str:
-        """Return the cells of the tagged rows, or else of that under the cursor, separated by tabs."""
+        """Return the cells of the tagged rows, or of the row under the cursor, separated by tabs."""
         rows, facts = self.rows, self.view.process_facts()
         if rows.is_by_user:
             chosen = [[column.cell(total, facts) for column in rows.user_columns if column.title]
@@ -124,7 +124,7 @@ class ProcessSheet(Lines):
         return "\n".join("\t".join(cell.text for cell in cells) for cells in chosen)
 
     def lines(self) -> list[Line]:
-        """Title, headings, rows, and sums; what is open lies over them."""
+        """Return the title, headings, rows and totals, with open dialogs on top."""
         cells, height = self.size
         self.rows.follow()
         lines = self._page(cells, height)
@@ -151,7 +151,9 @@ class ProcessSheet(Lines):
         )
 
     def _page(self, cells: int, height: int) -> list[Line]:
-        """The table, and below it the process under the cursor; one that is open has all of that room, or the page."""
+        """Return the table with the process under the cursor below it; an opened process uses all that room, or the
+        whole page.
+        """
         below = height - max(1, len(self.rows)) - TABLE_ROWS
         self.has_detail = self.detail.is_open or (below >= PREVIEW_FROM and self.rows.process is not None)
         self.is_covered = self.detail.is_open and (height < SPLIT_FROM or below >= PREVIEW_FROM)
@@ -170,7 +172,7 @@ class ProcessSheet(Lines):
         return [*above, [], *self.detail.lines(cells, height - len(above) - 1)]
 
     def _result(self, cells: int) -> list[Line]:
-        """The result of the last action, where the table has no line for it."""
+        """Return the result of the last action, if the table has no line for it."""
         self.question.watch()
         said = self.question.said or self.said
         return [[Segment(" "), Segment(fit(clean(said), cells - 2), _KEY)]] if said else []
@@ -181,7 +183,7 @@ class ProcessSheet(Lines):
         lines: list[Line] = [title]
         if height >= ROOMY:
             lines.append([])
-        if not view.tells_processes:  # no row will ever come: headings would tell of nothing
+        if not view.tells_processes:  # there will never be rows, so headings would be pointless
             self._heading_at, self._first = -1, len(lines)
             return [*lines, *self._empty_lines(cells)][:height]
         columns: tuple[ProcessColumn[Any], ...] = rows.user_columns
@@ -237,7 +239,7 @@ class ProcessSheet(Lines):
         return [[Segment(" " * margin(cells) + line, _DIM)] for line in self._empty()]
 
     def _empty(self) -> list[str]:
-        """Sentences in the place of rows."""
+        """Return the sentences shown in place of rows."""
         view, rows = self.view, self.rows
         if view.frame is None:
             return [view.freshness.text]
@@ -276,7 +278,7 @@ class ProcessSheet(Lines):
         self._top = max(0, min(self._top, self.rows.cursor, most), self.rows.cursor - self.page + 1)
 
     def _order_lines(self, height: int) -> list[Line]:
-        """The columns to sort by."""
+        """Return the list of sort columns."""
         order, cursor = self.rows.order, self.orders.cursor
         room = max(1, height - 5)
         first = max(0, cursor - room + 1)
@@ -288,7 +290,7 @@ class ProcessSheet(Lines):
         return lines
 
     def on_click(self, event: events.Click) -> None:
-        """Sort by a heading, take the row under the mouse, or do what stands there."""
+        """Sort by a clicked heading, select the clicked row, or run what was clicked."""
         rows = self.rows
         if self.orders.is_open:
             left, top = self._box
@@ -329,11 +331,11 @@ class ProcessSheet(Lines):
             self.rows.sort_by(found.name)
 
     def on_mouse_scroll_down(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor down by three rows."""
         self._wheel(3)
 
     def on_mouse_scroll_up(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor up by three rows."""
         self._wheel(-3)
 
     def _wheel(self, step: int) -> None:
@@ -342,6 +344,8 @@ class ProcessSheet(Lines):
 
 
 def _of_parent(name: str, parent: ParentProcess | None) -> Cell:
-    """A cell of the parent of several processes, which is on no GPU: its name is what everybody may see."""
+    """Return a cell for a parent of several processes, which is on no GPU itself; its name is readable by every
+    user.
+    """
     texts = {"pid": str(parent.pid), "program": safe(parent.name)} if parent else {}
     return Cell(texts.get(name, ""), _PARENT)

@@ -1,4 +1,4 @@
-"""The page of processes: every one of them, sorted, filtered, as a tree or added up by user."""
+"""The processes page: a sorted and filtered list, a tree, or totals by user."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gpumon_tui.widgets.lines import Lines
 
 _OF_ROWS = frozenset(("Space", "o", "↵", "y", "u", "t"))
 _OF_TABLE = frozenset(("Space", "/", "o", "↵", "u", "t"))
-"""Keys of a table, which is not on screen where an opened process stands in its place."""
+"""Keys of the table; they have no effect while an opened process covers it."""
 _OF_CHARTS = frozenset(("+ -",))
 _ACTIONS = frozenset((
     "filter", "order", "reverse", "by_memory", "by_cpu", "by_time", "next_order", "by_user", "tree", "tag", "untag",
 ))  # fmt: skip
-"""Those that change a table."""
+"""Actions that change the table."""
 COVERED = "Esc closes the process first"
 
 
 class ProcessesPage(TerminalPage):
-    """One sheet of lines, and its keys."""
+    """The page: one sheet and the actions of its keys."""
 
     name_shown: ClassVar[str] = PROCESSES
 
@@ -40,13 +40,13 @@ class ProcessesPage(TerminalPage):
         return (self.sheet,)
 
     def share_out(self, size: Size) -> None:
-        """Take the processes of the frame on screen."""
+        """Update the rows from the frame on screen."""
         self.rows.follow()
         self.leave_air(size)
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """The key that closes an opened process, that which ends one, where that is allowed, and accounts by user."""
+        """Keys for closing an opened process, ending a process (if allowed), and the accounts screen."""
         close = (("Esc", "close"),) if self.sheet.detail.is_open else ()
         past = (("A", "accounts"),) if self.rows.is_by_user else ()
         ends = (("K", "end…"),) if self.view.can_signal and self.rows.process is not None else ()
@@ -54,7 +54,7 @@ class ProcessesPage(TerminalPage):
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Keys that need a row, or the charts of a process."""
+        """Keys without effect, because they need a row or the charts of a process."""
         window = frozenset() if self.sheet.has_detail else _OF_CHARTS
         opened = frozenset(("↵",)) if self.sheet.detail.is_open else frozenset()
         opened |= frozenset(("Space",)) if self.rows.is_by_user else frozenset()
@@ -63,7 +63,7 @@ class ProcessesPage(TerminalPage):
         return window | unseen | nothing if len(self.rows) else window | unseen | nothing | _OF_ROWS
 
     def take(self, press: Press) -> bool:
-        """Take what is typed into the filter, and keys of what is open above the table."""
+        """Handle typing in the filter, and keys of dialogs above the table."""
         self.sheet.question.said = self.sheet.said = ""
         if self.sheet.question.is_open:
             return self.sheet.question.take(press.key)
@@ -72,12 +72,12 @@ class ProcessesPage(TerminalPage):
         return self.sheet.typing.take(press) or self._is_of_covered(press.key)
 
     def paste(self, text: str) -> None:
-        """Take a text into the filter."""
+        """Paste text into the filter."""
         if not (self.sheet.question.is_open or self.sheet.orders.is_open):
             self.sheet.typing.paste(text)
 
     def _is_of_covered(self, name: str) -> bool:
-        """Whether a key would change the table behind an opened process, which nobody sees; it is said what to do."""
+        """Whether a key would change a table covered by an opened process; if so, show a hint instead."""
         key = pressed(PROCESSES, name)
         is_covered = self.sheet.is_covered and key is not None and key.action in _ACTIONS
         if is_covered:
@@ -85,15 +85,15 @@ class ProcessesPage(TerminalPage):
         return is_covered
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Start typing a filter."""
         self.sheet.typing.begin()
 
     def do_order(self) -> None:
-        """Choose the column to sort by."""
+        """Choose the sort column."""
         self.sheet.orders.open()
 
     def do_reverse(self) -> None:
-        """Turn the order."""
+        """Reverse the sort order."""
         self.rows.sort_by(self.rows.order.name)
 
     def do_by_memory(self) -> None:
@@ -101,7 +101,7 @@ class ProcessesPage(TerminalPage):
         self.rows.sort_by("mem", anew=True)
 
     def do_by_cpu(self) -> None:
-        """Sort by use of the CPU."""
+        """Sort by CPU use."""
         self.rows.sort_by("cpu", anew=True)
 
     def do_by_time(self) -> None:
@@ -109,15 +109,15 @@ class ProcessesPage(TerminalPage):
         self.rows.sort_by("time", anew=True)
 
     def do_next_order(self, step: int) -> None:
-        """Sort by a neighbor of the column."""
+        """Sort by the next or previous column."""
         self.rows.sort_beside(step)
 
     def do_by_user(self) -> None:
-        """Show totals by user, or processes again."""
+        """Toggle between totals by user and processes."""
         self.rows.is_by_user = not self.rows.is_by_user
 
     def do_tree(self) -> None:
-        """Show processes below those that started them, or a list again."""
+        """Toggle between the process tree and the list."""
         self.rows.is_by_user = False
         self.rows.is_tree = not self.rows.is_tree
 
@@ -126,41 +126,41 @@ class ProcessesPage(TerminalPage):
         self._move(step)
 
     def do_page(self, halves: int) -> None:
-        """Move it by half pages."""
+        """Move the cursor by half pages."""
         self._move(half_pages(halves, self.sheet.page))
 
     def _move(self, step: int) -> None:
-        """Move the cursor; what is open follows it."""
+        """Move the cursor; an opened process follows it."""
         self.rows.move(step)
         if self.sheet.detail.is_open and self.rows.process is not None:
             self.sheet.detail.open(self.rows.process)
 
     def do_zoom(self, step: int) -> None:
-        """A shorter or a longer window, from what the charts of the process show."""
+        """Show a shorter or longer window, starting from the window of the process charts."""
         self.view.shown.chosen = self.view.shown.chosen or self.sheet.detail.window
         self.view.zoom(step)
 
     def do_table(self) -> None:
-        """Choose between No and Yes, while a question is open."""
+        """Toggle between No and Yes in an open question."""
         if self.sheet.question.is_open:
             self.sheet.question.take("tab")
 
     def do_signal(self) -> None:
-        """Ask whether to end the tagged processes, or that under the cursor."""
+        """Ask whether to end the tagged processes, or the one under the cursor."""
         self.sheet.question.ask(*self.rows.meant, unseen=self.rows.tags_unseen, is_by_user=self.rows.is_by_user)
 
     def do_tag(self) -> None:
-        """Tag the process under the cursor, or take its tag away, and go to the next; nothing where no row is seen."""
+        """Toggle the tag of the process under the cursor and move to the next; no effect while the rows are hidden."""
         if self.rows.process is not None and not self.sheet.is_covered:
             self.rows.tags.turn(self.rows.process)
             self._move(1)
 
     def do_untag(self) -> None:
-        """Take all tags away."""
+        """Remove all tags."""
         self.rows.tags.clear()
 
     def do_open(self) -> None:
-        """Open what is under the cursor: of a user, the processes."""
+        """Open the row under the cursor; for a user, show the user's processes."""
         self.sheet.open()
 
     def open_selected(self) -> None:
@@ -174,7 +174,7 @@ class ProcessesPage(TerminalPage):
         self.sheet.close()
 
     def do_copy(self) -> None:
-        """Copy the tagged rows, or that under the cursor, to the clipboard of the terminal."""
+        """Copy the tagged rows, or the row under the cursor, to the terminal's clipboard."""
         text = self.sheet.rows_text()
         if text:
             self.app.copy_to_clipboard(text)
@@ -183,5 +183,5 @@ class ProcessesPage(TerminalPage):
             self.sheet.said = not_on_page(self.rows.tags_unseen, is_by_user=self.rows.is_by_user)
 
     def forget(self) -> None:
-        """Close what is open."""
+        """Close everything that is open."""
         self.sheet.forget()

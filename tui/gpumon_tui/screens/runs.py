@@ -1,4 +1,4 @@
-"""The page of runs: the list, one run opened, and two runs compared."""
+"""The runs page: the list, one opened run, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpumon_tui.widgets.runs_sheet import RunsSheet
 
 
 class RunsPage(TerminalPage):
-    """Live and past runs, from frames and from the ledgers that the user may read."""
+    """Live and past runs, from frames and from the ledgers the user can read."""
 
     name_shown: ClassVar[str] = RUNS
 
@@ -28,32 +28,32 @@ class RunsPage(TerminalPage):
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """Keys for where the page is: in the list, in a run, in a comparison."""
+        """Keys for the current mode: list, run or comparison."""
         return self.sheet.offered
 
     @property
     def withheld(self) -> frozenset[str]:
-        """The key to another table, where there is one table."""
+        """The key that switches tables, if there is only one table."""
         return frozenset() if self.sheet.opened.id and self.sheet.pair is None else frozenset(("Tab",))
 
     def take(self, press: Press) -> bool:
-        """Take letters while a filter is typed."""
+        """Handle typing in the filter."""
         return self.sheet.type_in(press.key, press.character or "")
 
     def paste(self, text: str) -> None:
-        """Take a text into the filter."""
+        """Paste text into the filter."""
         self.sheet.list.paste(text)
 
     def do_move(self, step: int) -> None:
-        """Move the cursor of what has the keys."""
+        """Move the cursor of the focused table."""
         self.sheet.move(step)
 
     def do_page(self, halves: int) -> None:
-        """Move it by half pages."""
+        """Move the cursor by half pages."""
         self.sheet.move(half_pages(halves, self.sheet.page))
 
     def do_open(self) -> None:
-        """Open the run under the cursor, or compare it with the one that waits for that."""
+        """Open the run under the cursor, or compare it with the run marked for comparison."""
         self.sheet.open()
 
     def open_selected(self) -> None:
@@ -61,44 +61,44 @@ class RunsPage(TerminalPage):
         self.sheet.open_run(self.view.selected_run)
 
     def do_back(self) -> None:
-        """Close the innermost thing."""
+        """Close the innermost level."""
         self.sheet.close()
 
     def do_table(self) -> None:
-        """Keys go to the list, or to the run below it."""
+        """Move the focus between the list and the opened run."""
         self.sheet.switch()
 
     def do_filter(self) -> None:
-        """Type what runs must have."""
+        """Start typing a filter."""
         self.sheet.begin_filter()
 
     def do_order(self, step: int) -> None:
-        """Another order of the list."""
+        """Switch to the next sort order of the list."""
         self.sheet.turn_order(step)
 
     def do_compare(self) -> None:
-        """Choose a run to compare this one with."""
+        """Mark this run for comparison with another."""
         self.sheet.begin_comparison()
 
     def do_swap(self) -> None:
-        """The other run of a comparison as the baseline."""
+        """Swap the baseline of a comparison."""
         self.sheet.swap()
 
     def do_equal(self) -> None:
-        """Settings that are equal in both, or only those that differ."""
+        """Show or hide settings that are equal in both runs."""
         self.sheet.toggle_equal()
 
     def do_on_chart(self) -> None:
-        """Show the epoch under the cursor on the chart, with a way back to here."""
+        """Show the epoch under the cursor on the chart; Escape returns here."""
         if way_back := self.sheet.show_epoch():
             self.post_message(self.Wanted(PAGES.index(CHART) + 1, way_back))
 
     def do_report(self) -> None:
-        """Write the report of a run into a new file."""
+        """Write the report of a run to a new file."""
         self.sheet.write_report()
 
     def do_curves(self) -> None:
-        """Curves in the place of the table, where both have no room."""
+        """Toggle between curves and table, if there is room for only one of them."""
         self.sheet.toggle_curves()
 
     def do_copy(self) -> None:
@@ -106,5 +106,5 @@ class RunsPage(TerminalPage):
         self.copy(self.sheet.row_text())
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Reset for frames of another source."""
         self.sheet.forget()

@@ -1,4 +1,4 @@
-"""Consequences of the end of processes, in sentences."""
+"""The dialog that sends a signal to processes: its consequences in sentences, the question, and the result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gpumon_tui.render.text_width import safe
 from gpumon_tui.state import View
 
 Told = tuple[str, bool]
-"""A sentence, and whether it is a grave one."""
+"""A sentence, and whether it is a serious warning."""
 
 
 def consequences(processes: Sequence[Process], facts: ProcessFacts) -> list[Told]:
-    """Return what a signal to these leads to."""
+    """Return the consequences of sending a signal to these processes."""
     if not processes:
         return []
     runs = {process.pid: run for process in processes if (run := facts.run(process))}
@@ -39,7 +39,7 @@ def consequences(processes: Sequence[Process], facts: ProcessFacts) -> list[Told
 
 
 def named(process: Process, facts: ProcessFacts) -> str:
-    """Return what a process is, where, and whose: `train.py, GPU 0, yours`."""
+    """Return a short description of a process: `train.py, GPU 0, yours`."""
     owner = "yours" if process.user == facts.me else safe(process.user)
     parts = safe(facts.program(process)), f"GPU {facts.label(process) or units.MISSING}", owner
     return ", ".join(part for part in parts if part)
@@ -86,21 +86,26 @@ def _of_rest(processes: Sequence[Process], facts: ProcessFacts, *, is_alone: boo
 
 
 STILL = 10.0
-"""Seconds after which a process that has not ended is named."""
+"""Seconds after which a process that is still running is reported."""
 NOT_HERE = "no processes of this machine now: no signal can be sent"
 READ_ONLY = "started with --readonly: no signal can be sent"
 FIXED_ROWS = 12
-"""Rows of a question beside the processes that it lists."""
+"""Rows of the dialog in addition to the list of processes."""
 
 
 def not_on_page(tagged: int, *, is_by_user: bool) -> str:
-    """The sentence where all that is tagged is not on the page, which shows totals by user or is filtered."""
+    """Return the message for the case that no tagged process is on the page, because it is filtered or shows totals
+    by user.
+    """
     which = "the tagged process is" if tagged == 1 else f"all {tagged} tagged processes are"
     return f"{which} not on this page: {'u shows processes' if is_by_user else 'Esc takes the filter away'}, U untags"
 
 
 class SignalQuestion:
-    """Asks, sends, and watches the end. `on_sent` hears of whom it asked, once a signal was sent; `aim` is of tests."""
+    """Asks for confirmation, sends the signal, and watches for the exit.
+
+    `on_sent` receives the processes after a signal was sent; `aim` is for tests.
+    """
 
     def __init__(
         self, view: View, on_sent: Callable[[Sequence[Process]], object] = lambda processes: None, *,
@@ -109,7 +114,7 @@ class SignalQuestion:
         self.view = view
         self.is_open = False
         self.processes: Sequence[Process] = ()
-        """Those that are asked about."""
+        """Processes the question is about."""
         self.choice = 0
         self.is_yes = False
         self.said = ""
@@ -118,21 +123,24 @@ class SignalQuestion:
         self._aim = aim
         self._clock = clock
         self._targets: list[SignalTarget] = []
-        """Those that a signal goes to: those asked about, and behind one alone the other ranks of its run."""
+        """Recipients of the signal: the processes of the question, or for a single process also the other ranks of
+        its run.
+        """
         self._refused: list[str] = []
-        """Why some of several get none."""
+        """Why some of several processes will not receive the signal."""
         self._asked_for: Sequence[Process] = ()
-        """Those, and the ones that are refused."""
+        """All processes the question was asked for, including refused ones."""
         self._unseen = 0
-        """Tagged processes that are not on the page: nobody is asked about them, and they get none."""
+        """Number of tagged processes that are not on the page; they receive no signal."""
         self._sent: list[SignalTarget] = []
         self._sent_at = 0.0
         self._sent_text = self._sent_signal = ""
 
     def ask(self, *processes: Process, unseen: int = 0, is_by_user: bool = False) -> None:
-        """Open the question about one process or several, or say why it cannot be asked.
+        """Open the question about the given processes, or show why it cannot be asked.
 
-        `unseen`: so many more are tagged, and not on the page, which shows processes or totals by user.
+        `unseen`: number of further tagged processes that are not on the page; `is_by_user`: the page shows totals by
+        user.
         """
         self.close()
         self._asked_for, self._unseen = processes, unseen
@@ -157,19 +165,19 @@ class SignalQuestion:
                 return
             if len(processes) == 1:
                 for rank in self._other_ranks(processes[0]):
-                    with suppress(SignalRefused):  # it is not counted among those that will be sent the signal
+                    with suppress(SignalRefused):  # a refused process is not counted as a recipient
                         self._targets.append(self._aim(rank))
             self.is_open, self.choice, self.is_yes, self.said = True, 0, False, ""
 
     def close(self) -> None:
-        """Close it; nothing is sent."""
+        """Close the dialog without sending a signal."""
         for target in self._targets:
             target.close()
         self._targets, self.is_open = [], False
 
     @property
     def choices(self) -> Sequence[SignalChoice]:
-        """The signals that can be chosen; for one of several ranks of a run also that to all of them."""
+        """Signals to choose from; for one of several ranks of a run, also a signal to all of them."""
         if len(self._targets) == len(self.processes):
             return CHOICES
         says = f"to all {len(self._targets)} ranks here"
@@ -177,19 +185,21 @@ class SignalQuestion:
 
     @property
     def chosen(self) -> SignalChoice:
-        """The one under the cursor."""
+        """The choice under the cursor."""
         return self.choices[self.choice]
 
     @property
     def title(self) -> tuple[str, str]:
-        """The question, and the process where it is one."""
+        """The question, and the description of the process if there is only one."""
         if len(self.processes) != 1:
             return f"End {len(self.processes)} processes?", ""
         process = self.processes[0]
         return f"End process {process.pid}?", named(process, self.view.process_facts())
 
     def told(self, rows: int) -> list[Told]:
-        """Return what is said below the title in so many rows: who of several, who not and why, what it leads to."""
+        """Return the text below the title within the given rows: recipients, refused processes with reasons, and
+        consequences.
+        """
         facts = self.view.process_facts()
         leads_to = consequences(self.processes, facts)
         if self._unseen:
@@ -205,7 +215,7 @@ class SignalQuestion:
         return [*listed, *leads_to]
 
     def take(self, key: str) -> bool:
-        """Take a key; all are taken while the question is open."""
+        """Handle a key; while the question is open, all keys are handled here."""
         letters = {choice.key: place for place, choice in enumerate(self.choices)}
         if key in letters:
             self.choice = letters[key]
@@ -220,7 +230,7 @@ class SignalQuestion:
         return True
 
     def answer(self, is_yes: bool) -> None:
-        """Send the chosen signal, or nothing, and close the question."""
+        """Send the chosen signal if `is_yes`, and close the question."""
         if not is_yes:
             self.close()
             return
@@ -246,7 +256,7 @@ class SignalQuestion:
             self.said = refused
 
     def watch(self) -> None:
-        """Say once it has ended, or that it has not for a while."""
+        """Report once that the processes have ended, or that they are still running after some time."""
         if not self._sent:
             return
         seconds = self._clock() - self._sent_at
@@ -259,7 +269,7 @@ class SignalQuestion:
             self.said = f"{who} {units.long_duration(seconds)} after {self._sent_signal}"
 
     def forget(self) -> None:
-        """Close the question, and watch nothing any more."""
+        """Close the question and stop watching."""
         self.close()
         self._forget_sent()
         self.said = ""
@@ -275,7 +285,7 @@ class SignalQuestion:
         return f"{len(sent)} {several}" if len(sent) > 1 else f"{first.pid} {name}".rstrip()
 
     def _other_ranks(self, process: Process) -> list[Process]:
-        """The processes of the other ranks of its run, as far as they are on GPUs here; each once."""
+        """Return the processes of the other ranks of its run on this machine's GPUs, without duplicates."""
         facts = self.view.process_facts()
         own = facts.run(process)
         if own is None:

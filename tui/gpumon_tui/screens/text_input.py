@@ -1,4 +1,4 @@
-"""The field in which a filter is typed, and the list of columns to sort by."""
+"""The filter field, and the list of columns to sort by."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from textual.events import Key as Press
 from gpumon_tui.screens.process_rows import ProcessSelection
 
 MOST = 80
-"""Letters of a filter."""
+"""Maximum length of a filter."""
 
 
 class Filtered(Protocol):
-    """Rows that a filter chooses, and the cursor in them."""
+    """Rows that can be filtered, with a cursor."""
 
     filter: str
 
@@ -22,23 +22,23 @@ class Filtered(Protocol):
 
 
 class FilterField:
-    """Keys of the filter, which counts what matches with each of them."""
+    """Input field for the filter; the number of matches is updated with every key."""
 
     def __init__(self, rows: Filtered) -> None:
         self.rows = rows
         self.is_typed = False
 
     def begin(self) -> None:
-        """Take keys from now on."""
+        """Start typing."""
         self.is_typed = True
 
     def paste(self, text: str) -> None:
-        """Take text from the clipboard, if any is taken."""
+        """Insert pasted text, if the field is active."""
         if self.is_typed:
             self.rows.filter = (self.rows.filter + text)[:MOST]
 
     def take(self, press: Press) -> bool:
-        """Take a key, if any is taken."""
+        """Handle a key if the field is active; return whether it was handled."""
         if not self.is_typed:
             return False
         rows = self.rows
@@ -60,12 +60,12 @@ class FilterField:
 
 
 def pasted(text: str) -> str:
-    """Return a text from the clipboard as one line of what can be typed."""
+    """Return pasted text as one line of printable characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 class OrderChooser:
-    """The columns to sort by, one under a cursor of its own."""
+    """List of the columns to sort by, with its own cursor."""
 
     def __init__(self, rows: ProcessSelection) -> None:
         self.rows = rows
@@ -73,14 +73,14 @@ class OrderChooser:
         self.cursor = 0
 
     def open(self) -> None:
-        """Show them, the present one first under the cursor."""
+        """Open the list with the cursor on the current column."""
         names = [column.name for column in self.rows.orders]
         self.is_open = True
-        name = self.rows.order.name  # one that was kept may be of a column that no process has anything for
+        name = self.rows.order.name  # a stored column may have no values for any process
         self.cursor = names.index(name) if name in names else 0
 
     def take(self, key: str) -> bool:
-        """Take a key; all are taken while it is open."""
+        """Handle a key; while the list is open, all keys are handled here."""
         steps = {"down": 1, "j": 1, "up": -1, "k": -1, "home": -100, "end": 100}
         if key in steps:
             self.cursor = max(0, min(len(self.rows.orders) - 1, self.cursor + steps[key]))

@@ -1,4 +1,6 @@
-"""The properties of a view that decide which keys are told of in it."""
+"""Base class of scrollable windows above a page, the tinted page below them, and `abilities_of`, which decides which
+keys are listed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def abilities_of(view: View) -> Abilities:
-    """Return them as they are now."""
+    """Return the current properties of the view."""
     return Abilities(view.is_readonly, view.may_seek, HOST in view.subjects, view.plays)
 
 
@@ -42,23 +44,23 @@ _AS_IN_VIM = {
     "j": "down", "k": "up", "g": "home", "G": "end", "ctrl+d": "page_down", "ctrl+f": "page_down", "space": "page_down",
     "ctrl+u": "page_up", "ctrl+b": "page_up",
 }  # fmt: skip
-"""Keys that scroll as well."""
+"""Additional keys for scrolling, as in vim."""
 _PLAIN = RichStyle()
 _PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
-"""Keys that lead to a page, from here too."""
+"""Keys that open a page, also from a window."""
 
 
 EDGE: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
 
 
 class Text(Lines):
-    """As many rows as there are lines, with an edge at the left."""
+    """A widget as tall as its lines, with a border at the left."""
 
     DEFAULT_CSS = "Text { height: auto; }"
     ground = "panel"
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return the number of lines in a width."""
+        """Return the number of lines at the given width."""
         return len(self._lines_in(width))
 
     def lines(self) -> list[Line]:
@@ -68,13 +70,13 @@ class Text(Lines):
         return [[*EDGE, *line] for line in ([], *self.told(max(1, width - 4)), [])]
 
     def told(self, cells: int) -> list[Line]:
-        """Return what is told, each line in so many cells."""
+        """Return the lines for a width in cells."""
         raise NotImplementedError
 
 
 @lru_cache(maxsize=1024)
 def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
-    """Return a style of the page below on the style of the window's screen, in the tint that lies over it."""
+    """Return a style of the page below, blended with the tint of the window's screen."""
     plain = base + style.clear_meta_and_links()
     if not tint.a:
         return plain
@@ -83,11 +85,11 @@ def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
 
 
 class _PageBelow(BackgroundScreen, Visual):
-    """The page below a window, tinted. Textual renders it through Rich, which took most of the time of a key."""
+    """The tinted page below a window. Textual's own rendering through Rich took most of the time of a key press."""
 
     def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
         strips = self.screen._compositor.render_strips()
-        styles = {id(below): below for strip in strips for _, below, _ in strip}  # a style's hash takes longer
+        styles = {id(below): below for strip in strips for _, below, _ in strip}  # hashing a style is slower
         tinted = {key: _tinted(below or _PLAIN, style.rich_style, self.color) for key, below in styles.items()}
         return [
             Strip([Segment(text, tinted[id(below)]) for text, below, _ in strip], strip.cell_length) for strip in strips
@@ -101,12 +103,12 @@ class _PageBelow(BackgroundScreen, Visual):
 
 
 class Scrolled(ModalScreen[None]):
-    """Shows `text`."""
+    """A modal window that shows `text`."""
 
     follows: ClassVar[bool] = False
-    """Whether it is drawn again with each frame."""
+    """Whether it is redrawn with each frame."""
     own_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys that Textual would keep for itself, and that do something here."""
+    """Keys handled here that Textual would handle itself."""
 
     DEFAULT_CSS = """
     Scrolled { align: center middle; }
@@ -119,23 +121,23 @@ class Scrolled(ModalScreen[None]):
         super().__init__()
         self._text = text
         self.is_closed = False
-        """Keys that were typed before the terminal's next picture still come here; they are for the page below."""
+        """Set on closing; keys that still arrive before the next redraw are passed to the page below."""
 
     def render(self) -> RenderableType:
         below = super().render()
         return _PageBelow(below.screen, below.color) if isinstance(below, BackgroundScreen) else below
 
     def compose(self) -> ComposeResult:
-        """Compose the lines in a box that scrolls."""
+        """Yield the lines in a scrollable box."""
         yield VerticalScroll(self._text)
 
     def show(self) -> None:
-        """Draw the lines again, in the room that they need now."""
+        """Redraw the lines and adapt the height."""
         self._text.refresh(layout=True)
         self._text.show()
 
     def on_key(self, event: events.Key) -> None:
-        """Close, unless the key scrolls."""
+        """Close the window, unless the key scrolls."""
         if event.key in _SCROLL or self.is_closed:
             return
         event.stop()
@@ -148,14 +150,14 @@ class Scrolled(ModalScreen[None]):
                 self.app.post_message(Footer.Pressed(event.key))
 
     def on_click(self) -> None:
-        """Close."""
+        """Close the window."""
         self.close()
 
     def take(self, name: str) -> None:
-        """Do what one of `own_keys` does."""
+        """Run the action of one of `own_keys`."""
 
     def close(self) -> None:
-        """Give the screen back to the page, once."""
+        """Close the window; further calls do nothing."""
         if not self.is_closed:
             self.is_closed = True
             self.dismiss()

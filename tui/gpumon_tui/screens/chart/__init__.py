@@ -1,1 +1,1 @@
-"""The chart page: one metric large, all GPUs as a heat strip, and small charts on the same time grid."""
+"""The chart page: one large metric, a heat strip of all GPUs, and small charts on the same time grid."""

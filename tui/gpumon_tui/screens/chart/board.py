@@ -1,4 +1,4 @@
-"""All charts of the page, one below the other on one time grid."""
+"""All charts of the page, stacked on one time grid."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from gpumon_tui.widgets.lines import Lines
 
 _LINE = "⠒⠒"
 _PEERS, _OWN = "o", "#"
-"""Letters on the line of the run's other GPUs, and on that of a GPU whose number has several digits."""
+"""Markers for the line of the run's other GPUs, and for the own line if the GPU's number has several digits."""
 _ROOMY = 60
-"""Cells of a page that has room for words."""
+"""Width in cells from which there is room for words."""
 
 
 def mark_of(state: ChartState, place: int) -> str:
-    """Return the letter on an overlaid line where lines have no colors; empty elsewhere, and for one of many others.
+    """Return the marker of an overlaid line on a terminal without colors; empty with colors, or if the lines are too
+    many to mark.
 
-    It is the GPU's own number where all numbers are of one digit.
+    The marker is the GPU's number if all numbers have one digit.
     """
     if state.view.look.depth is not Depth.NONE:
         return ""
@@ -48,7 +49,7 @@ def mark_of(state: ChartState, place: int) -> str:
 
 
 def mark_of_own(state: ChartState) -> str:
-    """Return the letter on the line of the chart's own GPU, where others are laid over it and none has a color."""
+    """Return the marker of the chart's own line on a terminal without colors; empty if there are no overlaid lines."""
     sample = state.view.sample
     if not state.overlaid or sample is None or state.view.look.depth is not Depth.NONE:
         return ""
@@ -56,7 +57,7 @@ def mark_of_own(state: ChartState) -> str:
 
 
 def joined(values: list[ReadOut]) -> ReadOut:
-    """Return the lowest, the mean and the highest of several."""
+    """Combine read-outs: the minimum, the mean of the means, and the maximum."""
     known = [value for value in values if is_known(value.mean)]
     if not known:
         return UNKNOWN
@@ -65,7 +66,7 @@ def joined(values: list[ReadOut]) -> ReadOut:
 
 
 def values_of(state: ChartState) -> list[ReadOut]:
-    """Return the values of the overlaid GPUs at the cursor, or those of now."""
+    """Return the values of the overlaid GPUs at the cursor, or the current ones."""
     name, read = state.metric.name, state.read_out()
     if read:
         return [read.get(uuid, {}).get(name, UNKNOWN) for uuid in state.overlaid]
@@ -73,7 +74,7 @@ def values_of(state: ChartState) -> list[ReadOut]:
 
 
 def peers_line(state: ChartState, cells: int) -> Line:
-    """Return what the line of the run's other GPUs is, and its value; empty where there is none."""
+    """Return the legend and value of the line of the run's other GPUs; empty if there is none."""
     if state.overlay is not Overlay.PEERS or not state.overlaid:
         return []
     values = [value for value in values_of(state) if is_known(value.mean)]
@@ -86,7 +87,7 @@ def peers_line(state: ChartState, cells: int) -> Line:
 
 
 def legend_row(state: ChartState, cells: int) -> Line:
-    """Return each overlaid GPU in the color of its line, with its value where all have room."""
+    """Return the legend of the overlaid GPUs in their colors, with values if there is room."""
     margin = " " if cells < 100 else "  "
     labels = {one.device.uuid: one.device.label for one in state.view.samples}
     values = values_of(state)
@@ -110,7 +111,7 @@ def legend_row(state: ChartState, cells: int) -> Line:
 
 
 def _named(mark: str, label: str) -> str:
-    """The number of a GPU, with the letter on its line where that is another one."""
+    """Return the GPU's number, with its marker if that differs."""
     return f"{mark}={label}" if mark not in ("", label) else label
 
 
@@ -125,11 +126,11 @@ def _each(told: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Li
 
 _CHIP = palette.ink("ground", "key", bold=True)
 _CROSSED = " ▁▂▃▄▅▆▇█▌·─"
-"""Glyphs over which the cursor goes: all but lines and letters."""
+"""Glyphs that the cursor line may replace: everything except lines and letters."""
 
 
 class ChartBoard(Lines):
-    """Draws the charts anew when a column is complete, and when something else is to be shown."""
+    """Draws the charts; redrawn when a column is complete or the content changes."""
 
     DEFAULT_CSS = "ChartBoard { height: 100%; width: 1fr; }"
 
@@ -155,7 +156,7 @@ class ChartBoard(Lines):
 
 
 def board(state: ChartState) -> list[Line]:
-    """Return every row, from the marks of epochs to the last small chart."""
+    """Return all rows, from the epoch marks to the last small chart."""
     plan, view, grid = state.plan, state.view, state.grid
     drawn, _ = view.epochs_drawn()
     curves = state.curves()
@@ -204,14 +205,16 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
 
 
 def _overlaid(state: ChartState) -> list[Overlaid]:
-    """The other lines; those of a run are one."""
+    """Return the overlaid lines; the other GPUs of a run are joined to one."""
     lines = enumerate(state.laid_over())
     found = [Overlaid(line, state.role_at(place), mark_of(state, place)) for place, line in lines]
-    return found[::-1]  # the first ones are told apart, so they are on top
+    return found[::-1]  # the first lines have distinct colors, so they are drawn on top
 
 
 def _in_sentence(title: str) -> str:
-    """`memory activity`, but `PCIe received` and `SM clock`: an abbreviation keeps its letters."""
+    """Lower-case a title for use in a sentence, except abbreviations: `memory activity`, but `PCIe received` and `SM
+    clock`.
+    """
     return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
@@ -225,10 +228,11 @@ def _heat(state: ChartState) -> list[Line]:
         left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))
     ends = (axis.shown.text(axis.low), f"{axis.shown.text(axis.high)} {axis.shown.unit}".rstrip())
     right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
-    right = right if axis.parts else []  # of no value it is not known how strong a color it would have
+    right = right if axis.parts else []  # without values there is no color scale
     room = plan.left + plan.cells - length(left) - length(right)
     lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
-    # Of a column shorter than the time between samples the part behind the newest one is still to come: it is no gap.
+    # If a column is shorter than the sampling interval, the part after the newest sample is not a gap, but still to
+    # come.
     known = known_halves(state.grid, view.history.begin, min(state.until, view.now))
     for sample in view.samples[first : first + count]:
         uuid = sample.device.uuid
@@ -243,7 +247,7 @@ def _heat(state: ChartState) -> list[Line]:
 
 
 def shown_gpus(state: ChartState) -> tuple[int, int]:
-    """Return the first GPU of the heat strip, and how many it shows; the subject is one of them."""
+    """Return the first GPU in the heat strip and the number of GPUs shown; the subject is always included."""
     samples, count = state.view.samples, min(state.plan.gpus, len(state.view.samples))
     places = [place for place, sample in enumerate(samples) if sample.device.uuid == state.view.subject]
     place = places[0] if places else 0
@@ -252,7 +256,7 @@ def shown_gpus(state: ChartState) -> tuple[int, int]:
 
 
 def with_cursor(state: ChartState, base: list[Line]) -> list[Line]:
-    """Return the charts with the cursor through them, and its time above."""
+    """Draw the cursor line through the charts, and its time above."""
     cursor = state.cursor
     if cursor < 0 or not base:
         return base
@@ -270,7 +274,7 @@ def with_cursor(state: ChartState, base: list[Line]) -> list[Line]:
 
 
 def _without_halves(line: Line, begin: int, end: int) -> Line:
-    """The marks of epochs without those that a text from `begin` to `end` would leave a part of."""
+    """Remove epoch marks that a text from `begin` to `end` would cover only partly."""
     text = "".join(part for part, _, _ in line).ljust(end)
     first = text.rfind(" ", 0, begin) + 1
     behind = text.find(" ", end)
@@ -280,7 +284,7 @@ def _without_halves(line: Line, begin: int, end: int) -> Line:
 
 
 def moment(state: ChartState) -> str:
-    """Return the time of the cursor, to the length of a column; with its day where columns are hours."""
+    """Return the time of the cursor at the precision of a column, with the day if columns are hours long."""
     begin, step = state.column.begin, state.grid.step
     if not is_known(begin):
         return ""

@@ -1,4 +1,4 @@
-"""The title of the chart page: what is shown, of which GPU, which time; and where it can be clicked."""
+"""The heading of the chart page: metric, GPU and time, with clickable areas."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gpumon_tui.widgets.lines import Lines
 _KEY = palette.ink("key", bold=True)
 _WHOSE = palette.ink("text", bold=True)
 _BUTTONS = {"‹ ": "left_square_bracket", " ›": "right_square_bracket", "− ": "minus", " +": "plus"}
-"""Texts of the title that can be clicked, and the keys that do the same."""
+"""Clickable texts of the title, with the equivalent keys."""
 Click = tuple[int, int, str]
-"""First cell, cell after the last, and the name of the key that does the same."""
+"""First cell, end cell (exclusive), and name of the equivalent key."""
 
 
 class ChartHeading(Lines):
-    """The title, and the readout below it where there is no room for a panel."""
+    """The title, and the readout below it if there is no room for a panel."""
 
     DEFAULT_CSS = "ChartHeading { height: 1; }"
 
@@ -44,14 +44,14 @@ class ChartHeading(Lines):
         return [[], line, *read, []] if plan.airy else [line, *read]
 
     def key_at(self, x: int, y: int) -> str:
-        """Return the name of the key that a click does the same as; empty for none."""
+        """Return the name of the key equivalent to a click at this position; empty if there is none."""
         if y != self.state.plan.airy:
             return ""
         return next((key for begin, end, key in self.clicks if begin <= x < end), "")
 
 
 def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
-    """Return the line, and where to click for what; what is known from elsewhere leaves first."""
+    """Return the title line and its clickable areas; parts that also appear elsewhere are dropped first."""
     margin, width = (2 if cells >= WIDE else 1), state.plan.left + state.plan.cells
     name, whose = state.metric.title, _subject(state)
     own: Line = [Segment(" " * margin), Segment(name, theme.STRONG), Segment("   "), Segment(whose, _WHOSE)]
@@ -77,7 +77,7 @@ def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
 
 
 def _now(state: ChartState) -> Line:
-    """The value of now, unless the picture is of the past."""
+    """Return the current value; empty while the past is shown."""
     view, metric = state.view, state.metric
     if view.shown.is_past:
         return []
@@ -88,7 +88,7 @@ def _now(state: ChartState) -> Line:
 
 
 def _unit(state: ChartState) -> Line:
-    """The unit of the axis, where no value beside it has it."""
+    """Return the unit of the axis, if no value in the title shows it."""
     return [Segment(f"   {state.large_axis.shown.unit}", theme.DIM)]
 
 
@@ -103,7 +103,7 @@ def _zoom(state: ChartState) -> Line:
 
 
 def _column(state: ChartState) -> Line:
-    """The length of a column; where what is kept is coarser, that of its cells too."""
+    """Return the duration of a column, and the resolution of the stored data if that is coarser."""
     grid, view = state.grid, state.view
     stretches = view.history.coarse(Query(view.subject, (state.metric.name,), grid.begin, view.now, grid=grid))
     coarse = [one for one in stretches if one.step > state.interval]
@@ -125,7 +125,7 @@ def _subject(state: ChartState) -> str:
 
 
 def _run(state: ChartState) -> Line:
-    """The run of the subject now, as whose rank, and its user; nothing of a picture of the past."""
+    """Return the subject's current run with rank and user; empty while the past is shown."""
     view = state.view
     if view.shown.is_past or view.subject == HOST:
         return []

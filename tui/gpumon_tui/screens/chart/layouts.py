@@ -1,4 +1,4 @@
-"""Short names of metrics on the chart page, and the roles of the colors of their lines."""
+"""Metric names, colors, presets and layouts of the chart page, and how its area is divided."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROLES = {
     "gpu.clock_sm": "dim", "host.cpu_utilization": "util", "host.memory_used": "memory",
 }  # fmt: skip
 OTHERS = ("memory", "power", "temp", "run", "key", "text", "util", "dim")
-"""Roles of lines that are laid over that of the subject, in order: here they tell GPUs apart."""
+"""Color roles of overlaid lines, in order; on this page they distinguish GPUs."""
 
 
 def role_of(metric: str) -> str:
-    """Return the role of the color of a metric."""
+    """Return the color role of a metric."""
     return ROLES.get(metric, "key")
 
 
@@ -28,12 +28,12 @@ UTILIZATION = "gpu.utilization"
 
 
 class ChartPreset(NamedTuple):
-    """A metric in the large chart, and those of the small ones below it."""
+    """The metric of the large chart and those of the small charts below it."""
 
     name: str
     large: str
     small: tuple[str, ...]
-    """In the order in which they have a small chart, as far as there are values and room."""
+    """In display order; charts without values or room are left out."""
 
 
 PRESETS = (
@@ -54,7 +54,7 @@ PRESETS = (
 
 
 class ChartLayout(NamedTuple):
-    """The parts that the page has besides the large chart."""
+    """The parts shown in addition to the large chart."""
 
     name: str
     has_heat: bool = True
@@ -68,49 +68,49 @@ LAYOUTS = (
 
 
 WIDE, NARROW = 100, 60
-"""Cells of the page from which numbers stand further from the charts, and below which they stand nearest."""
+"""Page widths: from `WIDE`, numbers are set further from the charts; below `NARROW`, they are closest."""
 SIDE_FROM = 110
-"""Cells from which the readout has a panel of its own; below it is one line under the title."""
+"""Page width from which the readout has its own panel; below, it is one line under the title."""
 AIRY = 34
-"""Rows from which sections are apart, and the title is."""
+"""Page height from which blank rows separate the sections and the title."""
 LEGEND_FROM = 12
-"""Rows from which lines of several GPUs have a legend above the chart, where no panel has it."""
+"""Page height from which lines of several GPUs have a legend above the chart, if there is no panel."""
 AIRY_TITLE = 3
-"""Rows of the title where it stands apart, at least."""
+"""Minimum rows of the title when it is separated."""
 LEAST, LEAST_AIRY = 5, 8
-"""Rows of the large chart before the heat strip and the small charts get any."""
+"""Rows reserved for the large chart before the heat strip and small charts get any."""
 SMALLS = 4
 MOST_SMALL = 6
-"""Rows of a small chart at most."""
+"""Maximum rows of a small chart."""
 
 
 class ChartPlan(NamedTuple):
-    """Rows and cells of the page's parts. Everything is counted from the page's own first row."""
+    """Rows and cells of the page's parts, counted from the first row of the page."""
 
     left: int
-    """Cells before the charts, for numbers and names."""
+    """Cells left of the charts, for numbers and names."""
     cells: int
-    """Of every chart: one for each column of time."""
+    """Width of every chart; one cell per column of time."""
     side: int
-    """Cells of the panel at the right, with the gap before it; 0: the readout is a line."""
+    """Width of the panel on the right, including the gap before it; 0: the readout is a line."""
     title: int
-    """Rows above the marks of epochs: title, readout, legend, blanks."""
+    """Rows above the epoch marks: title, readout, legend, blanks."""
     legend: int
-    """Of those, the row that tells the overlaid lines apart."""
+    """Rows of the legend of overlaid lines, 0 or 1; included in `title`."""
     rows: int
-    """Of the large chart."""
+    """Rows of the large chart."""
     gap: int
     """Blank rows between sections."""
     gpus: int
     """Rows of the heat strip; 0: there is none."""
     smalls: int
-    """Small charts."""
+    """Number of small charts."""
     small_rows: int
-    """Of each, without the blank one above."""
+    """Rows of each small chart, without the blank row above."""
 
     @property
     def airy(self) -> int:
-        """Blank rows above the title; there is one below the last row, too."""
+        """Blank rows above the title; there is also one below the last row."""
         return 1 if self.gap else 0
 
     @property
@@ -125,7 +125,7 @@ class ChartPlan(NamedTuple):
 
     @property
     def bottom(self) -> int:
-        """Rows of the charts' widget that are drawn."""
+        """Number of rows drawn in the charts' widget."""
         if self.smalls:
             return self.first_small + self.smalls * (self.small_rows + 1) - 1
         return self.heat_title + 1 + self.gpus if self.gpus else 1 + self.rows + 2
@@ -135,9 +135,9 @@ def chart_plan(
     width: int, height: int, gpus: int, layout: ChartLayout = LAYOUTS[0], most: int = SMALLS,
     *, has_legend: bool = False,
 ) -> ChartPlan:  # fmt: skip
-    """Share out a page of `width` cells and `height` rows on a machine with so many GPUs.
+    """Divide a page of `width` cells and `height` rows on a machine with the given number of GPUs.
 
-    `most`: small charts of which there are values. `has_legend`: the lines of several GPUs are to be told apart.
+    `most`: number of small charts that have values. `has_legend`: the lines of several GPUs need a legend.
     """
     most = min(SMALLS, most)
     left = 8 if width >= WIDE else 7 if width >= NARROW else 6
@@ -147,7 +147,7 @@ def chart_plan(
     legend = 1 if has_legend and not side and height >= LEGEND_FROM else 0
     title = (AIRY_TITLE if airy else 1) + (0 if side else 1) + legend
     gap = 1 if airy else 0
-    room = height - title - 3 - gap  # the last row is free where there is room
+    room = height - title - 3 - gap  # the last row stays blank if there is room
     least = LEAST_AIRY if airy else LEAST
     shown = min(gpus, room - least - 1 - gap) if gpus > 1 and layout.has_heat else 0
     shown = shown if shown >= 2 else 0

@@ -1,4 +1,4 @@
-"""The list of metrics from which one is chosen, over the charts."""
+"""The chart page: the charts, the list of metrics, and the actions of keys and mouse."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
 STEPS = {"up": -1, "k": -1, "M": -1, "down": 1, "j": 1, "m": 1}
-"""Keys that go to the next row, around the end."""
+"""Keys that move to the next or previous row, wrapping around."""
 FAR = 1_000
 JUMPS = {"home": -FAR, "g": -FAR, "end": FAR, "G": FAR, "pageup": -10, "ctrl+u": -5, "pagedown": 10, "ctrl+d": 5}
-"""Keys that go some rows at once, no further than the first and the last."""
+"""Keys that move by several rows, stopping at the first and last."""
 _EDGE = Segment("▌", palette.ink("key", "panel"))
 
 
 class MetricChooser(Lines):
-    """A pop-up; the page shows and hides it, and gives it the keys meanwhile."""
+    """Pop-up list of metrics; the page shows and hides it, and passes keys to it while it is open."""
 
     ROWS, CELLS = 21, 56
-    """At most, with the heading."""
+    """Maximum size, including the heading."""
     DEFAULT_CSS = "MetricChooser { layer: above; offset: 2 3; width: 56; height: 10; }"
 
     def __init__(self, state: ChartState) -> None:
@@ -48,31 +48,31 @@ class MetricChooser(Lines):
         self.known: Sequence[Metric] = ()
         self.place = 0
         self.most = self.ROWS
-        """Rows that there is room for."""
-        self.display = False  # from the first key on, which may come before the styles of its class do
+        """Rows available."""
+        self.display = False  # hidden at once, because a key may arrive before the styles are applied
 
     def open(self) -> None:
-        """Show what can be chosen, from the metric of the chart on."""
+        """Open the list with the cursor on the metric of the chart."""
         self.known = self.state.metrics()
         self.place = self.known.index(self.state.metric)
         self.styles.height = min(self.most, len(self.known) + 1)
         self.display = True
 
     def move(self, step: int) -> None:
-        """Move the cursor, around the end."""
+        """Move the cursor, wrapping around."""
         self.place = (self.place + step) % max(1, len(self.known))
 
     def jump(self, step: int) -> None:
-        """Move the cursor by some rows, as far as there are any."""
+        """Move the cursor by several rows, stopping at the ends."""
         self.place = max(0, min(self.place + step, len(self.known) - 1))
 
     def choose(self) -> None:
-        """Show the metric under the cursor, and close."""
+        """Show the metric under the cursor, and close the list."""
         self.state.show(self.known[self.place])
         self.display = False
 
     def row_of(self, y: int) -> int:
-        """Return the metric in a row of the widget; -1 in none."""
+        """Return the index of the metric in a row of the widget; -1 if there is none."""
         place = y - 1 + self._first()
         return place if 1 <= y < self.size.height and place < len(self.known) else -1
 
@@ -94,7 +94,7 @@ class MetricChooser(Lines):
         return lines
 
     def _value(self, metric: Metric, cells: int) -> str:
-        """The value of now; of what the driver requires its words, where they have room."""
+        """Return the current value; for the recovery action, its name if it fits."""
         value, sample = self.state.now(self.view.subject, metric.name), self.view.sample
         if metric.name == "gpu.recovery_action" and sample is not None:
             words = recovery_text(find_vendor(sample.device.name, sample.device.uuid), value)
@@ -119,7 +119,7 @@ _BY = {"g": 1, "left_square_bracket": -1, "right_square_bracket": 1, "minus": 1,
 
 
 class ChartPage(TerminalPage):
-    """One metric over time, with a cursor that reads it out."""
+    """One metric over time, with a cursor that shows its values."""
 
     DEFAULT_CSS = """
     ChartPage { layers: base above; }
@@ -137,7 +137,9 @@ class ChartPage(TerminalPage):
         self.chooser = MetricChooser(self.state)
         self._plan: ChartPlan | None = None
         self._held: tuple[int, float, float] | None = None
-        """While the mouse drags the window: the column it was taken at, where the window ended, and its step."""
+        """During a mouse drag: the column where it started, the window's end at that time, and the duration of a
+        column.
+        """
         self._is_dragged = False
 
     @property
@@ -146,12 +148,12 @@ class ChartPage(TerminalPage):
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """The way back to where the chart was opened from."""
+        """The key that returns to the page from which the chart was opened."""
         way_back = self.view.way_back
         return (("Esc", f"back to {way_back.what}" if way_back.what else "back"),) if way_back else ()
 
     def compose(self) -> ComposeResult:
-        """Yield what lies on the page."""
+        """Yield the widgets of the page."""
         yield self.heading
         yield Container(self.board, self.read_out, id="charted")
         yield self.chooser
@@ -160,7 +162,7 @@ class ChartPage(TerminalPage):
         self.state.forget()
 
     def share_out(self, size: Size) -> None:
-        """Give the panel its room, and follow the window."""
+        """Lay out the panel, and update the time window."""
         self.state.share_out(size.width, size.height)
         plan = self.state.plan
         if plan == self._plan:
@@ -174,7 +176,7 @@ class ChartPage(TerminalPage):
         self.chooser.styles.offset = (min(2, max(0, size.width - MetricChooser.CELLS)), 1)
 
     def take(self, press: events.Key) -> bool:
-        """Take the keys of the list of metrics while that is open."""
+        """Handle keys of the list of metrics while it is open."""
         if not self.chooser.display:
             return False
         if press.key in STEPS:
@@ -195,11 +197,11 @@ class ChartPage(TerminalPage):
         self.chooser.open()
 
     def do_panel(self, step: int) -> None:
-        """Another metric."""
+        """Show the next or previous metric."""
         self.state.step_metric(step)
 
     def do_subject(self, step: int) -> None:
-        """Another GPU, or the host."""
+        """Show the next or previous GPU, or the host."""
         self.view.step_subject(step)
 
     def do_cursor(self, columns: int) -> None:
@@ -207,7 +209,7 @@ class ChartPage(TerminalPage):
         self.state.move_cursor(columns)
 
     def do_pan(self, halves: int) -> None:
-        """Move the window by halves of it; the cursor stays at its place in the picture."""
+        """Move the window by half windows; the cursor keeps its position on screen."""
         state, shown = self.state, self.view.shown
         before = state.grid.begin
         self.view.pan(halves)
@@ -217,7 +219,7 @@ class ChartPage(TerminalPage):
             shown.cursor = min(cursor + state.grid.begin - before, self.view.now)
 
     def do_zoom(self, step: int) -> None:
-        """Show less or more, around the cursor if there is one."""
+        """Show a shorter or longer window, centered on the cursor if there is one."""
         view, shown = self.view, self.view.shown
         window = view.window
         view.zoom(step)
@@ -228,7 +230,7 @@ class ChartPage(TerminalPage):
                 shown.hold(end, view.window)
 
     def do_back(self) -> None:
-        """Go back to the page that led here, or as `do_to_now`."""
+        """Return to the page that opened the chart, else as `do_to_now`."""
         way_back = self.view.way_back
         if way_back is None:
             self.do_to_now()
@@ -240,27 +242,27 @@ class ChartPage(TerminalPage):
         self.post_message(self.Wanted(PAGES.index(way_back.page) + 1))
 
     def do_to_now(self) -> None:
-        """Back to the window that ends now, without a cursor."""
+        """Return to the present, without a cursor."""
         self.view.shown.to_now()
 
     def do_preset(self, step: int) -> None:
-        """Another set of metrics."""
+        """Show the next or previous preset of metrics."""
         self.state.step_preset(step)
 
     def do_layout(self) -> None:
-        """Other parts of the page."""
+        """Switch to the next layout."""
         self.state.step_layout()
 
     def do_window(self, step: int) -> None:
-        """The next of the windows with a round name."""
+        """Switch to the next window with a button."""
         self.view.step_window(step)
 
     def do_overlay(self) -> None:
-        """Other lines in the large chart."""
+        """Switch to the next overlay."""
         self.state.step_overlay()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Take hold of the time under the mouse."""
+        """Start dragging the window."""
         column = event.screen_x - self.board.region.x - self.state.plan.left
         is_held = event.button == 1 and 0 <= column < self.state.plan.cells and self.board.region.contains_point(
             (event.screen_x, event.screen_y)
@@ -271,7 +273,7 @@ class ChartPage(TerminalPage):
         self._is_dragged = False
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Move the window with the mouse while its button is down."""
+        """Drag the window while the mouse button is down."""
         if self._held is None or event.button != 1:
             self._held = None
             return
@@ -284,15 +286,15 @@ class ChartPage(TerminalPage):
         self.post_message(self.Changed())
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """A shorter window."""
+        """Show a shorter window."""
         self._wheel(event, -1)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """A longer one."""
+        """Show a longer window."""
         self._wheel(event, 1)
 
     def on_click(self, event: events.Click) -> None:
-        """Set the cursor, choose a GPU or a metric, or press a button of the title."""
+        """Set the cursor, select a GPU or a metric, or press a button of the title."""
         event.stop()
         self._held = None
         if self._is_dragged:

@@ -1,4 +1,6 @@
-"""Where a run was at a moment: epoch, step and phase."""
+"""The readout of the chart page: values at the cursor or now, the run's epoch, step and phase, and the worst
+finding.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ from gpumon_tui.widgets.lines import Lines
 
 
 def place_in_run(state: ChartState, time: float, *, until: float = NAN, is_brief: bool = False) -> Line:
-    """Return epoch, step and phase of the run that the charts mark, at a time (s since 1970).
+    """Return epoch, step and phase of the marked run at a time (s since 1970).
 
-    `until` is the end of the column that is read out: what begins within that is told too, as where the moment of a
-    run's begin is shown. Empty before the run, and once it was over: its last epoch is not that of a GPU on which
-    nothing trains any more. A run that was in no epoch yet has its name.
+    `until` is the end of the column being read; an epoch that starts within the column counts, so that the start of a
+    run is shown. Empty before the run and after its end, because the last epoch does not describe an idle GPU. For a
+    run that has not reached its first epoch, the name is returned.
     """
     view = state.view
     drawn, _ = view.epochs_drawn()
@@ -49,7 +51,7 @@ def place_in_run(state: ChartState, time: float, *, until: float = NAN, is_brief
     if run is None:
         led = view.way_back
         is_of_led = led is not None and led.run == mark.run and not time >= led.ended
-        return line if is_of_led else []  # of a run that the frames tell nothing of, step and phase are not known
+        return line if is_of_led else []  # for a run that frames do not contain, step and phase are unknown
     if run.state is not RunState.RUNNING and time >= run.updated:
         return []
     newest = (view.now, run.step) if run.step and not view.shown.is_past else None
@@ -61,7 +63,7 @@ def place_in_run(state: ChartState, time: float, *, until: float = NAN, is_brief
 
 
 def _without_epoch(state: ChartState, time: float, until: float) -> Line:
-    """The name of a run of the subject that had begun, and was in no epoch yet."""
+    """Return the name of a run of the subject that has started, but not reached its first epoch."""
     view = state.view
     last = until if is_known(until) else time
     here = [run for run in view.runs if view.subject in run.gpus and run.started < last]
@@ -76,9 +78,11 @@ def _phase(drawn: EpochMarks, time: float) -> str:
 
 
 def step_at(state: ChartState, key: str, time: float, newest: tuple[float, int] | None = None) -> str:
-    """Return the step of a run at a time: by its boundaries, `≈` between two of them; empty where they do not tell.
+    """Return the step of a run at a time, from its known step times; `≈` marks interpolated values.
 
-    `newest`: the time of the frame on screen, and the step that the run reports there.
+    Empty if unknown.
+
+    `newest`: the time of the frame on screen, and the step reported there.
     """
     known = state.view.epochs.step_moments(key)
     if newest is not None and time >= newest[0]:
@@ -100,19 +104,19 @@ def step_at(state: ChartState, key: str, time: float, newest: tuple[float, int] 
 
 _SIGNS = {Severity.CRITICAL: "▲", Severity.WARNING: "△"}
 _VALUE = 7
-"""Cells of a number of the table."""
+"""Width of a number in the table."""
 _ROOMY = 26
-"""Cells from which the panel has room for `epoch`."""
+"""Panel width from which there is room for `epoch`."""
 _LEAST_TABLE = 3
-"""Lines of a table of GPUs that is cut, at least: its head, the first GPU, and how many more there are."""
+"""Minimum lines of a truncated table of GPUs: head, first GPU, and the number of further GPUs."""
 _OF_GPU, _OF_UNIT, _USER = 4, 3, 7
-"""The same of a GPU's number and of its unit, at least, and of its user."""
+"""Minimum widths of the GPU number and the unit, and the width of the user."""
 _OF_FINDING, _OF_ADVICE = 3, 4
-"""Lines of what was found, and of what to do; that has more where there is room."""
+"""Lines of a finding and of its advice; the advice may use more if there is room."""
 
 
 class ChartReadOut(Lines):
-    """The panel; it is redrawn with each frame, since it says how it is now."""
+    """The panel; redrawn with each frame, because it shows current values."""
 
     DEFAULT_CSS = "ChartReadOut { height: 100%; width: 32; }"
 
@@ -128,7 +132,9 @@ class ChartReadOut(Lines):
 
 
 def panel(state: ChartState, cells: int) -> list[Line]:
-    """Return rows that stand beside the charts' own: those of GPUs and of small charts beside theirs."""
+    """Return the rows of the panel, aligned with the charts: the GPUs with the heat strip, values with the small
+    charts.
+    """
     plan = state.plan
     gap: Line = [Segment("    ")]
     room = plan.heat_title if plan.gpus else 1 + plan.rows + 2
@@ -157,12 +163,12 @@ def panel(state: ChartState, cells: int) -> list[Line]:
 
 
 def readout_line(state: ChartState, cells: int) -> Line:
-    """Return the readout in one line: time, lowest, mean and highest value, epoch, step and phase, other metrics."""
+    """Return the readout in one line: time, minimum, mean and maximum, epoch, step and phase, other metrics."""
     view, subject = state.view, state.view.subject
     margin = " " if cells < 100 else "  "
     values = state.read_out()
     if state.cursor < 0:
-        if view.shown.is_past:  # nothing of now: where the run was at the right edge
+        if view.shown.is_past:  # no current values: the run's position at the right edge
             told, when = place_in_run(state, min(state.grid.end, view.now)), units.clock(state.grid.end)
         else:
             told, when = [*place_in_run(state, view.now), *peers_line(state, cells)], view.freshness.edge
@@ -176,12 +182,12 @@ def readout_line(state: ChartState, cells: int) -> Line:
         *place_in_run(state, state.column.begin, until=state.column.end),
     ]
     forms = (told, *(_three(state, own, how, unit, margin, gap) for gap in ("  ", " ")))
-    bare = _three(state, own, how, "", margin, " ")  # its unit stands at the axis
+    bare = _three(state, own, how, "", margin, " ")  # the axis shows the unit
     line = next((form for form in forms if length(form) <= cells), bare)
     rest = [peers_line(state, cells)]
     for metric in state.smalls():
         rest.append([Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM)])
-    for part in rest:  # a value that is cut off would be another one
+    for part in rest:  # a truncated value would be a wrong value
         if length(line) + length(part) > cells:
             break
         line += part
@@ -189,7 +195,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
 
 
 def _three(state: ChartState, own: ReadOut, how: Shown, unit: str, margin: str, gap: str) -> Line:
-    """The moment, and lowest, mean and highest value there."""
+    """Return the time and the minimum, mean and maximum at that time."""
     return [
         Segment(f"{margin}{moment(state)}", palette.ink("key", bold=True)),
         Segment(f"{gap}min ", theme.FAINT), Segment(how.text(own.low)), Segment(f"{gap}mean ", theme.FAINT),
@@ -203,11 +209,13 @@ def _shown(state: ChartState, *values: ReadOut) -> Shown:
 
 
 def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
-    """Blocks of lines beside the large chart, together in `most` lines or more, the most wanted first."""
+    """Return the blocks of lines next to the large chart, the most important first; together they may exceed `most`
+    lines.
+    """
     view = state.view
     is_then = state.place_read >= 0
     time = state.column.begin if is_then else view.now
-    # The color of the cursor belongs to its time, and to now; where there is neither, the picture's end is read out.
+    # The cursor color marks the time of the cursor, or now. With neither, the end of the window is read.
     style = theme.STRONG if is_then and state.cursor < 0 else palette.ink("key", bold=True)
     head: Line = [Segment(moment(state) if is_then else view.freshness.edge, style)]
     if is_then:
@@ -215,13 +223,13 @@ def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
     until = state.column.end if is_then else NAN
     place = place_in_run(state, time, until=until, is_brief=cells < _ROOMY)
     table, legend = _table(state, most - 3), _legend(state)
-    rest = most - 2 - len(table) - len(legend) - 3  # a blank one between two
+    rest = most - 2 - len(table) - len(legend) - 3  # with blank lines between blocks
     blocks = [[head, place], table, _attention(state, cells, rest), legend]
     return [block for block in blocks if block]
 
 
 def _ago(seconds: float) -> str:
-    """`3 min 53 s ago`; coarser the longer ago."""
+    """Format an age as `3 min 53 s ago`, with larger units for longer ones."""
     whole = max(0, round(seconds))
     if not 60 <= whole < 3600:
         return f"{units.long_duration(float(whole))} ago"
@@ -229,7 +237,9 @@ def _ago(seconds: float) -> str:
 
 
 def _table(state: ChartState, most: int) -> list[Line]:
-    """A line for each GPU whose line is in the chart; the last of `most` tells how many more there are."""
+    """Return a line for each GPU with a line in the chart; if there are more than `most`, the last one shows how
+    many more.
+    """
     view, name = state.view, state.metric.name
     values = state.read_out()
     rows: list[tuple[str, str, ReadOut]] = []
@@ -268,7 +278,7 @@ def _table(state: ChartState, most: int) -> list[Line]:
 
 
 def _attention(state: ChartState, cells: int, most: int) -> list[Line]:
-    """The worst finding about the subject or its run, if the picture ends now."""
+    """Return the most severe finding about the subject or its run; empty while the past is shown."""
     view = state.view
     if view.shown.is_past or view.subject == HOST:
         return []
@@ -312,7 +322,7 @@ def _legend(state: ChartState) -> list[Line]:
 
 
 def _gpus(state: ChartState) -> list[Line]:
-    """A line for each GPU of the heat strip: its value, and who uses it, if they did at that time."""
+    """Return a line for each GPU in the heat strip: its value, and its user if the GPU was in use at that time."""
     view, metric = state.view, state.heat_metric
     read = state.read_out()
     top, count = shown_gpus(state)

@@ -1,4 +1,4 @@
-"""The choices on the chart page: the metric, the overlay, and the columns of time that all its charts share."""
+"""State of the chart page: metric, preset, overlay, layout, cursor, and the time grid shared by all charts."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns, at_column
 
 SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "host.network_received")
-"""In the order in which they have a small chart, as far as there is room."""
+"""Small charts of the host in display order; those without room are left out."""
 METRIC, PRESET, OVERLAY, LAYOUT = "chart metric", "chart preset", "chart overlay", "chart layout"
-"""Names of the choices that are kept for the next time."""
+"""Names of the stored preferences."""
 OFTEN, SELDOM = 10.0, 60.0
-"""Seconds after which the last column of long ones is drawn anew, and from `LONG` seconds a column on."""
+"""Seconds between redraws of the incomplete last column if columns are longer than `OFTEN`; `SELDOM` applies from
+`LONG` seconds per column.
+"""
 LONG = 600.0
 _FIRST = {panel.metric.name: place for place, panel in enumerate(PANELS)}
 
@@ -58,11 +60,11 @@ class Overlay(Enum):
 COUNTED = tuple(
     one.name for one in METRICS if one.kind is Kind.COUNTER and one.name in GPU_INDEX.keys() - DEFAULT_METRICS
 )
-"""Counters of which it has none: the rate of now is that of the last two frames."""
+"""Counters that the history does not keep by default; their current value is the rate between the last two frames."""
 
 
 class ReadOut(NamedTuple):
-    """Values at one column or of now: lowest, mean, highest."""
+    """Minimum, mean and maximum of a column, or the current values."""
 
     low: float
     mean: float
@@ -76,12 +78,12 @@ Named = TypeVar("Named", ChartPreset, ChartLayout)
 
 
 def _named(of: Sequence[Named], name: str) -> Named:
-    """Return the one with a name, else the first."""
+    """Return the item with the given name, else the first."""
     return next((one for one in of if one.name == name), of[0])
 
 
 def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of those that are known, point by point."""
+    """Return the pointwise mean of known values."""
     known = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
     return [fmean(values) if values else nan for values in known]
 
@@ -91,7 +93,7 @@ def _is_offered(metric: Metric) -> bool:
 
 
 class ChartState:
-    """The choices on the page, and what follows from them for the frame on screen."""
+    """The user's choices on the page, and what results from them for the frame on screen."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -102,10 +104,10 @@ class ChartState:
         chosen = BY_NAME.get(kept(METRIC), BY_NAME[self.preset.large])
         is_of_gpu = chosen.scope is Scope.GPU and _is_offered(chosen)
         self._of_gpu = chosen if is_of_gpu else BY_NAME[self.preset.large]
-        """The metric of the large chart while that is of a GPU."""
+        """Metric of the large chart while a GPU is the subject."""
         self.metric = self._of_gpu
         self._is_chosen = False
-        """Whether a metric was chosen here: one of last time may have no sensor on this machine."""
+        """Whether a metric was chosen in this session; a stored choice may have no sensor on this machine."""
         self.plan: ChartPlan = chart_plan(80, 22, 0)
         self.grid = Grid(0, 1.0, 1)
         self._size = 80, 22
@@ -115,12 +117,12 @@ class ChartState:
         self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         self._columns.forget()
         self.metric = self._of_gpu
 
     def share_out(self, width: int, height: int) -> None:
-        """Follow the page's size, the window and the time."""
+        """Update the layout for the page size, and the grid for window and time."""
         view = self.view
         self._size = width, height
         if self.metric.scope is not (Scope.GPU if view.subject != HOST else Scope.HOST):
@@ -131,13 +133,13 @@ class ChartState:
         shown, cells = view.shown, self.plan.cells
         grid = self._grid()
         if is_known(shown.cursor) and not shown.is_past and shown.cursor < grid.begin:
-            # What is read out stays in the picture: from here on it stands still.
+            # Keep the cursor visible: from here on the window is fixed in the past.
             shown.hold(floor(shown.cursor / grid.step) * grid.step + (cells - 0.5) * grid.step, view.window)
             grid = self._grid()
         self.grid = grid
 
     def follow(self) -> None:
-        """Follow the window and the time on a page that is as large as before."""
+        """Update the grid for window and time, with an unchanged page size."""
         self.share_out(*self._size)
 
     def _plan(self, layout: ChartLayout) -> ChartPlan:
@@ -159,7 +161,7 @@ class ChartState:
 
     @property
     def until(self) -> float:
-        """Where the charts end (s since 1970): with the last column that is complete, where columns are short."""
+        """End of the charts (s since 1970); for short columns, the end of the last complete column."""
         now, step = self.view.now, self.grid.step
         if step <= self.interval:
             return now + step
@@ -167,7 +169,7 @@ class ChartState:
         return min(floor(now / every + 1e-6) * every, self.grid.end)
 
     def metrics(self) -> list[Metric]:
-        """Return the metrics that can be shown: all of the table of which the subject has values."""
+        """Return the metrics of the table for which the subject has values."""
         view, subject = self.view, self.view.subject
         scope = Scope.HOST if subject == HOST else Scope.GPU
         known = [
@@ -179,19 +181,19 @@ class ChartState:
         return sorted(known, key=lambda metric: _FIRST.get(metric.name, len(_FIRST)))
 
     def step_metric(self, step: int) -> None:
-        """Show the next or the previous metric."""
+        """Show the next or previous metric."""
         known = self.metrics()
         self.show(known[(known.index(self.metric) + step) % len(known)])
 
     def show(self, metric: Metric) -> None:
-        """Show a metric in the large chart; one of GPUs is kept for the next time."""
+        """Show a metric in the large chart; a GPU metric is stored for the next session."""
         self.metric, self._is_chosen = metric, True
         if metric.scope is Scope.GPU:
             self._of_gpu = metric
             self.view.remembered.keep(METRIC, metric.name)
 
     def step_preset(self, step: int) -> None:
-        """Show the metrics of the next preset, of a GPU."""
+        """Show the next or previous preset of GPU metrics."""
         self.preset = PRESETS[(PRESETS.index(self.preset) + step) % len(PRESETS)]
         self.view.remembered.keep(PRESET, self.preset.name)
         self._of_gpu = BY_NAME[self.preset.large]
@@ -200,7 +202,7 @@ class ChartState:
         self.view.say(f"charts: {self.preset.name}")
 
     def step_layout(self) -> None:
-        """Show the next layout that is another one in this room."""
+        """Switch to the next layout that looks different at this page size."""
         plans = [(one, self._plan(one)) for one in LAYOUTS]
         begin = LAYOUTS.index(self.layout) + 1
         self.layout = next((one for one, plan in plans[begin:] if plan != self.plan), LAYOUTS[0])
@@ -208,7 +210,7 @@ class ChartState:
         self.view.say(f"layout: {self.layout.name}")
 
     def step_overlay(self) -> None:
-        """Lay other lines over the large chart: those of the next choice that has others here."""
+        """Switch to the next overlay that has lines on this machine."""
 
         def lines() -> tuple[list[str], bool]:
             uuids = self.overlaid
@@ -225,7 +227,7 @@ class ChartState:
         self.view.remembered.keep(OVERLAY, self.overlay.name.lower())
 
     def smalls(self) -> list[Metric]:
-        """Return the metrics of the small charts: the first of which there are values, without the large one."""
+        """Return the metrics of the small charts: the first ones with values, except the large chart's metric."""
         return self._known_smalls()[: self.plan.smalls]
 
     def _known_smalls(self) -> list[Metric]:
@@ -242,15 +244,15 @@ class ChartState:
 
     @property
     def heat_metric(self) -> Metric:
-        """The metric of the heat strip."""
+        """Metric of the heat strip."""
         return self.metric if self.metric.scope is Scope.GPU else BY_NAME[UTILIZATION]
 
     def curves(self) -> Mapping[str, PlotCurve]:
-        """Return the large chart's and the small charts' curves, by metric."""
+        """Return the curves of the large and small charts, by metric."""
         return self._get(self.view.subject, [self.metric.name, *(metric.name for metric in self.smalls())])
 
     def curve_of(self, subject: str) -> PlotCurve:
-        """Return the heat strip's metric of a GPU."""
+        """Return the curve of the heat strip's metric for a GPU."""
         if subject == self.view.subject and self.metric.scope is Scope.GPU:
             return self.curves()[self.metric.name]
         return self._get(subject, [self.heat_metric.name])[self.heat_metric.name]
@@ -261,28 +263,30 @@ class ChartState:
         )
 
     def axis(self, metric: Metric, *lines: Sequence[float]) -> ValueAxis:
-        """Return the axis that has room for all lines of a metric."""
+        """Return an axis that covers all lines of a metric."""
         largest = max((value for line in lines for value in line if isfinite(value)), default=nan)
         return value_axis(metric, largest, self.view.limit_of(metric))
 
     @property
     def large_axis(self) -> ValueAxis:
-        """The axis of the large chart, with room for the lines of other GPUs."""
+        """Axis of the large chart, which also covers the lines of other GPUs."""
         return self.axis(self.metric, self.curves()[self.metric.name].high, *self.laid_over())
 
     def heat_axis(self, subjects: Sequence[str]) -> ValueAxis:
-        """Return the axis by which the heat strip of some GPUs has its colors: that of the chart, as far as it goes."""
+        """Return the axis for the colors of the heat strip; it also covers the chart's values if both show the same
+        metric.
+        """
         metric = self.heat_metric
         own = [self.curves()[metric.name].high] if metric is self.metric else []
         return self.axis(metric, *own, *(self.curve_of(subject).mean for subject in subjects))
 
     def laid_over(self) -> list[Sequence[float]]:
-        """Return the lines of the overlaid GPUs; those of a run are one, their mean."""
+        """Return the lines of the overlaid GPUs; the other GPUs of a run are joined to their mean."""
         means = [self.curve_of(uuid).mean for uuid in self.overlaid]
         return [_mean(means)] if means and self.overlay is Overlay.PEERS else list(means)
 
     def limits(self, metric: Metric) -> list[LimitLine]:
-        """Return the lines at what a metric cannot exceed, or should not."""
+        """Return the limit lines of a metric: hard limits and warning levels."""
         found = []
         if is_known(limit := self.view.limit_of(metric)):
             found.append(LimitLine(limit, "faint"))
@@ -291,7 +295,7 @@ class ChartState:
         return found
 
     def peers(self) -> list[str]:
-        """Return the UUIDs of the other GPUs of the subject's run here; none without such a run."""
+        """Return the UUIDs of the other GPUs of the subject's run on this machine; empty without such a run."""
         subject = self.view.subject
         present = {sample.device.uuid for sample in self.view.samples}
         for ranks in self.view.ranks:
@@ -301,7 +305,7 @@ class ChartState:
 
     @property
     def overlaid(self) -> list[str]:
-        """UUIDs of GPUs whose lines are laid over the subject's."""
+        """UUIDs of the GPUs whose lines are drawn over the subject's."""
         if self.overlay is Overlay.PEERS:
             return self.peers() if self.metric.scope is Scope.GPU else []
         if self.overlay is Overlay.NONE or self.view.subject == HOST:
@@ -309,12 +313,12 @@ class ChartState:
         return [sample.device.uuid for sample in self.view.samples if sample.device.uuid != self.view.subject]
 
     def roles(self) -> list[str]:
-        """Return roles for the overlaid lines, in order; where they have run out, faint."""
+        """Return the roles of the overlaid lines in order; faint once all roles are used."""
         own = role_of(self.metric.name)
         return [role for role in OTHERS if role != own]
 
     def role_at(self, place: int) -> str:
-        """Return the role of the overlaid line at a place."""
+        """Return the role of the overlaid line at an index."""
         if self.overlay is Overlay.PEERS:
             return "faint"
         roles = self.roles()
@@ -324,7 +328,7 @@ class ChartState:
 
     @property
     def cursor(self) -> int:
-        """The column of the cursor; -1 without one, or where it is not in the picture."""
+        """Column of the cursor; -1 without a cursor or if it is outside the window."""
         time = self.view.shown.cursor
         if not is_known(time):
             return -1
@@ -332,7 +336,7 @@ class ChartState:
         return place if 0 <= place < self.grid.buckets else -1
 
     def move_cursor(self, columns: int) -> None:
-        """Move the cursor, and the window where it would leave that; the first step begins at the newest column."""
+        """Move the cursor, and the window if the cursor would leave it; the first step starts at the newest column."""
         view, grid = self.view, self.grid
         known = is_known(view.shown.cursor)
         end = grid.end if view.shown.is_past else min(self.until, view.now)
@@ -344,7 +348,7 @@ class ChartState:
         self.point(grid.begin + (place + 0.5) * grid.step)
 
     def point(self, time: float) -> None:
-        """Put the cursor at a time; the picture moves by as little as it must."""
+        """Set the cursor to a time; the window moves as little as necessary."""
         view, grid = self.view, self.grid
         view.shown.cursor = time
         if time < grid.begin:
@@ -354,18 +358,18 @@ class ChartState:
 
     @property
     def place_read(self) -> int:
-        """The column that is read out: that of the cursor, or else the last one of a picture of the past; -1: now."""
+        """Column being read: the cursor's, else the last one while the past is shown; -1: current values."""
         if self.cursor >= 0 or not self.view.shown.is_past:
             return self.cursor
         return min(self.grid.buckets - 1, max(0, self.grid.at(self.view.now)))
 
     @property
     def column(self) -> Grid:
-        """The column that is read out, as a grid of its own."""
+        """The column being read, as a grid."""
         return Grid(self.grid.first + self.place_read, self.grid.step, 1)
 
     def read_out(self) -> Mapping[str, Mapping[str, ReadOut]]:
-        """Return what the history answers for the column that is read out, by subject and metric; empty for now."""
+        """Return the stored values of the column being read, by subject and metric; empty for current values."""
         if self.place_read < 0:
             return {}
         view, column = self.view, self.column
@@ -388,11 +392,11 @@ class ChartState:
 
     @property
     def newest(self) -> str:
-        """The word for the newest values: those of now, or the last that are known."""
+        """Word for the newest values: current, or the last known."""
         return NOW if self.view.freshness.edge == NOW else "last"
 
     def now(self, subject: str, metric: str) -> float:
-        """Return the value of now; of what has a chart from kept history alone, the one of the frame on screen."""
+        """Return the current value; for metrics charted only from stored history, the value in the frame on screen."""
         view = self.view
         if metric in COUNTED:
             return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
@@ -402,7 +406,7 @@ class ChartState:
         return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
 
     def _counted(self) -> Mapping[str, Mapping[str, float]]:
-        """The rates of `COUNTED` up to the frame on screen, by device."""
+        """Return the rates of `COUNTED` at the frame on screen, by device."""
         newest = self.view.frame.number if self.view.frame else 0
         known = [one for one in self.view.recent() if one.number <= newest]
         return rates_between(known[-2], known[-1], COUNTED) if len(known) > 1 else {}
