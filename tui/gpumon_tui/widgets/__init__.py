@@ -1,1 +1,1 @@
-"""One widget for each part of the screen; each turns a `View` into lines."""
+"""Textual widgets, one per part of the screen; each draws lines from a `View`."""

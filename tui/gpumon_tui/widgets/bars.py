@@ -1,4 +1,4 @@
-"""The line above and the line below."""
+"""The header, the line below it with the reason for missing data, and the footer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gpumon_tui.widgets.lines import Lines, Picture
 
 _SIMULATION = (("s", "simulation"),)
 FINDINGS = "a"
-"""The key that opens what needs attention, as it is shown."""
+"""Displayed name of the key that opens the findings."""
 
 
 def offered_now(
     view: View, page: str, *, is_simulated: bool = False, can_seek: bool = False
 ) -> tuple[tuple[str, str], ...]:
-    """Return the keys of a page that do something only at times, and do now: each with what it does."""
+    """Return the keys of a page that apply only in the current state, with their descriptions."""
     offered = (("s", "back"),) if is_simulated else _SIMULATION if view.has_simulation else ()
     if view.shows_past:
         offered = (("0", "to now"), *offered)
@@ -38,7 +38,7 @@ def offered_now(
 
 
 class HeaderPicture(Picture):
-    """Source, host, freshness and time; asked for more often than there are frames."""
+    """Source, host, freshness and time; redrawn more often than frames arrive."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -52,24 +52,24 @@ class HeaderPicture(Picture):
 
 
 class ReasonPicture(Picture):
-    """Why nothing newer comes."""
+    """The reason why no newer data arrive."""
 
     def lines(self) -> list[Line]:
         return [header.reason(self.view, self.size.width)]
 
 
 class FooterPicture(Picture):
-    """The pages, and the keys that apply on the one on screen."""
+    """The pages, and the keys that apply on the current page."""
 
     def __init__(self, view: View, pages: Sequence[str]) -> None:
         super().__init__(view)
         self.page = ""
-        """The page on screen."""
+        """Name of the current page."""
         self.bindings: Sequence[tuple[str, str]] = ()
         self.offered: Sequence[tuple[str, str]] = ()
-        """Keys that do something only at times."""
+        """Keys that apply only in the current state."""
         self.withheld: frozenset[str] = frozenset()
-        """Those of `bindings` that do nothing now."""
+        """Keys in `bindings` that currently have no effect."""
         self._pages = pages
         self._places: Sequence[tuple[int, int, str]] = ()
         self._memo: Memo[list[Line]] = Memo()
@@ -84,7 +84,7 @@ class FooterPicture(Picture):
         return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
 
     def at(self, cell: int) -> str:
-        """Return Textual's name of the key at a cell; empty where there is none."""
+        """Return Textual's name of the key at a cell; empty if there is none."""
         return next((key for begin, end, key in self._places if begin <= cell < end), "")
 
     def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
@@ -99,38 +99,38 @@ class FooterPicture(Picture):
 
 
 def _without(key: str, taken: Collection[str]) -> str:
-    """Return `0` of `Esc 0` while Escape does something else."""
+    """Return the key name without alternatives that are taken: `0` of `Esc 0` while Escape has another meaning."""
     return " ".join(one for one in key.split(" ") if one not in taken)
 
 
 class HeaderBar(Lines):
-    """Above the page."""
+    """The line above the page."""
 
     dims = False
     ground = "panel"
 
 
 class ReasonLine(Lines):
-    """Below the header; it has a row only while there is a reason to tell."""
+    """The line below the header; it takes a row only while there is a reason to show."""
 
     DEFAULT_CSS = "ReasonLine { display: none; }"
     dims = False
 
 
 class Footer(Lines):
-    """Below the page; each key can be clicked."""
+    """The line below the page; its keys can be clicked."""
 
     dims = False
     ground = "panel"
 
     class Pressed(Message):
-        """Something at the foot was clicked; `key` is Textual's name of the key that does the same."""
+        """Posted when a key or page in the footer was clicked; `key` is Textual's name of the equivalent key."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
     def on_click(self, event: events.Click) -> None:
-        """Press the key under the mouse."""
+        """Run the action of the clicked key."""
         if isinstance(self.picture, FooterPicture) and (key := self.picture.at(event.x)):
             self.post_message(self.Pressed(key))

@@ -1,4 +1,4 @@
-"""Columns of charts, asked once: one that is complete is not asked again while time passes."""
+"""Cache of chart columns: a complete column is queried only once."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from gpumon_tui.render.line_plot import PlotCurve
 from gpumon_tui.render.time_columns import HOLD, halves
 
 _EARLY = 1e-3
-"""The share of a bucket by which a sample may come before it, as grids have it."""
+"""Share of a bucket by which a sample may precede it, as in grids."""
 
 
 class _KeptBuckets(NamedTuple):
-    """Buckets of some metrics of a subject."""
+    """Cached buckets of some metrics of a subject."""
 
     grid: Grid
     done: int
-    """The number of the first bucket that may still change."""
+    """Index of the first bucket that may still change."""
     begin: float
-    """Of the history when it was asked."""
+    """Start of the history at the time of the query."""
     curves: Mapping[str, PlotCurve]
     newest: tuple[Grid, float, float, float]
-    """Columns, until when, and end and begin of the history; the same is answered again without a look."""
+    """Arguments of the last query: columns, end time, and the history's end and start.
+
+    Equal arguments return the cached result.
+    """
 
 
 class Columns:
-    """Buckets by subject, two for each column, up to the last that has begun."""
+    """Cached buckets by subject, two per column, up to the last column that has started."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, tuple[str, ...]], _KeptBuckets] = {}
 
     def forget(self) -> None:
-        """Ask for everything anew."""
+        """Clear the cache."""
         self._kept.clear()
 
     def get(
         self, history: TieredHistory, subject: str, metrics: Sequence[str], grid: Grid, *, until: float, interval: float
     ) -> Mapping[str, PlotCurve]:
-        """Return the metrics of a subject on `grid`, without what begins at `until` (s since 1970) or later."""
+        """Return the metrics of a subject on `grid`, without buckets that start at `until` (s since 1970) or later."""
         place, fine = (subject, tuple(metrics)), halves(grid)
         kept = self._kept.get(place)
         first, newest = fine.first, (fine, until, history.end, history.begin)
@@ -56,7 +59,7 @@ class Columns:
         begun = max(first, min(fine.first + fine.buckets, floor(until / fine.step - _EARLY) + 1))
         new = _asked(history, subject, metrics, Grid(first, fine.step, begun - first), interval)
         empty = [nan] * (fine.first + fine.buckets - begun)
-        # What the history has forgotten is not shown either: nothing could be read out there.
+        # Drop columns the history no longer contains, because the cursor could not read them.
         forgotten = min(first - fine.first, max(0, fine.at(history.begin))) if is_known(history.begin) else 0
         blank = [nan] * forgotten
         curves = {}
@@ -65,7 +68,7 @@ class Columns:
             parts = slice(fine.first + forgotten - kept.grid.first, first - kept.grid.first) if kept else slice(0)
             lines = [(*blank, *(old[line][parts] if old else ()), *new[name][line], *empty) for line in range(3)]
             curves[name] = PlotCurve(*lines)
-        # A bucket finer than samples is known only when the sample behind it has come.
+        # A bucket finer than the sampling interval is complete only when the next sample has arrived.
         done = floor((min(until, history.end) - HOLD * interval) / fine.step)
         for other in [other for other in self._kept if other[0] == subject and other != place]:
             del self._kept[other]
@@ -86,9 +89,9 @@ def _asked(
 def at_column(
     history: TieredHistory, subject: str, metrics: Sequence[str], column: Grid, interval: float
 ) -> Mapping[str, tuple[float, float, float]]:
-    """Return lowest value, mean and highest value of one column, as the history answers them.
+    """Return minimum, mean and maximum of a column as stored in the history.
 
-    Where columns are shorter than the time between two samples, the line goes on between these, and so do its values.
+    If columns are shorter than the sampling interval, values are interpolated, like the line in the chart.
     """
     found = _asked(history, subject, metrics, column, interval, HOLD * interval if column.step < interval else 0.0)
     return {name: (curve.low[0], curve.mean[0], curve.high[0]) for name, curve in found.items()}

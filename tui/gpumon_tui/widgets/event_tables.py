@@ -1,4 +1,4 @@
-"""Events as all parts of the view tell them: of the log, and of the frames since the view began."""
+"""Tables of events, from the log and from the frames since the view started; shared by all parts of the view."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 500
-"""Events whose rows are made at once; those of more are made in the background thread."""
+"""Maximum number of events whose rows are built immediately; larger tables are built in the background thread."""
 
 
 class EventTable(NamedTuple):
-    """Rows of all events, the newest first, and how many of them each group has."""
+    """Rows of all events, newest first, and the number of rows in each group."""
 
     rows: Sequence[EventRow] = ()
     counts: Mapping[str, int] = {}
 
 
 class ToldEvents(NamedTuple):
-    """The content of the rows of events."""
+    """Input of the event rows."""
 
     logged: Sequence[LoggedEvent]
     seen: Sequence[Event]
@@ -35,29 +35,29 @@ class ToldEvents(NamedTuple):
     now: float
     dated: int
     runs: Mapping[str, Sequence[str]]
-    """GPUs of runs by id."""
+    """UUIDs of the GPUs of each run, by run id."""
 
     @property
     def shows(self) -> Hashable:
-        """The same for the same rows."""
+        """Key for caching; equal for equal rows."""
         seen = self.seen
         labels, runs = tuple(self.labels.items()), tuple((run, tuple(uuids)) for run, uuids in self.runs.items())
         return id(self.logged), len(seen), seen[-1:], self.dated, labels, runs, self.is_of_now, self.now // 60
 
     def rows(self) -> list[EventRow]:
-        """Return them, the newest first."""
+        """Return the rows, newest first."""
         return all_rows(
             self.logged, self.seen, self.labels, is_of_now=self.is_of_now, now=self.now, runs=self.runs
         )  # fmt: skip
 
     def table(self) -> EventTable:
-        """Return the rows with their counts."""
+        """Return the rows with the counts of the groups."""
         rows = self.rows()
         return EventTable(rows, group_counts(rows))
 
 
 class EventTables:
-    """The table of the events that the view knows. One of thousands of rows is a moment late."""
+    """The table of the view's events. A table of thousands of rows appears with a short delay."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -65,10 +65,10 @@ class EventTables:
         self._of: tuple[Hashable, object] = None, None
         self._number = 0
         self._asked: tuple[Hashable, tuple[Hashable, object]] | None = None
-        """The question that is not answered yet, and what it is about."""
+        """The pending query and the input it is for."""
 
     def get(self, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> EventTable:
-        """Return the table; the same object while it shows the same."""
+        """Return the table; the same object while nothing has changed."""
         told, asked = told_events(self._view, logged, seen), self._view.kept.asked
         of = told.shows, logged
         if self._asked is not None and (table := asked.known(self._asked[0]).found) is not None:
@@ -88,10 +88,10 @@ class EventTables:
 
 
 def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> ToldEvents:
-    """Return the events that the view knows.
+    """Return the events known to the view.
 
-    GPUs keep the numbers that they had where no frame tells of them any more, as when the driver is gone. What goes on
-    by the log does so now only while frames come from the daemon that writes it.
+    GPUs keep their numbers when frames no longer contain them, for example after the driver has gone. Events open in
+    the log count as open only while frames come from the daemon that writes the log.
     """
     happened = view.happened
     is_of_now = is_of_daemon(view.state) and not view.age > 0

@@ -1,4 +1,4 @@
-"""All GPUs, a line each; what was drawn of one that is as before is kept."""
+"""Table of all GPUs, one line each; unchanged lines are not redrawn."""
 
 from __future__ import annotations
 
@@ -41,32 +41,34 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
 
 HOST_ROWS = 4
-"""Of the machine itself, where there is no GPU: a blank one, headings, its line, its epochs."""
+"""Rows for the host when there is no GPU: a blank row, headings, its line, and epochs."""
 
 
 class GpuTablePicture(Picture):
-    """A line for each GPU; where there is none, why."""
+    """One line per GPU; without GPUs, the reason why there are none."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self.active = True
-        """Whether keys go here: the line under the cursor stands on a ground of its own."""
+        """Whether this table has the focus; then the selected line is highlighted."""
         self.top = 0
-        """The first row on screen, as far as there are so many."""
+        """First row on screen."""
         self._problem_room = 0
-        """Rows of a page without GPUs."""
+        """Rows for the explanation on a page without GPUs."""
         self._followed: tuple[str, int, int] = ("", 0, 0)
         self._recent = StripHistory()
         self._pictures: Memo[Line] = Memo()
         self._rows: Memo[Line] = Memo()
         self._unmeasured: Memo[frozenset[str]] = Memo()
         self._told: set[str] = set()
-        """Columns of `SELDOM_TOLD` that some GPU has or had a value of: no column goes when a value does."""
+        """Columns of `SELDOM_TOLD` for which any GPU has or had a value; a column is not removed when its values
+        disappear.
+        """
         self._sizes: dict[str, float] = {}
-        """Memory of each GPU in GiB, as it was last known: one that is lost still has as much."""
+        """Last known memory size of each GPU in GiB, so that a lost GPU keeps its size."""
         self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
         self._known: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
-        """Of a frame, the begin of history, and while that is being taken in, its end."""
+        """Cached start of the history for a frame, and the end of the history while it is loading."""
 
     def lines(self) -> list[Line]:
         view, samples = self.view, self.view.samples
@@ -99,23 +101,23 @@ class GpuTablePicture(Picture):
         return lines[:height]
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         self._told, self._sizes = set(), {}
 
     def problem_rows(self, cells: int, rows: int) -> int:
-        """Rows that it takes to say why there is no GPU, of at most so many."""
+        """Return the rows needed to explain why there is no GPU, at most `rows`."""
         return len(self._problem(cells, rows))
 
     def move(self, step: int) -> None:
-        """Select another GPU; there is none before the first or behind the last."""
+        """Select another GPU, stopping at the first and last."""
         uuids = [sample.device.uuid for sample in self.view.samples]
         if uuids:
             at = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
             self.view.select(uuids[max(0, min(len(uuids) - 1, at + step))])
 
     def row_text(self) -> str:
-        """Return the selected GPU in words, separated by tabs; empty where there is none."""
-        from gpumon_tui.render.gpu_row import gpu_text  # most sessions never need it
+        """Return the selected GPU as text separated by tabs; empty if there is none."""
+        from gpumon_tui.render.gpu_row import gpu_text  # imported late: most sessions never use it
 
         view = self.view
         status = next((one for one in view.statuses if one.sample.device.uuid == view.subject), None)
@@ -126,16 +128,16 @@ class GpuTablePicture(Picture):
 
     @property
     def has_strips(self) -> bool:
-        """Whether lines have room for what has been."""
+        """Whether the lines have room for history strips."""
         return self._columns.strip_cells > 0
 
     @property
     def page(self) -> int:
-        """GPUs on screen of one column."""
+        """Number of GPUs on screen in one column."""
         return self._rooms.rows
 
     def at(self, row: int, cell: int) -> str:
-        """Return the UUID of the GPU at a row and a cell of the picture; empty where there is none."""
+        """Return the UUID of the GPU at a row and cell; empty if there is none."""
         rooms, samples = self._rooms, self.view.samples
         row, column = row - rooms.first, cell // (rooms.cells + BETWEEN)
         place = self.top + row + column * rooms.down
@@ -143,7 +145,7 @@ class GpuTablePicture(Picture):
         return samples[place].device.uuid if is_one else ""
 
     def is_mark(self, row: int) -> bool:
-        """Whether a row of the picture tells of GPUs that are not on screen."""
+        """Whether a row shows the count of GPUs that are not on screen."""
         return self._rooms.has_mark and row >= self._rooms.first + self._rooms.rows
 
     @property
@@ -165,7 +167,7 @@ class GpuTablePicture(Picture):
         return gpu_columns(cells, longest, totals=totals, told=frozenset(self._told), missing=self._missing())
 
     def _totals(self) -> set[float]:
-        """The different sizes of memory of the GPUs on screen, as far as they are or were known."""
+        """Return the distinct memory sizes of the GPUs on screen, using last known sizes if needed."""
         samples = [sample for sample in self.view.samples if not sample.device.is_divided]
         for sample in samples:
             if isfinite(total := sample.value("gpu.memory_total")):
@@ -173,7 +175,9 @@ class GpuTablePicture(Picture):
         return {self._sizes[sample.device.uuid] for sample in samples if sample.device.uuid in self._sizes}
 
     def _missing(self) -> frozenset[str]:
-        """The columns for which no GPU has a sensor: known of each once, so that none comes or goes with a value."""
+        """Columns for which no GPU has a sensor; determined once per GPU, so that columns do not come and go with
+        values.
+        """
         view = self.view
         devices = [sample.device for sample in view.samples]
         shows = tuple(id(device.missing) for device in devices), view.tells_holders
@@ -205,7 +209,7 @@ class GpuTablePicture(Picture):
         return [cut(line, cells) for line in lines]
 
     def _host(self, cells: int) -> list[Line]:
-        """The machine itself, as a line below its headings, with the epochs of the selected run."""
+        """Return the line of the host with headings, and the epochs of the selected run."""
         view = self.view
         columns, grid = gpu_columns(cells, len("CPU")), self._grid
         known, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
@@ -267,7 +271,7 @@ class GpuTablePicture(Picture):
         return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
 
     def _left(self, run: str) -> float:
-        """Seconds until a run ends, worked out once a frame."""
+        """Return the seconds until a run ends, computed once per frame."""
         view = self.view
         if self._lefts[0] is not view.frame:
             self._lefts = view.frame, {}
@@ -282,7 +286,7 @@ class GpuTablePicture(Picture):
         return run.id if run else ""
 
     def _join(self, row: int, across: list[Line], rooms: GpuRooms) -> Line:
-        """The lines of a row side by side: the same object where all of them are as before."""
+        """Join the lines of a row; returns the same object while all lines are unchanged."""
         if len(across) == 1:
             return across[0]
 
@@ -295,7 +299,7 @@ class GpuTablePicture(Picture):
         return self._rows.get(("row", row), (across, rooms), join)
 
     def _epochs(self, columns: GpuColumns, grid: Grid) -> Line:
-        """Begins of epochs of the selected run."""
+        """Return the epoch starts of the selected run."""
         view = self.view
         ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
         if ranks is None:
@@ -305,7 +309,7 @@ class GpuTablePicture(Picture):
         return self._rows.get("epochs", shows, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
 
     def _follow(self, rooms: GpuRooms) -> None:
-        """Bring a GPU on screen when it is selected; from then on the wheel decides."""
+        """Scroll to a GPU when it becomes selected; after that, the mouse wheel may scroll it away."""
         subject = self.view.subject
         selection = subject, rooms.rows, rooms.down
         if selection != self._followed:
@@ -316,7 +320,7 @@ class GpuTablePicture(Picture):
         self.top = max(0, min(self.top, rooms.down - rooms.rows))
 
     def _mark(self, statuses: Sequence[GpuStatus], rooms: GpuRooms) -> Line:
-        """Count GPUs above and below those on screen, and name the free ones among them."""
+        """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""
         above = [one for at, one in enumerate(statuses) if at % rooms.down < self.top]
         below = [one for at, one in enumerate(statuses) if at % rooms.down >= self.top + rooms.rows]
         free = [one.sample.device.label for one in (*above, *below) if one.state is GpuState.FREE]
@@ -324,7 +328,7 @@ class GpuTablePicture(Picture):
 
 
 def _bracket(runs: Sequence[str], place: int, first: int, end: int) -> str:
-    """The part of the bracket at a GPU: its neighbors on screen, from `first` to `end`, may be of the same run."""
+    """Return the bracket glyph of a GPU, which joins it with visible neighbors (`first` to `end`) of the same run."""
     run = runs[place]
     if not run:
         return ""
@@ -336,14 +340,14 @@ def _bracket(runs: Sequence[str], place: int, first: int, end: int) -> str:
 
 
 WHEEL = 3
-"""Rows that the wheel scrolls, as elsewhere."""
+"""Rows per step of the mouse wheel."""
 
 
 class GpuTable(Lines):
-    """A click on a GPU selects it."""
+    """The widget; a click on a GPU selects it."""
 
     class Selected(Message):
-        """A GPU was clicked."""
+        """Posted when a GPU was clicked."""
 
         def __init__(self, uuid: str) -> None:
             super().__init__()
@@ -354,18 +358,18 @@ class GpuTable(Lines):
         self._table = picture
 
     def on_click(self, event: events.Click) -> None:
-        """Select the GPU under the mouse, or go on to those that are not on screen."""
+        """Select the clicked GPU, or scroll to GPUs that are not on screen."""
         if self._table.is_mark(event.y):
             self._scroll(self._table.page)
         elif uuid := self._table.at(event.y, event.x):
             self.post_message(self.Selected(uuid))
 
     def on_mouse_scroll_down(self) -> None:
-        """Show GPUs further down."""
+        """Scroll down."""
         self._scroll(WHEEL)
 
     def on_mouse_scroll_up(self) -> None:
-        """Show GPUs further up."""
+        """Scroll up."""
         self._scroll(-WHEEL)
 
     def _scroll(self, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""A picture of the view for a room of so many cells: what a widget shows, and what needs no widget to be drawn."""
+"""`Picture`, the lines of a part of the view for a given size, and `Lines`, the widget that draws them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpumon_tui.textual_private.painter import Change
 
 
 class Room(NamedTuple):
-    """The room of a picture, in cells."""
+    """Size of a picture in cells."""
 
     width: int
     height: int
 
 
 class Picture:
-    """Lines of the view for `size`. A line that is the same object as before shows the same."""
+    """Lines of the view for `size`. A line that is the same object as before has the same content."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -37,9 +37,9 @@ class Picture:
 
 
 class StyleCache(dict[Style | None, Style]):
-    """Styles on the picture's ground, in the look of the view; each is worked out once.
+    """Cache of converted styles for a background and the terminal's appearance.
 
-    A dictionary, since every segment that is painted asks for one.
+    It is a subclass of dict because it is queried for every segment drawn.
     """
 
     def __init__(self, view: View, on: str) -> None:
@@ -47,14 +47,14 @@ class StyleCache(dict[Style | None, Style]):
         self._view = view
         self._on = on
         self.faded = False
-        """Whether what is shown is old."""
+        """Whether the content is outdated and drawn faded."""
 
     def __missing__(self, style: Style | None) -> Style:
         ink = self[style] = self._view.look.cells(style, self._on, self.faded)
         return ink
 
     def pieces(self, line: Line, cells: int) -> list[tuple[str, Style]]:
-        """Return the texts of a line, at least as long as `cells`, with their styles on this terminal."""
+        """Return the texts of a line with converted styles, padded to at least `cells`."""
         look = self._view.look
         letters = look.letters
         pieces = [
@@ -68,16 +68,16 @@ BLANK: Line = [Segment("")]
 
 
 class Lines(Widget):
-    """Draws `picture` of the view it was shown last; a widget without one has `lines()` of its own.
+    """Draws `picture` from its view; a widget without a picture implements `lines()` itself.
 
-    A line that is the same object as before is taken to be unchanged; its strip is kept too.
+    A line that is the same object as before is treated as unchanged, and its strip is reused.
     """
 
     DEFAULT_CSS = "Lines { height: 1; width: 1fr; }"
     dims = True
-    """Whether it is dimmed while the screen shows what was, and not what is."""
+    """Whether the widget is dimmed while the data on screen are outdated."""
     ground = "ground"
-    """The role of what lies behind the lines."""
+    """Role of the background color."""
 
     def __init__(self, view: View, picture: Picture | None = None, *, id: str | None = None) -> None:
         self.view = view
@@ -89,22 +89,22 @@ class Lines(Widget):
         self._style_cache = StyleCache(view, self.ground)
         self._dimmed = False
         self.drawn_size: Size | None = None
-        """The size for which it was drawn last."""
+        """Size at which it was last drawn."""
 
     @property
     def size(self) -> Size:
-        """The whole widget: there is no border or padding that Textual would have to look for at each question."""
+        """Size of the whole widget. There is no border or padding, so Textual's slower computation is skipped."""
         return self.outer_size
 
     def lines(self) -> list[Line]:
-        """The picture for the widget's size."""
+        """Return the picture for the widget's size."""
         if self.picture is None:
             raise NotImplementedError
         self.picture.size = Room(*self.size)
         return self.picture.lines()
 
     def show(self) -> None:
-        """Draw again, and repaint what differs from what is on screen."""
+        """Draw again, and repaint the lines that have changed."""
         cells, rows = self.size
         if not self.display or not rows:
             return
@@ -127,7 +127,7 @@ class Lines(Widget):
             self.refresh(*(Region(begin, row, end - begin, 1) for row, begin, end in changes))
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Of no region: everything, in styles that may be others."""
+        """Without regions, discard all cached strips, because styles may have changed."""
         if not regions:
             self._strips.clear()
             self._style_cache.clear()
@@ -137,14 +137,14 @@ class Lines(Widget):
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def on_resize(self) -> None:
-        """Every line is another one in another width."""
+        """Discard all lines, because they depend on the width."""
         self._lines, self.drawn_size = self.lines(), self.size
         self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Strips straight from the lines: there is no border, padding or opacity to be worked in.
+        """Build strips directly from the lines; there is no border, padding or opacity to apply.
 
-        Textual's own way through its cache of styles was two thirds of what a repaint cost.
+        Textual's own method, with its cache of styles, took two thirds of the time of a repaint.
         """
         cells = self.size.width
         if cells != self._strip_cells:
@@ -161,12 +161,12 @@ class Lines(Widget):
         return found
 
     def pieces(self, row: int) -> list[tuple[str, Style]]:
-        """Return the texts of a row, at least as long as the widget, with their styles on this terminal."""
+        """Return the texts of a row with converted styles, padded to at least the widget's width."""
         line = self._lines[row] if row < len(self._lines) else []
         return self._style_cache.pieces(line, self.size.width)
 
     def _strip(self, row: int, cells: int) -> Strip:
-        """A line as the screen wants it."""
+        """Return a line as a Textual strip."""
         segments = [Segment(text, style) for text, style in self.pieces(row)]
         used = length(segments)
         strip = Strip(segments, used)

@@ -1,4 +1,4 @@
-"""The way from an epoch of an opened run to its time and its GPUs on the charts."""
+"""The opened run: its table of epochs with a cursor, its curves, and the link from an epoch to the charts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 AROUND = 1.2
-"""The window is as much longer than the epoch, at least, so that its begin and its end are seen."""
+"""Minimum ratio of the charts' window to the epoch, so that start and end of the epoch are visible."""
 
 
 def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack | None, str]:
-    """Point the charts at an epoch; return the way back, or None and why there is nothing to see."""
+    """Show an epoch in the charts; return the return target, or None and the reason why nothing can be shown."""
     begin, end = row.of.begun, row.of.ended
     end = end if is_known(end) else begin + row.of.seconds
     devices = [device.uuid for device in run.record.devices]
@@ -64,37 +64,37 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
 
 
 CURVES_FROM = 130
-"""Cells from which curves stand beside the table of epochs."""
+"""Width from which curves are shown next to the table of epochs."""
 CURVES, MOST_CURVES = 42, 170
-"""Cells of the curves, at least and at most."""
+"""Minimum and maximum width of the curves."""
 MOST_TALL = 48
-"""Their rows at most: taller ones tell no more."""
+"""Maximum rows of the curves; taller ones show no more detail."""
 NOT_RECORDED = "Epochs of a run of a simulation or a recording are kept in no ledger."
 RUNNING = RunState.RUNNING.name.lower()
-"""As an opened run has it."""
+"""State of an active run, in the form used by the ledger."""
 LEGEND_FROM = 20
-"""Rows beside the table from which the colors of its bars are told."""
+"""Rows of the curves area from which the legend of the bars is shown below."""
 TABLE = 150
-"""Cells of a table with all of its columns."""
+"""Width of a table with all columns."""
 
 
 class OpenedRun:
-    """The run that is open, if any; the newest epoch stands first, and the cursor on it until it is moved."""
+    """The opened run, if any. The newest epoch comes first and is selected until the cursor is moved."""
 
     def __init__(self, view: View, *, is_preview: bool = False) -> None:
         self.view = view
         self._is_preview = is_preview
-        """Below the list, of the run under its cursor: without a cursor of its own."""
+        """Whether this is a preview below the list, without its own cursor."""
         self.id = ""
-        """Of the run; empty while none is open."""
+        """Id of the run; empty while none is open."""
         self.curves_only = False
-        """Whether curves stand in the place of the table, where both have no room."""
+        """Whether curves replace the table, if there is no room for both."""
         self.rows_at = 0
-        """Line of the first row of the table, and (`page`) rows on screen; 0 rows while there is no table."""
+        """Line of the table's first row, and (`page`) number of rows on screen; 0 while there is no table."""
         self.page = 0
         self._is_over = True
         self._epoch: int | None = None
-        """Ordinal of the epoch under the cursor; None for the newest."""
+        """Ordinal of the selected epoch; None for the newest."""
         self._top = 0
         self._drawn: Memo[Line] = Memo()
         self._pictures: Memo[list[Line]] = Memo()
@@ -102,21 +102,21 @@ class OpenedRun:
         self._scales: Memo[RowScale] = Memo()
 
     def open(self, run_id: str) -> None:
-        """Open a run; empty closes the one that is open."""
+        """Open a run; an empty id closes the current one."""
         if self.id != run_id:
             self.id, self._epoch, self._top = run_id, None, 0
             if not self._is_preview:
                 self.view.kept.renew(run_id)
 
     def move(self, step: int) -> None:
-        """Move the cursor down by so many rows: to older epochs."""
+        """Move the cursor down, to older epochs."""
         run = self._answer().found
         if run is not None and run.rows:
             place = max(0, min(len(run.rows) - 1, self._place(run) - step))
             self._epoch = run.rows.stretches[place].ordinal
 
     def press(self, row: int) -> None:
-        """Take the row that was clicked, counted from the first on screen."""
+        """Select a clicked row, counted from the first row on screen."""
         run = self._answer().found
         place = len(run.rows) - 1 - self._top - row if run is not None else -1
         if run is not None and 0 <= place < len(run.rows):
@@ -124,7 +124,7 @@ class OpenedRun:
 
     @property
     def found(self) -> OpenRun | None:
-        """The run, where it has been read."""
+        """The run, once it has been read."""
         return self._answer().found if self.id else None
 
     @property
@@ -134,7 +134,7 @@ class OpenedRun:
         return run.rows[self._place(run)] if run is not None and run.rows else None
 
     def row_text(self) -> Row:
-        """The row under the cursor; empty where there is none."""
+        """The row under the cursor; empty if there is none."""
         run = self._answer().found
         place = self._place(run) if run is not None else -1
         if run is None or place < 0:
@@ -144,9 +144,9 @@ class OpenedRun:
     def lines(
         self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
     ) -> list[Line]:
-        """The run in at most `height` lines; `has_keys`: the cursor of its table is the page's.
+        """Return the run in at most `height` lines; `has_keys`: its table has the focus.
 
-        `live`: what its processes tell, above its table.
+        `live`: lines from the run's processes, shown above its table.
         """
         self._is_over = is_over
         answer, enter = self._answer(), self.view.look.key("↵")
@@ -167,20 +167,20 @@ class OpenedRun:
         return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
 
     def _state(self, run: OpenRun) -> str:
-        """The state in its ledger; of one that the frame on screen tells of, whether that is of now."""
+        """Return the state in the ledger, qualified if the frames that show the run are outdated."""
         view = self.view
         is_told = any(ranks.first.id == self.id for ranks in view.ranks)
         return view.running if is_told and run.state == RUNNING else run.state
 
     def _is_unseen(self, run: OpenRun) -> bool:
-        """True while the frames that show the run are stale: it may have ended."""
+        """True if the frames that show the run are stale, so that it may have ended."""
         return self.view.age > 0 and self._state(run) != run.state
 
     def _answer(self) -> Answer[OpenRun]:
         return self.view.kept.opened(self.id, is_over=self._is_over, good_for=FRESH)
 
     def _body(self, run: OpenRun, known: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
-        """The table, the curves, or both; `known` is another one when the run has been read again."""
+        """Return the table, the curves, or both; `known` changes when the run is read again, to invalidate caches."""
         place = self._place(run)
         selected = place if has_keys or self._epoch is not None else -1
         has_room = cells >= CURVES_FROM and bool(run.rows)
@@ -212,14 +212,14 @@ class OpenedRun:
         return with_cursor(self._drawn_curves.get(0, shows, lambda: curves(run, cells, rows)), run, selected)
 
     def _beside(self, run: OpenRun, known: float, cells: int, rows: int, selected: int) -> list[Line]:
-        """Curves, and below them what the colors of the table's bars mean."""
+        """Return the curves, with the legend of the table's bars below."""
         if rows < LEGEND_FROM:
             return self._curves(run, known, cells, rows, selected)
         legend = self._pictures.get("legend", (known, self.id, cells), lambda: run_detail.legend(run, cells))
         return [*self._curves(run, known, cells, rows - 1 - len(legend), selected), [], *legend]
 
     def _table(self, run: OpenRun, known: float, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
-        """The table of epochs, the newest first, and the rows beside them."""
+        """Return the table of epochs, newest first, and the rows of the remaining time."""
         many = len(run.rows)
         scale, is_old = self._scale(run), self._is_unseen(run)
         chosen = placed(run_detail.columns(run, cells), cells, scale.empty)
@@ -247,7 +247,7 @@ class OpenedRun:
         return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
 
     def _wished(self, run: OpenRun) -> int:
-        """Cells of a table in which nothing is cut."""
+        """Return the width of a table in which nothing is truncated."""
         empty = self._scale(run).empty
         columns = [one for one in enumerate(run_detail.columns(run, TABLE)) if one[0] not in empty]
         return max(TABLE, wished(columns) + 2 * margin(TABLE))
@@ -256,7 +256,7 @@ class OpenedRun:
         return self._scales.get(0, (self._answer().until, self.id), lambda: run_detail.scale_of(run))
 
     def _place(self, run: OpenRun) -> int:
-        """Place of the epoch under the cursor among the rows; the newest where none is chosen."""
+        """Return the index of the selected epoch among the rows; the newest if none is selected."""
         found = -1 if self._epoch is None else _by_ordinal(run.rows.stretches, self._epoch)
         return found if found >= 0 else len(run.rows) - 1
 
@@ -264,13 +264,13 @@ class OpenedRun:
 def _about(run: OpenRun) -> Line:
     row = run.record.run
     resumes = f"resumes {row.resumes}" if row.resumes else ""
-    # What goes on is written some seconds late: all of the section is of that moment, the header's clock is not.
+    # The ledger lags some seconds behind, so the whole section gives its own time instead of the header's.
     until = "" if run.is_over or not is_known(row.updated) else f"until {units.clock(row.updated)}"
     parts = [part for part in (row.user, until, row.id, row.framework, row.label, resumes) if part]
     return [Segment(safe(" · ".join(parts)), theme.DIM)]
 
 
 def _by_ordinal(found: Sequence[EpochSummary], ordinal: int) -> int:
-    """Index of an ordinal in the ascending ordinals of `stretches`; -1 if it is not there."""
+    """Return the index of an ordinal among the ascending ordinals of `stretches`; -1 if it is missing."""
     place = bisect_left(found, ordinal, key=lambda one: one.ordinal)
     return place if place < len(found) and found[place].ordinal == ordinal else -1

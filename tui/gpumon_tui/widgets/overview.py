@@ -1,4 +1,4 @@
-"""The overview: every GPU, what needs attention, runs and processes, and the room that each gets."""
+"""Pictures of the overview (charts, ranks, and all parts together) and the layout and focus of its parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpumon_tui.widgets.section import SectionPicture
 
 
 class ChartsPicture(Picture):
-    """Draws the charts of the selected GPU anew when a frame has come."""
+    """Charts of the selected GPU, redrawn with each frame."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -42,7 +42,7 @@ class ChartsPicture(Picture):
         self._memo: Memo[list[Line]] = Memo()
 
     def forget(self) -> None:
-        """Ask for everything anew."""
+        """Clear the caches."""
         self._large.forget()
         self._small.forget()
         self._plots.forget()
@@ -60,7 +60,7 @@ class ChartsPicture(Picture):
     def _draw(self) -> list[Line]:
         view = self.view
         sample = view.sample or view.samples[0]
-        if not view.age > 0:  # else the header says of when the values are
+        if not view.age > 0:  # otherwise the header shows the time of the values
             sample = of_now(sample)
         uuid, interval = sample.device.uuid, view.interval
         small = small_of(sample)
@@ -89,7 +89,7 @@ class ChartsPicture(Picture):
         return view.label(status)
 
     def _who(self, sample: Sample) -> Line:
-        """The state in words, who has the GPU, and how far its run is: there is no row that says so."""
+        """Return the state, the user of the GPU and the run's progress, because no table row shows them here."""
         view = self.view
         status = view.statuses[0]
         run = view.run_on(sample)
@@ -106,19 +106,19 @@ class ChartsPicture(Picture):
             line += [Segment("  "), Segment(text, style)] if text else []
         ranks = next((one for one in view.ranks if run is not None and one.first.id == run.id), None)
         left = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks is not None else NAN
-        if is_known(left) and not view.age > 0:  # nobody knows whether it still runs
+        if is_known(left) and not view.age > 0:  # with outdated data it is unknown whether the run is active
             line += [Segment(f"  {units.short_duration(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
         return line
 
 
 BEFORE = 12
-"""Cells before the strips."""
+"""Cells left of the strips."""
 AROUND = 3
-"""Rows beside those of the ranks: name, epochs, times."""
+"""Rows in addition to those of the ranks: name, epochs, times."""
 
 
 class RanksPicture(Picture):
-    """A heat strip for each GPU of the selected run, on one time grid with its epochs."""
+    """Heat strips of the GPUs of the selected run, on one time grid with its epochs."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -126,7 +126,7 @@ class RanksPicture(Picture):
         self._memo: Memo[list[Line]] = Memo()
 
     def forget(self) -> None:
-        """Ask for everything anew."""
+        """Clear the caches."""
         self._columns.forget()
 
     def lines(self) -> list[Line]:
@@ -163,12 +163,12 @@ class RanksPicture(Picture):
 
 
 def _first(run: Run, oldest: float) -> float:
-    """When a strip of a rank begins (s since 1970): what its GPU did before is none of the run."""
+    """Return the start of a rank's strip (s since 1970); earlier activity of the GPU does not belong to the run."""
     return max((one for one in (run.started, oldest) if is_known(one)), default=oldest)
 
 
 def _last(run: Run, now: float) -> float:
-    """When it ends: with the last that was heard of a run that has ended."""
+    """Return the end of a rank's strip: for an ended run, the time of its last report."""
     return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now
 
 
@@ -176,7 +176,7 @@ ActivePicture = GpuTablePicture | SectionPicture
 
 
 class OverviewPicture:
-    """All there is of now, in parts."""
+    """All parts of the overview."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -189,26 +189,26 @@ class OverviewPicture:
         self.epochs = EpochPicture(view)
         self.events = EventPicture(view)
         self.active: ActivePicture = self.gpus
-        """Where keys go."""
+        """The part that has the focus."""
 
     @property
     def parts(self) -> tuple[Picture, ...]:
-        """All parts, in the order of a plan."""
+        """All parts, in the order of an `OverviewPlan`."""
         return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         for part in (self.gpus, self.charts, self.runs, self.processes, self.ranks):
             part.forget()
 
     def activate(self, part: ActivePicture) -> None:
-        """Send keys to a part."""
+        """Move the focus to a part."""
         self.active = part
         for one in (self.gpus, self.runs, self.processes):
             one.active = one is part
 
     def plan(self, cells: int, rows: int) -> OverviewPlan:
-        """Give each part its room between header and footer, with the selection where there are rows."""
+        """Lay out the parts between header and footer, and keep the focus on a part that has rows."""
         view = self.view
         self._follow()
         for part in self.parts:
@@ -223,16 +223,18 @@ class OverviewPicture:
         plan = share_out()
         if not plan.epochs.rows:
             return plan
-        return share_out(epochs=self.epochs.many(), events=len(self.events.rows()))  # read where they are shown
+        return share_out(epochs=self.epochs.many(), events=len(self.events.rows()))  # computed only if shown
 
     def selectable(self, plan: OverviewPlan | None) -> list[ActivePicture]:
-        """Return the parts on screen that have rows, for keys to go to."""
+        """Return the visible parts that have rows and can thus take the focus."""
         rooms = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
         parts: tuple[ActivePicture, ...] = (self.gpus, self.runs, self.processes)
         return [part for part in parts if part in rooms and rooms[part].rows > 0 and self.has_rows(part)]
 
     def withheld(self, plan: OverviewPlan | None) -> frozenset[str]:
-        """Return the keys that do nothing just now: without another table, strips or charts, or a GPU."""
+        """Return the keys that currently have no effect, because there is no other table, no strips or charts, or no
+        GPU.
+        """
         if plan is None:
             return frozenset()
         found = {"Tab"} if len(self.selectable(plan)) < 2 else set()
@@ -244,7 +246,7 @@ class OverviewPicture:
         return frozenset(found)
 
     def has_rows(self, part: ActivePicture) -> bool:
-        """Whether there is something to select in a part that takes keys."""
+        """Whether a focusable part has anything to select."""
         view = self.view
         if part is self.gpus:
             return bool(view.samples)
@@ -258,12 +260,12 @@ class OverviewPicture:
             self.view.selected_run = run.id
 
     def _rank_count(self) -> int:
-        """GPUs of the ranks of the selected run."""
+        """Return the number of GPUs of the selected run."""
         found = next((one for one in self.view.ranks if one.first.id == self.view.selected_run), None)
         return sum(len(run.gpus) for run in found.all) if found else 0
 
     def _follow(self) -> None:
-        """Keep a run selected, and the keys where there are rows."""
+        """Keep a run selected, and the focus on a part that has rows."""
         view = self.view
         if view.ranks and all(ranks.first.id != view.selected_run for ranks in view.ranks):
             view.selected_run = ""

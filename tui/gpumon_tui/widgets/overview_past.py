@@ -1,4 +1,4 @@
-"""Runs of the ledgers that are those on screen."""
+"""Epochs of the selected run and recent events in the overview, from ledgers and frames."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ if TYPE_CHECKING:
 
 
 _SAME_BEGIN = 1.0
-"""Seconds between the begins of a run as its processes and its ledger tell it, at most."""
+"""Tolerance in seconds between the start times of a run in frames and in its ledger."""
 
 
 def are_kept(view: View) -> bool:
-    """Whether anybody keeps the runs on screen: of what is played, the player alone does."""
+    """Whether the runs on screen are stored in a ledger; for recordings, only this process's player does so."""
     return Capability.NOW in view.origin.capabilities or view.player is not None
 
 
 def is_on_screen(kept: RunRow, run: Run, view: View) -> bool:
-    """Whether a run of a ledger is this one: another may have the same id."""
+    """Whether a run of a ledger is the given run; the id alone may be ambiguous."""
     is_played = Capability.NOW not in view.origin.capabilities
     return (is_played or kept.label == view.origin.label) and abs(kept.started - run.started) <= _SAME_BEGIN
 
 
 READ_EVERY = 5.0
-"""Seconds after which an epoch that goes on is read anew."""
+"""Seconds between updates of an active epoch."""
 AWAITED = 16
-"""Newest epochs of a run that are looked through for one whose end the ledger does not have."""
+"""Number of newest epochs checked for an end that the ledger does not contain yet."""
 NAME_CELLS = 28
-"""Cells of the name of their run, at most."""
+"""Maximum width of the run name."""
 METRICS = ("gpu.utilization", "gpu.power")
 _OF_LEDGER = ("wait_share", "idle_share")
-"""Columns of an epoch that goes on of which a ledger knows more than frames."""
+"""Columns of an active epoch for which the ledger has better values than the frames."""
 EVENT_COLUMNS = (
     TableColumn("", 1, keep=8), TableColumn("when", 8, keep=9), TableColumn("what", 19, keep=10),
     TableColumn("GPU", 8, keep=7), TableColumn("", 0, keep=6, least=10), TableColumn("took", 15, right=True, keep=5),
@@ -68,14 +68,17 @@ EVENT_COLUMNS = (
 
 
 class _ToldEpoch(NamedTuple):
-    """An epoch, wherever it is known from, before what it logged is text: that depends on the rows around it."""
+    """An epoch from frames or ledger.
+
+    Its logged values are not formatted yet, because decimals depend on the surrounding rows.
+    """
 
     line: EpochLine
     metrics: Mapping[str, float]
 
 
 class EpochPicture(SectionPicture):
-    """The epochs of the selected run, the newest first: as a ledger tells of them, else as frames did."""
+    """Epochs of the selected run, newest first: from the ledger if possible, otherwise from frames."""
 
     name_shown = "Epochs"
     opens = ("4", "table")
@@ -83,14 +86,16 @@ class EpochPicture(SectionPicture):
     def __init__(self, view: View, *, names_run: bool = True) -> None:
         super().__init__(view)
         self.names_run = names_run
-        """Whether nothing beside it does: the GPU under the cursor may be of another run, or of none."""
+        """Whether to show the run's name because nothing nearby does; the selected GPU may belong to another run, or
+        none.
+        """
         self._ranks: Ranks | None = None
         self._live_count = 0
-        """Newest epochs that are read from frames; the others are rows of the ledger."""
+        """Number of newest epochs taken from frames; the others are rows of the ledger."""
         self._kept_count = 0
-        """Rows of the ledger below them."""
+        """Number of ledger rows below them."""
         self._lines: dict[int, EpochLine] = {}
-        """Rows that are made: those on screen, and as many above and below for equal units and decimals."""
+        """Rows built so far: the visible ones, and as many above and below for common units and decimals."""
         self._name = ""
         self._metrics: Sequence[str] = ()
         self._columns: tuple[TableColumn, ...] = ()
@@ -98,11 +103,11 @@ class EpochPicture(SectionPicture):
         self._shown: tuple[Frame | None, str, bool] = None, "", True
         self._kept_shown: OpenRun | None = None
         self._awaited: tuple[str, int] = "", -1
-        """The run and the epoch that has ended in frames, and not yet in the ledger."""
+        """Run and epoch that has ended according to frames, but not yet in the ledger."""
         self._read: Memo[EpochLine] = Memo()
 
     def many(self) -> int:
-        """Return how many epochs there are to show."""
+        """Return the number of epochs."""
         return len(self.rows())
 
     def rows(self) -> Sequence[Hashable]:
@@ -116,10 +121,10 @@ class EpochPicture(SectionPicture):
         return range(self._live_count + self._kept_count)
 
     def _count(self, ranks: Ranks | None, kept: OpenRun | None) -> None:
-        """Find which epochs there are; none is made here."""
+        """Determine the available epochs without building rows."""
         self._ranks, self._kept_count, self._lines = ranks, 0, {}
         self._name = ranks.first.name if ranks is not None else ""
-        if ranks is None or self.view.filling:  # of half of the frames an epoch that is long over would go on
+        if ranks is None or self.view.filling:  # with half of the frames loaded, an old epoch would look active
             self._live_count = 0
             return
         key, epochs = ranks.first.key, self.view.epochs
@@ -143,7 +148,7 @@ class EpochPicture(SectionPicture):
         return super().lines()
 
     def _make(self, places: range) -> None:
-        """Make rows, and the columns by what they know."""
+        """Build rows, and choose columns by their content."""
         if len(self._lines) != len(places) or any(place not in self._lines for place in places):
             lines = _in_columns([self._told(place) for place in places], self._metrics)
             self._lines = dict(zip(places, lines, strict=True))
@@ -152,7 +157,7 @@ class EpochPicture(SectionPicture):
         self._largest = overview_rows.largest(self._lines.values())
 
     def row(self, place: int) -> Placed:
-        if place not in self._lines:  # rows have gone below those that were on screen
+        if place not in self._lines:  # scrolled beyond the rows built so far
             self._lines[place] = _in_columns([self._told(place)], self._metrics)[0]
         row = Placed()
         put_row(row, self._places, overview_rows.texts(self._lines[place], self._columns, self._largest))
@@ -190,9 +195,9 @@ class EpochPicture(SectionPicture):
         return found if is_on_screen(found.record.run, ranks.first, view) else None
 
     def _told(self, place: int) -> _ToldEpoch:
-        """The epoch at a place, the newest first: those of frames, and behind them those of the ledger.
+        """Return the epoch at an index, newest first: epochs from frames, then those of the ledger.
 
-        That is written some seconds later. What has ended is read from frames until the ledger has it, with the
+        The ledger lags some seconds behind. An ended epoch is read from frames until the ledger has it, with the
         driver's own samples.
         """
         kept = self._kept_shown
@@ -204,14 +209,14 @@ class EpochPicture(SectionPicture):
             return told
         line = told.line if told.line.goes_on else told.line._replace(signs={"utilization_mean": units.ABOUT})
         if line.goes_on and line.title == kept.rows[-1].title:
-            # What a run waits and is idle its ledger knows best, and the opened run says.
+            # The ledger has the best values of waiting and idle time, and the opened run shows the same.
             ledger = overview_rows.of_ledger(kept.rows[-1]).values
             best = {key: ledger[key] for key in _OF_LEDGER if is_known(ledger[key]) or key not in line.values}
             line = line._replace(values={**line.values, **best})
         return told._replace(line=line)
 
     def _await_end(self, ranks: Ranks) -> None:
-        """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
+        """Refresh the ledger for an ended epoch, because only the ledger has its final values."""
         newest = self.view.epochs.epoch_spans(
             ranks.first.key, self.view.now, slice(-min(self._live_count, AWAITED), None)
         ) if self._live_count else []  # fmt: skip
@@ -222,7 +227,7 @@ class EpochPicture(SectionPicture):
         self._awaited = awaited
 
     def _live(self, place: int) -> _ToldEpoch:
-        """An epoch as frames tell of it; places count from the newest."""
+        """Return an epoch from frames; index 0 is the newest."""
         view, ranks = self.view, self._ranks
         assert ranks is not None
         before, one = self._stretch(place)
@@ -234,7 +239,7 @@ class EpochPicture(SectionPicture):
         return _ToldEpoch(line, view.logged.values(ranks.first.id, one.epoch))
 
     def _stretch(self, place: int) -> tuple[EpochSpan | None, EpochSpan]:
-        """An epoch of frames, and the one before it if that is known; places count from the newest."""
+        """Return an epoch from frames and the previous one, if known; index 0 is the newest."""
         assert self._ranks is not None
         epochs, key = self.view.epochs, self._ranks.first.key
         at = epochs.epoch_count(key) - 1 - place
@@ -242,7 +247,7 @@ class EpochPicture(SectionPicture):
         return (before[0] if before else None), one
 
     def _line(self, ranks: Ranks, one: EpochSpan, before: EpochSpan | None) -> EpochLine:
-        """A row that says nothing of what was logged yet."""
+        """Return a row without logged values."""
         view, seconds = self.view, one.end - one.begin
         is_on = ranks.state is RunState.RUNNING
         change = NAN
@@ -266,7 +271,7 @@ class EpochPicture(SectionPicture):
 
 
 def _in_columns(told: Sequence[_ToldEpoch], names: Sequence[str]) -> list[EpochLine]:
-    """Rows with the values of each of the metrics `names` in equal decimals."""
+    """Format the logged metrics `names` with common decimals."""
     columns = []
     for name in names:
         texts = iter(units.logged_column([one.metrics[name] for one in told if name in one.metrics]))
@@ -275,7 +280,7 @@ def _in_columns(told: Sequence[_ToldEpoch], names: Sequence[str]) -> list[EpochL
 
 
 class EventPicture(SectionPicture):
-    """Events of the log and of the frames since the view began, the newest first."""
+    """Events of the log and of the frames since the view started, newest first."""
 
     name_shown = "Events"
     opens = ("5", "all")

@@ -1,4 +1,4 @@
-"""The sections of the overview: what needs attention, runs, and processes."""
+"""Sections of the overview: findings, runs, and processes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from gpumon_tui.widgets.overview_past import are_kept, is_on_screen
 from gpumon_tui.widgets.section import SectionPicture
 
 PACE_EVERY = 5.0
-"""Seconds after which a run's pace is counted anew."""
+"""Seconds between updates of a run's pace."""
 NARROW = 56
-"""Cells below which a run has its name, how far it is, and what is left."""
+"""Width below which a run shows only its name, progress and time left."""
 OPENS_CELLS = len("! opens all") + 4
-"""Of the key at the right, with a piece of the line before it."""
+"""Width of the key on the right, including a piece of the line before it."""
 
 
 class AttentionPicture(SectionPicture):
-    """The findings, the most severe first: a line each, as many as the section has rows for."""
+    """Findings, most severe first, one line each, as many as there are rows."""
 
     name_shown = "Attention"
 
@@ -54,7 +54,7 @@ class AttentionPicture(SectionPicture):
             whole = f"the current state is unknown{behind}"
             brief = f"unknown{behind}" if behind else "state unknown"
             return [Segment(whole if len(whole) <= room else brief, theme.WARN)]
-        if not found and view.filling:  # rules look at the last minutes too
+        if not found and view.filling:  # rules also need the last minutes, which are still loading
             return [Segment(READING_HISTORY, theme.DIM)]
         if not found:
             unknown = view.not_judged()
@@ -74,7 +74,7 @@ class AttentionPicture(SectionPicture):
         return super().lines()
 
     def _noted(self, room: int) -> str:
-        """The number of those that are good to know besides, where it has room."""
+        """Return the number of informational findings, if there is room."""
         count = len(self.view.found.notes())
         text = f"  ·  {count} more to know" if count else ""
         return text if len(text) <= room - OPENS_CELLS else ""
@@ -88,7 +88,7 @@ class AttentionPicture(SectionPicture):
 
 
 class RunPicture(SectionPicture):
-    """Runs of the frame on screen; in a single row, as many as fit in a few words."""
+    """Runs of the frame on screen; in a single row, as many short descriptions as fit."""
 
     name_shown = "Runs"
     opens = ("4", "all runs")
@@ -97,10 +97,10 @@ class RunPicture(SectionPicture):
         super().__init__(view)
         self._paces: Memo[RecentPace] = Memo()
         self._empty: frozenset[str] | None = None
-        """As for processes."""
+        """As in `ProcessPicture`."""
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         self._empty = None
 
     @property
@@ -118,7 +118,7 @@ class RunPicture(SectionPicture):
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.at].title == ""), 0)
         far = progress(ranks, view.epochs, view.now, view.monotonic_ns)
-        if view.age > 0:  # nobody knows whether it still runs
+        if view.age > 0:  # with outdated data it is unknown whether the run is active
             far = far._replace(left=NAN)
         first = ranks.first
         pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(one).rate for one in view.ranks))
@@ -131,7 +131,7 @@ class RunPicture(SectionPicture):
         return row
 
     def _change(self, run: Run) -> float:
-        """The change of its loss against the epoch before that one, whose last value a ledger alone knows for sure."""
+        """Return the change of the run's loss from the previous epoch, whose final value only the ledger has."""
         view, name = self.view, overview_rows.loss_name(run)
         if not name or not any(RUN_COLUMNS[one.at].title == "change" for one in self._columns):
             return NAN
@@ -145,7 +145,7 @@ class RunPicture(SectionPicture):
         return view.logged.change(run, name, kept)
 
     def _pace(self, ranks: Ranks) -> RecentPace:
-        """The speed of a run that goes on."""
+        """Return the speed of an active run."""
         view, slowest = self.view, ranks.slowest
         if ranks.state is not RunState.RUNNING:
             return RecentPace()
@@ -167,7 +167,7 @@ class RunPicture(SectionPicture):
             parts.append(f"and {frame.dropped_runs} more")
         has_pace = any(RUN_COLUMNS[one.at].title == "steps/s" for one in self._columns)
         over = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
-        if has_pace and over:  # an epoch's row is a mean of that epoch alone
+        if has_pace and over:  # the row of an epoch is the mean of that epoch alone
             return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *over))} s", theme.DIM)]
         return [Segment(", ".join(parts), theme.DIM)] if parts else []
 
@@ -195,7 +195,7 @@ class RunPicture(SectionPicture):
         return fitting(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
 
     def _brief(self) -> Line:
-        """All in one line: those that have no room are counted."""
+        """Return the runs in one line, with a count of those that do not fit."""
         view, end = self.view, self.size.width - self.left
         line: Line = [
             Segment(" " * self.left),
@@ -212,7 +212,7 @@ class RunPicture(SectionPicture):
 
 
 class ProcessPicture(SectionPicture):
-    """Processes on the GPUs, the largest first."""
+    """Processes on the GPUs, largest first."""
 
     name_shown = "Processes"
     opens = ("3", "sort, filter, end")
@@ -224,13 +224,15 @@ class ProcessPicture(SectionPicture):
         self._keys: list[Hashable] = []
         """Keys of the processes in `_ordered`."""
         self._sizes: list[float] = []
-        """GPU memory of those of which it is known."""
+        """Known GPU memory sizes, for sorting."""
         self._drawn_rows: Memo[Placed] = Memo()
         self._empty: frozenset[str] | None = None
-        """Titles of columns for which no process has or had anything: none goes when a value does."""
+        """Titles of columns for which no process has or had a value; a column is not removed when its values
+        disappear.
+        """
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         self._empty = None
 
     @property

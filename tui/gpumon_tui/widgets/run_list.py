@@ -1,4 +1,4 @@
-"""The list of runs on its page: order, filter and cursor, and the rows that have room."""
+"""The list on the runs page: order, filter, cursor, and the visible rows."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ from gpumon_tui.render.text_width import NO_RUN_DATA, NO_RUN_SIMULATED, READING_
 from gpumon_tui.state import View
 
 HEAD = 2
-"""Lines above the rows: the title and the heading."""
+"""Lines above the rows: title and heading."""
 WRITTEN_FROM = 110
-"""Cells from which is said until when ledgers have what the rows of runs that go on tell."""
+"""Width from which the time of the ledger data for active runs is shown."""
 MOST = 80
-"""Letters of a filter."""
+"""Maximum length of a filter."""
 PlacedColumns = tuple[tuple[int, TableColumn], ...]
 
 
 class _PastRuns(NamedTuple):
-    """The runs of ledgers that match, with what is told of all of them: counted once for each answer and filter."""
+    """Matching runs of the ledgers, with totals computed once per answer and filter."""
 
     runs: Sequence[ListedRun] = ()
     places: Mapping[str, int] = {}
-    """Their places by id."""
+    """Indexes by run id."""
     running: int = 0
     unseen: int = 0
     written: float = NAN
-    """Until when ledgers tell of those that go on, s since 1970; NaN where there is none."""
+    """Time of the ledger data for active runs (s since 1970); NaN if there are none."""
     most_energy: float = 0.0
     known: frozenset[str] = frozenset()
-    """Titles of columns for which some have something."""
+    """Titles of columns for which any run has a value."""
 
 
 class RunPicker:
-    """The runs of frames and of ledgers; the cursor stays on its run when they are sorted anew."""
+    """Runs from frames and ledgers; the cursor stays on its run when the order changes."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.order = 0
-        """Place among `ORDERS`."""
+        """Index into `ORDERS`."""
         self.words = ""
-        """Words that a run must have."""
+        """Words of the filter."""
         self.typing = False
         self.run = ""
         """Id of the run under the cursor."""
         self._selected: str | None = None
-        """Id of the run that was selected when this list was drawn last: by now another page may have taken another."""
+        """Id of the run selected when the list was last drawn; another page may have selected a different run since."""
         self.shown: list[ListedRun] = []
         self._past = _PastRuns()
-        """Those of `shown` that no frame tells of."""
+        """Runs in `shown` that no frame contains."""
         self._live: Sequence[tuple[int, ListedRun]] = ()
-        """The others, each with its place among all."""
+        """The other runs, each with its index among all rows."""
         self.page = 1
         """Rows on screen."""
         self._cursor = self._top = 0
         self._hidden = 0
         self._most_energy = 0.0
-        """The largest of the list (J): all have its unit."""
+        """Largest energy in the list (J), which determines the unit of all."""
         self._kept: Memo[list[ListedRun]] = Memo()
         self._sorted: Memo[list[ListedRun]] = Memo()
         self._counted: Memo[_PastRuns] = Memo()
@@ -82,32 +82,34 @@ class RunPicker:
         self._cells: Memo[Row] = Memo()
         self._places: Memo[tuple[tuple[TableColumn, ...], PlacedColumns]] = Memo()
         self._had: frozenset[str] = frozenset()
-        """Titles of columns for which a run of a frame has or had something: none goes when a value does."""
+        """Titles of columns for which a run in frames has or had a value; a column is not removed when its values
+        disappear.
+        """
 
     def find(self, run_id: str) -> ListedRun | None:
-        """The run of an id, if it is shown."""
+        """Return the run with an id, if it is shown."""
         place = self._place_of(run_id)
         return self.shown[place] if place is not None else None
 
     def _place_of(self, run_id: str) -> int | None:
-        """The place of a run among those that are shown."""
+        """Return the index of a run among the shown ones."""
         for place, run in self._live:
             if run.id == run_id:
                 return place
         at = self._past.places.get(run_id)
         if at is None:
             return None
-        for place, _ in self._live:  # in the order of their places
+        for place, _ in self._live:  # ordered by index
             at += place <= at
         return at
 
     def is_over(self, run_id: str) -> bool:
-        """Whether a run goes on no more, or is not known to."""
+        """Whether a run is not known to be active."""
         run = self.find(run_id)
         return run is None or run.is_over
 
     def follow(self, *, keep: bool) -> None:
-        """Take in what is known now; `keep` the run under the cursor even where the filter hides it."""
+        """Update the list; with `keep`, the run under the cursor stays selected even if the filter hides it."""
         if self._selected is not None and self.view.selected_run != self._selected:
             self.run = self.view.selected_run or self.run
         self.shown = self._runs()
@@ -120,22 +122,22 @@ class RunPicker:
         self._selected = self.view.selected_run
 
     def move(self, step: int) -> None:
-        """Move the cursor; it stays within the rows."""
+        """Move the cursor within the rows."""
         if self.shown:
             self._cursor = max(0, min(len(self.shown) - 1, self._cursor + step))
             self.run = self.shown[self._cursor].id
 
     def move_beside(self, run_id: str) -> None:
-        """Move the cursor to the row after that of a run, or before the last."""
+        """Move the cursor to the row after a run, or to the one before if it is the last."""
         self._cursor = place = self._place_of(run_id) or 0
         self.move(1 if place + 1 < len(self.shown) else -1)
 
     def turn_order(self, step: int) -> None:
-        """Sort by the next order."""
+        """Switch to the next sort order."""
         self.order = (self.order + step) % len(ORDERS)
 
     def type_in(self, key: str, character: str) -> bool:
-        """Take a letter of the filter; whether it was one."""
+        """Handle a key typed into the filter; return whether it was one."""
         if not self.typing:
             return False
         if key in ("enter", "escape", "up", "down", "ctrl+c"):
@@ -153,33 +155,33 @@ class RunPicker:
         return True
 
     def paste(self, text: str) -> None:
-        """Take text from the clipboard into the filter while that is typed."""
+        """Insert pasted text while the filter is being typed."""
         if self.typing:
             self.words = (self.words + text)[:MOST]
 
     def press_heading(self, cells: int, x: int) -> None:
-        """Sort by the column that was clicked, where there is such an order."""
+        """Sort by the clicked column, if there is such an order."""
         columns, chosen = self._columns(cells)
         place = column_at(chosen, cells, x)
         title = columns[place].title if place >= 0 else ""
         self.order = next((i for i, order in enumerate(ORDERS) if order.column == title), self.order)
 
     def press(self, row: int) -> bool:
-        """Take the row that was clicked, counted from the first on screen; whether the cursor was there before."""
+        """Select the clicked row, counted from the first on screen; return whether it was already selected."""
         place = self._top + row
         was_there = self._cursor == place
         self.move(place - self._cursor)
         return was_there
 
     def row_text(self) -> Row:
-        """The row under the cursor; empty where there is none."""
+        """The row under the cursor; empty if there is none."""
         run = self.find(self.run)
         return self._row(run, run_list.ALL_ROOM, is_open=False) if run is not None else ()
 
     def lines(self, cells: int, height: int, *, opened: str, has_keys: bool, choosing: str) -> list[Line]:
-        """The list in at most `height` lines.
+        """Return the list in at most `height` lines.
 
-        `opened` and `choosing`: ids of the opened run, and of one that waits to be compared; empty for none.
+        `opened` and `choosing`: ids of the opened run, and of the run marked for comparison; empty for none.
         """
         shown = self.shown
         columns, chosen = self._columns(cells)
@@ -211,7 +213,7 @@ class RunPicker:
         return lines[:height]
 
     def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
-        """All columns, and those that some run has something for and that have room."""
+        """Return all columns, and those that have values and fit."""
         self._had |= run_list.known([run for _, run in self._live])
         known = self._past.known | self._had
 
@@ -222,7 +224,7 @@ class RunPicker:
         return self._places.get(0, (known, cells), found)
 
     def _runs(self) -> list[ListedRun]:
-        """The runs in their order: those of the frame as it tells of them, the others as a ledger does."""
+        """Return the runs in order; runs of the frame on screen show their live state, the others the ledger's."""
         view, order = self.view, ORDERS[self.order]
         answer = view.kept.listed()
         kept = answer.found or []
@@ -231,7 +233,7 @@ class RunPicker:
         known = answer.until, live_ids
         others = self._kept.get(0, known, lambda: [run for run in kept if run.id not in live_ids])
         by_id = self._kept.get(1, known, lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
-        # An answer that has nothing new has the same runs: they are neither sorted nor counted again.
+        # An answer without news is the same object, so it is neither sorted nor counted again.
         past = self._sorted.get(0, (others, self.order), lambda: sorted(others, key=order.by))
         self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.matching(past, self.words)))
         of_kept = {run.id: run for run in by_id}
@@ -252,7 +254,7 @@ class RunPicker:
 
     def _title(self, cells: int, choosing: str) -> Line:
         view, shown = self.view, self.shown
-        more_past = "" if self.view.kept.is_all_listed else "+"  # the others are still being read
+        more_past = "" if self.view.kept.is_all_listed else "+"  # the remaining runs are still being read
         answer = self.view.kept.listed()
         is_unread = answer.found is None and not answer.problem
         live = _counted([run for _, run in self._live])
@@ -265,7 +267,7 @@ class RunPicker:
         for count, what in told if view.tells_processes else ():
             detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {what}", theme.DIM)]
         written = min(filter(is_known, (live.written, self._past.written)), default=NAN)
-        if cells >= WRITTEN_FROM and is_known(written):  # what frames tell of a run is of the header's clock
+        if cells >= WRITTEN_FROM and is_known(written):  # values from frames have the time of the header
             detail += [Segment(f"  ·  util, wait and energy until {units.clock(written)}", theme.DIM)]
         if choosing:
             run = self.find(choosing)

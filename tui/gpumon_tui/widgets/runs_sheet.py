@@ -1,4 +1,4 @@
-"""All of the page of runs as lines: the list, the opened run below or in its place, or a comparison."""
+"""The sheet of the runs page: the list, an opened run below it or in its place, or a comparison."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from gpumon_tui.widgets.overview_past import EpochPicture
 from gpumon_tui.widgets.run_list import HEAD, RunPicker
 
 BOTH_FROM = 36
-"""Rows from which the list stays above the opened run."""
+"""Page height from which the list stays visible above the opened run."""
 AIRY_FROM = 30
-"""Rows from which a line is left empty below the header."""
+"""Page height from which a blank row follows the header."""
 LIVE_FROM, LIVE_ROWS = 30, 8
-"""Rows of an opened run from which its ranks are told of above its epochs, and those that they take at most."""
+"""Height of an opened run from which its ranks are shown above its epochs, and the maximum rows for them."""
 EPOCHS_FROM = 6
-"""Rows below the list from which the newest epochs of the run under the cursor stand there."""
+"""Free rows below the list from which the newest epochs of the selected run are shown there."""
 PREVIEW_FROM, PREVIEWED = 8, 20
-"""Rows below the list from which a past run under the cursor is told of there; and those kept for it on a tall page."""
+"""Free rows below the list from which a selected past run is previewed there, and rows reserved for it on a tall
+page.
+"""
 OF_WHEN = {
     RunState.DIED: "when it died", RunState.FAILED: "when it failed", RunState.INTERRUPTED: "when it was interrupted",
     RunState.STOPPED: "when it was stopped", RunState.FINISHED: "when it finished",
 }  # fmt: skip
-"""The moment that the rows of a run's ranks are of, where it is not that of the frame: it goes on no more."""
+"""Time label of the rank rows of an ended run, whose values are older than the frame."""
 WHEEL = 3
 MOST_LOOKED = 50
-"""Runs that are looked at for one to compare with."""
+"""Maximum number of runs examined when looking for one to compare with."""
 
 
 class RunsSheet(Lines):
-    """Keys go to the list, to the opened run, or to a comparison: to the innermost."""
+    """The widget that draws the whole page; keys act on the innermost of list, opened run and comparison."""
 
     DEFAULT_CSS = "RunsSheet { height: 1fr; }"
 
@@ -51,19 +53,19 @@ class RunsSheet(Lines):
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as on another machine."""
+        """Reset for another machine or source."""
         self.list = RunPicker(self.view)
         self.opened = OpenedRun(self.view)
         self.in_list = True
-        """Whether keys go to the list, where the opened run is on screen too."""
+        """Whether the list has the focus while the opened run is on screen too."""
         self.choosing = ""
-        """Id of the run that waits to be compared with another."""
+        """Id of the run marked for comparison with another."""
         self.pair: tuple[str, str] | None = None
-        """The compared runs, the baseline first."""
+        """The compared runs, baseline first."""
         self.has_equal = False
-        """Whether a comparison shows settings that are equal, too."""
+        """Whether the comparison shows equal settings too."""
         self._report: tuple[str, int, str] | None = None
-        """Run and number of the report that was asked for last, and the directory where it goes."""
+        """Run and number of the last requested report, and its target directory."""
         self._reports = 0
         self._list_rows = self._opened_at = self._above = self._compare_top = 0
         self._compare_page = 1
@@ -83,7 +85,7 @@ class RunsSheet(Lines):
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """Keys for where the page is."""
+        """Keys for the current mode."""
         if self.list.typing:
             return (("↵", "filter"), ("Esc", "clear"))
         if self.pair is not None:
@@ -109,7 +111,7 @@ class RunsSheet(Lines):
 
     @property
     def page(self) -> int:
-        """Rows by which a page moves."""
+        """Number of rows by which a page scrolls."""
         if self.pair is not None:
             return self._compare_page
         return max(1, self.list.page if self._keys_in_list else self.opened.page)
@@ -119,7 +121,7 @@ class RunsSheet(Lines):
         return self.in_list or not self.opened.id
 
     def move(self, step: int) -> None:
-        """Move the cursor of the innermost thing."""
+        """Move the cursor of the innermost part."""
         self._report = None
         if self.pair is not None:
             self._compare_top = max(0, self._compare_top + step)
@@ -131,7 +133,7 @@ class RunsSheet(Lines):
                 self.opened.open(self.list.run)
 
     def open(self) -> None:
-        """Open the run under the cursor, or end a choice with it."""
+        """Open the run under the cursor, or choose it for the comparison."""
         if self.pair is not None or not self.list.run:
             return
         if not self.choosing:
@@ -141,13 +143,13 @@ class RunsSheet(Lines):
             self.pair, self.choosing, self._compare_top = (self.list.run, self.choosing), "", 0
 
     def open_run(self, run_id: str) -> None:
-        """Open a run, whatever is open."""
+        """Open a run, closing whatever is open."""
         self.pair, self.choosing, self.list.run = None, "", run_id
         self.opened.open(run_id)
         self.in_list = not run_id
 
     def close(self) -> None:
-        """Close the innermost thing."""
+        """Close the innermost part."""
         if self.pair is not None:
             self.list.run = self.pair[1]
             self.pair = None
@@ -162,27 +164,27 @@ class RunsSheet(Lines):
             self.list.words = ""
 
     def switch(self) -> None:
-        """Send keys to the list, or to the run below it."""
+        """Move the focus between the list and the run below it."""
         if self.opened.id and self.pair is None:
             self.in_list = not self.in_list
 
     def begin_filter(self) -> None:
-        """Type what runs must have."""
+        """Start typing a filter."""
         if self.pair is None:
             self.list.typing, self.in_list = True, True
             self.opened.open("")
 
     def type_in(self, key: str, character: str) -> bool:
-        """Take a letter of the filter; whether it was one."""
+        """Handle a key typed into the filter; return whether it was one."""
         return self.list.type_in(key, character)
 
     def turn_order(self, step: int) -> None:
-        """Sort the list by the next order."""
+        """Switch the list to the next sort order."""
         if self.pair is None:
             self.list.turn_order(step)
 
     def begin_comparison(self) -> None:
-        """Choose a run in the list to compare this one with."""
+        """Mark this run, and choose another in the list to compare it with."""
         subject = self.opened.id or self.list.run
         run = self.list.find(subject)
         if run is not None and not run.is_kept:
@@ -193,16 +195,18 @@ class RunsSheet(Lines):
             self.list.move_beside(subject)
 
     def swap(self) -> None:
-        """Take the other run as the baseline."""
+        """Swap the baseline."""
         if self.pair is not None:
             self.pair = self.pair[1], self.pair[0]
 
     def toggle_equal(self) -> None:
-        """Show the settings that are equal, or hide them."""
+        """Show or hide equal settings."""
         self.has_equal = not self.has_equal
 
     def show_epoch(self) -> WayBack | None:
-        """Point the charts at the epoch under the cursor, or say why that cannot be; the way back from there."""
+        """Show the epoch under the cursor in the charts, or a message why that is impossible; return the return
+        target.
+        """
         found, row = self.opened.found, self.opened.row
         if self.pair is not None or self.choosing or found is None or row is None:
             return None
@@ -212,7 +216,7 @@ class RunsSheet(Lines):
         return way_back
 
     def write_report(self) -> None:
-        """Write the report of the run: its path is said when it is there."""
+        """Write the report of the run; a message shows its path when it is done."""
         subject = self.pair[1] if self.pair is not None else self.opened.id or self.list.run
         if not subject:
             return
@@ -225,16 +229,16 @@ class RunsSheet(Lines):
         self._report = subject, self._reports, directory
 
     def toggle_curves(self) -> None:
-        """Show curves in the place of the table, or the table again."""
+        """Toggle between curves and table."""
         self.opened.curves_only = not self.opened.curves_only
 
     def row_text(self) -> str:
-        """The row under the cursor, for the clipboard: cells apart by tabs."""
+        """Return the cells of the row under the cursor, separated by tabs."""
         row = self.list.row_text() if self._keys_in_list else self.opened.row_text()
         return "\t".join(cell.text for cell in row if not cell.parts)
 
     def on_click(self, event: events.Click) -> None:
-        """Take the row under the mouse; a heading sorts, a second click on a run opens it."""
+        """Select the clicked row; a heading sorts, a second click on a run opens it."""
         y = event.y - self._above - HEAD
         if y == -1 and self._list_rows:
             self.list.press_heading(self.size.width, event.x)
@@ -249,12 +253,12 @@ class RunsSheet(Lines):
         self.show()
 
     def on_mouse_scroll_down(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor down by three rows."""
         self.move(WHEEL)
         self.show()
 
     def on_mouse_scroll_up(self) -> None:
-        """Three rows, as elsewhere."""
+        """Move the cursor up by three rows."""
         self.move(-WHEEL)
         self.show()
 
@@ -274,7 +278,7 @@ class RunsSheet(Lines):
             )  # fmt: skip
             self._list_rows = runs.page
         if not opened.id and not runs.shown:
-            return above  # of a run that the filter hides nothing is told
+            return above  # a run hidden by the filter gets no preview
         if not opened.id:
             above += self._live(runs.run, cells, room - len(above)) or self._preview(cells, room - len(above))
             return [*above, *self._epochs(runs.run, cells, room - len(above))]
@@ -291,19 +295,19 @@ class RunsSheet(Lines):
         return [*above, *below]
 
     def _preview(self, cells: int, height: int) -> list[Line]:
-        """The past run under the cursor as its ledger tells of it, in at most so many lines."""
+        """Return the preview of the selected past run from its ledger, in at most `height` lines."""
         run = self.list.find(self.list.run)
         if run is None or not run.is_kept or height < PREVIEW_FROM:
             return []
         previewed = self._previewed
         if previewed.id != run.id and not self.view.kept.asked.is_idle:
-            return []  # not every run that the cursor passes is read: the page is drawn again with each answer
+            return []  # runs that the cursor only passes are not read; each answer triggers a redraw
         previewed.open(run.id)
         told = previewed.lines(cells, height - 1, [], name=run.name, is_over=run.is_over, has_keys=False)
         return [[], *told]
 
     def _epochs(self, run_id: str, cells: int, height: int) -> list[Line]:
-        """The newest epochs of a run that a frame tells of, in at most so many lines."""
+        """Return the newest epochs of a run that a frame contains, in at most `height` lines."""
         if height < EPOCHS_FROM or run_id != self.view.selected_run:
             return []
         picture = self._newest
@@ -314,7 +318,7 @@ class RunsSheet(Lines):
         return [[], *picture.lines()]
 
     def _live(self, run_id: str, cells: int, height: int, *, head: bool = True) -> list[Line]:
-        """The run under the cursor as its processes tell of it, while it goes on, in at most so many lines."""
+        """Return the live state of the selected run while it is active, in at most `height` lines."""
         view = self.view
         ranks = next((one for one in view.ranks if one.first.id == run_id), None)
         if ranks is None or height < run_detail.ROWS + 2 * head:
@@ -351,14 +355,14 @@ class RunsSheet(Lines):
         return [*below, more(len(whole) - self._compare_top - shown, self._compare_top, cells)]
 
     def _foot(self, cells: int) -> list[Line]:
-        """The result of the report that was asked for."""
+        """Return the result of the requested report."""
         if self._report is None:
             return []
         answer = self.view.kept.report(*self._report)
         text, style = "Writing the report …", theme.DIM
         if answer.found is not None:
             text, style = f"Report written: {answer.found}", theme.GOOD
-            if width(text) > cells - 2 * margin(cells):  # the name first: it is what one looks for
+            if width(text) > cells - 2 * margin(cells):  # the file name first, because it matters most
                 directory, name = os.path.split(answer.found)
                 text = f"Report: {name} in {directory}"
         elif answer.problem:

@@ -1,4 +1,4 @@
-"""A section of a page that scrolls: as tall as its rows, and where it is not, it says how many are not on screen."""
+"""A scrollable section of a page; rows that do not fit are counted."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MARK = "▌"
 
 
 class SectionPicture(Picture):
-    """Rows of a view, by key; one of them may be under the cursor."""
+    """Rows of a view, by key, with an optional cursor."""
 
     name_shown = ""
     opens: tuple[str, str] = ("", "")
-    """The key that opens more, and what."""
+    """The key that opens more, and its description."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self.active = False
         self.left = 1
-        """Cells before the section's name."""
+        """Cells left of the section name."""
         self.top = 0
         self.keys: Sequence[Hashable] = ()
         self._followed: tuple[Hashable, int] = (None, 0)
@@ -47,15 +47,15 @@ class SectionPicture(Picture):
         """Move the cursor."""
 
     def detail(self) -> Line:
-        """Return what stands beside the name."""
+        """Return the text next to the name."""
         return []
 
     def heading(self) -> Placed | None:
-        """The headings of columns, if the rows have columns."""
+        """Return the column headings, if the rows have columns."""
         return None
 
     def rows(self) -> Sequence[Hashable]:
-        """Return the keys of all rows, in their order."""
+        """Return the keys of all rows, in order."""
         raise NotImplementedError
 
     def row(self, place: int) -> Placed:
@@ -67,7 +67,7 @@ class SectionPicture(Picture):
         return ""
 
     def empty(self) -> str:
-        """The text in the place of rows if there are none."""
+        """Return the text shown if there are no rows."""
         return ""
 
     def lines(self) -> list[Line]:
@@ -99,14 +99,14 @@ class SectionPicture(Picture):
         return lines[:height]
 
     def move(self, step: int) -> None:
-        """Move the cursor; it stays within the rows."""
+        """Move the cursor within the rows."""
         keys = self.rows()
         if keys:
             at = keys.index(self.selected) if self.selected in keys else -1 if step > 0 else len(keys)
             self.select(keys[max(0, min(len(keys) - 1, at + step))])
 
     def row_text(self) -> str:
-        """Return the row under the cursor, its texts separated by tabs; empty where there is none."""
+        """Return the texts of the row under the cursor, separated by tabs; empty if there is none."""
         keys = self.rows()
         if self.selected not in keys:
             return ""
@@ -120,7 +120,7 @@ class SectionPicture(Picture):
         return max(1, self.size.height - 3)
 
     def take(self, row: int) -> bool:
-        """Move the cursor to the row at a row of the picture, if there is one; return whether it stood there."""
+        """Move the cursor to the row at a line of the picture, if there is one; return whether it was already there."""
         begin = 1 + (self.heading() is not None and self._has_titles)
         place = self.top + row - begin
         if row < begin or place >= len(self.keys):
@@ -131,7 +131,10 @@ class SectionPicture(Picture):
 
     @property
     def _has_titles(self) -> bool:
-        """Whether there is room for headings: a number below none tells of nothing, so they go before a second row."""
+        """Whether there is room for headings.
+
+        Numbers without a heading are meaningless, so headings precede a second row.
+        """
         return self.size.height >= 3
 
     def _head(self, detail: Line) -> Line:
@@ -143,7 +146,7 @@ class SectionPicture(Picture):
         return [Segment(key, theme.TITLE), Segment(f" {what}", theme.DIM)] if key else []
 
     def _follow(self, room: int) -> None:
-        """Bring the row under the cursor on screen when it moves; from then on the wheel decides."""
+        """Scroll to the row under the cursor when the cursor moves; after that, the mouse wheel may scroll it away."""
         selected = self.selected
         at = self.keys.index(selected) if selected is not None and selected in self.keys else -1
         if (self.selected, room) != self._followed and at >= 0 and self.active:
@@ -164,44 +167,44 @@ class SectionPicture(Picture):
         return self._memo.get("mark", row.pieces, partial(drawn, row.pieces, cells))
 
     def _counts(self, on_screen: range) -> str:
-        """The numbers of rows above and below those on screen: `+2 ▲  +5 ▼`."""
+        """Return the numbers of rows above and below the visible ones: `+2 ▲  +5 ▼`."""
         above, below = on_screen.start, len(self.keys) - on_screen.stop
         return "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
 
 
 WHEEL = 3
-"""Rows that the wheel scrolls, as elsewhere."""
+"""Rows per step of the mouse wheel."""
 
 
 class Section(Lines):
-    """A click on a row takes it."""
+    """The widget; a click on a row selects it."""
 
     class Chosen(Message):
-        """A row was clicked: keys go to its section from now on."""
+        """Posted when a row was clicked; its section gets the focus."""
 
         def __init__(self, picture: SectionPicture, *, opens: bool, is_again: bool) -> None:
             super().__init__()
             self.picture = picture
             self.opens = opens
-            """Whether the name of the section was clicked, for more of it."""
+            """Whether the section name was clicked, to open more."""
             self.is_again = is_again
-            """Whether it was the row under the cursor."""
+            """Whether the row was already under the cursor."""
 
     def __init__(self, view: View, picture: SectionPicture, *, id: str) -> None:
         super().__init__(view, picture, id=id)
         self._section = picture
 
     def on_click(self, event: events.Click) -> None:
-        """Take the row under the mouse."""
+        """Select the clicked row."""
         is_again = self._section.take(event.y)
         self.post_message(self.Chosen(self._section, opens=event.y == 0, is_again=is_again))
 
     def on_mouse_scroll_down(self) -> None:
-        """Show rows further down."""
+        """Scroll down."""
         self._scroll(WHEEL)
 
     def on_mouse_scroll_up(self) -> None:
-        """Show rows further up."""
+        """Scroll up."""
         self._scroll(-WHEEL)
 
     def _scroll(self, rows: int) -> None:
