@@ -1,1 +1,1 @@
-"""Drawing as pure functions: numbers in, lines of styled text out. No widget, no clock; state is handed in."""
+"""Rendering as pure functions from numbers to lines of styled text, without widgets or clocks."""

@@ -1,4 +1,6 @@
-"""The columns of accounts of users, and of one user's GPUs, days or hours, with costs where anything has a price."""
+"""Lines and columns of the accounts screen: GPU hours by user, GPU, day or hour, with costs if prices are
+configured.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
 )  # fmt: skip
 _BAR = palette.tinted("text", 0.4)
 HELD = "held"
-"""The column by which a table is sorted first."""
+"""Default sort column."""
 PLACE = "name"
 
 
@@ -46,20 +48,20 @@ class ShownAccount(NamedTuple):
 
     row: AccountRow
     share: float
-    """Its hours, of the most that any row has."""
+    """Hours relative to the largest row."""
     now: str
-    """GPUs that are held now, in words."""
+    """GPUs held now, as text."""
     gpus: float
-    """Number of them; NaN where nobody knows."""
+    """Number of GPUs held now; NaN if unknown."""
 
 
 AccountColumn = ProcessColumn[ShownAccount]
 
 
 def columns(of: str, prices: Prices | None, *, has_now: bool, has_times: bool) -> tuple[AccountColumn, ...]:
-    """Return the columns of rows that are each `of` a user, a GPU, a day or an hour.
+    """Return the columns for rows that are each `of` a user, a GPU, a day or an hour.
 
-    `has_now`: with what is held now; `has_times`: with the time of each row of which nothing is known.
+    `has_now`: include the GPUs held now; `has_times`: include the time without data of each row.
     """
     return tuple(_columns(of, prices, has_now, has_times))
 
@@ -113,7 +115,7 @@ def _bar(shown: ShownAccount, facts: object) -> Cell:
 
 
 def _held(shown: ShownAccount, facts: object) -> Cell:
-    """The time held: none in time that was seen is none, of other time it is not known."""
+    """Return the time held: zero only if the time was fully observed, otherwise unknown."""
     row = shown.row
     if not row.account.held and (row.unseen or not row.is_of_window):
         return Cell(units.MISSING, _FAINT)
@@ -130,7 +132,7 @@ def _has_energy(shown: ShownAccount) -> bool:
 
 
 def _energy(shown: ShownAccount, facts: object) -> Cell:
-    """The energy; that of nobody's known part has no time that goes with it."""
+    """Return the energy; for unknown users it is not compared with a measured time, because there is none."""
     account = shown.row.account
     is_rest = not shown.row.name and account.energy
     return _number(energy_text(account.energy) if is_rest else account_energy(account))
@@ -144,7 +146,7 @@ def _note(shown: ShownAccount, facts: object) -> Cell:
 
 
 def _cost(title: str, name: str, keep: float, prices: Prices) -> AccountColumn:
-    """The column of an amount of a charge, by its name."""
+    """Return the column of a named amount of a charge."""
 
     def amount(shown: ShownAccount) -> Amount:
         found: Amount = getattr(shown.row.charge, name) if shown.row.charge else UNKNOWN
@@ -157,28 +159,28 @@ def _cost(title: str, name: str, keep: float, prices: Prices) -> AccountColumn:
 
 
 TITLES = ("GPU-hours held", "Used", "Allocated, idle", "Not seen")
-"""Of the headlines."""
+"""Titles of the headlines."""
 NARROW = 60
-"""Cells below which headlines are numbers alone, and the choice of a window has a line of its own."""
+"""Width below which headlines are only numbers, and the period selection has its own line."""
 _LABEL, _VALUE = 17, 12
-"""Cells of a headline's title and number."""
+"""Width of a headline's title and number."""
 
 
 class AccountPlace(NamedTuple):
-    """Cells that can be clicked."""
+    """A clickable range of cells."""
 
     row: int
     begin: int
     end: int
     key: str
-    """Textual's name of the key that does the same."""
+    """Textual's name of the equivalent key."""
 
 
 class Choice(NamedTuple):
-    """Something that a key chooses."""
+    """An option chosen by a key."""
 
     key: str
-    """As it is shown; empty for one that its neighbor's key leads to."""
+    """Displayed name; empty if it shares the key of its neighbor."""
     name: str
     press: str
     """Textual's name of the key."""
@@ -188,7 +190,7 @@ class Choice(NamedTuple):
 def window_lines(
     user: str, period: str, title: str, cells: int, *, is_newest: bool
 ) -> tuple[list[Line], list[AccountPlace]]:
-    """Return the first lines: whose accounts, the choice of a period, and the window with arrows to its neighbors."""
+    """Return the first lines: user, period selection, and the window with arrows to its neighbors."""
     head: Line = [Segment(" Accounts ", theme.BAR_STRONG)]
     if user:
         head.append(Segment(f"› {safe(user)} ", theme.BAR_STRONG))
@@ -212,7 +214,7 @@ def window_lines(
 
 
 def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, list[AccountPlace]]:
-    """Return a line of choices."""
+    """Return a line of options."""
     line, places = _choices(choices, 1, row, on_bar=False)
     return cut([Segment(" "), *line], cells), places
 
@@ -233,7 +235,7 @@ def _choices(
 
 
 def headline_lines(told: Headlines, cells: int) -> list[Line]:
-    """Return the sums of a window, each with its words where there is room for them."""
+    """Return the totals of a window, with descriptions if there is room."""
     lines: list[Line] = []
     for title, value, below in zip(TITLES, told[::2], told[1::2], strict=True):
         head: Line = [Segment(f" {title:<{_LABEL}}", theme.DIM), Segment(fit(value, _VALUE), theme.STRONG)]
@@ -246,7 +248,7 @@ def headline_lines(told: Headlines, cells: int) -> list[Line]:
 
 
 def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) -> tuple[Line, list[AccountPlace]]:
-    """Return the last line: as many keys as have room; the last one of them always has it."""
+    """Return the last line with as many keys as fit; the last key is always included."""
     texts = [(one, f" {spelled(one.key) if is_ascii else one.key}", f" {one.name} ") for one in keys]
     room = cells - sum(len(part) for part in texts[-1][1:])
     line: Line = []
@@ -261,7 +263,7 @@ def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) ->
 
 
 def said_line(said: str, cells: int) -> Line:
-    """Return the last line where something is said to the user."""
+    """Return the last line while it shows a message."""
     return _filled(cut([Segment(f" {said} ", theme.BAR_STRONG)], cells), cells)
 
 

@@ -1,4 +1,4 @@
-"""Labels below a chart."""
+"""Value axes: scale, number format and labels of charts; and time labels below a chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = (
 
 
 def clock_labels(columns: Grid, cells: int, apart: int = 12) -> list[tuple[int, str]]:
-    """Cell and text of times of day and dates in the viewer's time zone, for a window in the past."""
+    """Return cell and text of time-of-day and date labels in local time, for a window in the past."""
     span = columns.step * columns.buckets
     step = next((s for s in STEPS if cells * s / span >= apart), STEPS[-1])
     labels: list[tuple[int, str]] = []
@@ -36,7 +36,7 @@ def clock_labels(columns: Grid, cells: int, apart: int = 12) -> list[tuple[int, 
 
 
 def lay(labels: list[tuple[int, str]], ground: str) -> str:
-    """Labels on a line, as far as they have room there."""
+    """Place labels on a line, as far as they fit."""
     line = list(ground)
     for cell, text in labels:
         if cell + len(text) <= len(line):
@@ -46,19 +46,22 @@ def lay(labels: list[tuple[int, str]], ground: str) -> str:
 
 _ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _COLDEST, _HOTTEST = 20.0, 100.0
-"""°C of an axis of temperature. It does not begin at zero, which no device is near, so that nothing is filled there."""
+"""Range of a temperature axis in °C.
+
+It does not start at zero, which no device gets near, so the area below the line is not filled.
+"""
 _KIB = 1024.0
 
 
 class Shown(NamedTuple):
-    """Form of the numbers of a metric on an axis and in a table beside it."""
+    """Number format of a metric, on an axis and in a table next to it."""
 
     divisor: float
     unit: str
     decimals: int
 
     def text(self, value: float) -> str:
-        """The bare number; a dash where nothing is known."""
+        """Return the number without a unit; a dash if it is unknown."""
         return units.signed(f"{value / self.divisor:,.{self.decimals}f}") if is_known(value) else units.MISSING
 
 
@@ -66,23 +69,23 @@ _BARE = Shown(1.0, "", 4)
 
 
 class ValueAxis(NamedTuple):
-    """From the bottom to the top of a chart, in base units."""
+    """Vertical axis of a chart, from bottom to top in base units."""
 
     low: float
     high: float
     parts: int
-    """Between numbers at equal distances."""
+    """Number of equal intervals between labels."""
     shown: Shown
 
     def share(self, value: float) -> float:
-        """Return where a value stands: 0 at the bottom, 1 at the top, and no further; NaN for one that is unknown."""
-        # NaN != NaN; no call of is_known, because a call would cost more than all else.
+        """Return the position of a value: 0 at the bottom, 1 at the top, clamped to that range; NaN if unknown."""
+        # NaN != NaN; no call of is_known, because a call would dominate the cost.
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low))) if value == value else nan
 
     def labels(self, rows: int, cells: int) -> dict[int, str]:
-        """Return numbers by the row that they stand beside, the unit with the topmost where there is room, or below it.
+        """Return labels by row, with the unit at the topmost label, or below it if there is no room.
 
-        One that has no room in any form is left out: cut off it would be another number.
+        A label that does not fit in any form is left out, because a truncated number is a wrong number.
         """
         found, unit = self._numbers(rows, cells), self.shown.unit
         if found.get(0) and not found[0].endswith(unit) and 1 not in found and rows > 2 and len(unit) <= cells:
@@ -91,13 +94,15 @@ class ValueAxis(NamedTuple):
 
     def _numbers(self, rows: int, cells: int) -> dict[int, str]:
         every = self._parts()
-        # Nearer to each other than every second row only where there would not be two.
+        # At most every second row has a label, unless there would be fewer than two.
         roomy = [parts for parts in every if rows > 2 * parts or parts == 1]
         best = self._most(roomy, rows, cells)
         return best if len(best) > 1 else self._most([*roomy, *every], rows, cells)
 
     def _most(self, choices: Sequence[int], rows: int, cells: int) -> dict[int, str]:
-        """Return the numbers of the first of these parts of which all have room, else of those with most."""
+        """Return the labels for the first number of intervals at which all labels fit, or the one with the most
+        labels.
+        """
         most: dict[int, str] = {}
         for parts in choices:
             values = [self.low + (self.high - self.low) * part / parts for part in range(parts + 1)]
@@ -112,17 +117,17 @@ class ValueAxis(NamedTuple):
         return most
 
     def _digits(self, parts: int) -> int:
-        """Digits by which numbers at equal distances differ, four at least."""
+        """Return the number of digits needed to distinguish labels at equal distances, at least four."""
         apart, largest = (self.high - self.low) / max(1, parts), max(abs(self.low), abs(self.high))
         return max(4, floor(log10(largest / apart)) + 2) if apart > 0 else 4
 
     def _parts(self) -> list[int]:
-        """Parts between the numbers that are shown: all, else every second one and so on where that is even."""
+        """Return the possible numbers of intervals: the divisors of `parts`, largest first."""
         return [self.parts // each for each in range(1, self.parts + 1) if self.parts % each == 0]
 
 
 def _written(value: float, digits: int, cells: int) -> str:
-    """Return a number, with an exponent where it has no room otherwise."""
+    """Format a number, with an exponent if it does not fit otherwise."""
     text = _without_zeros(f"{value:.{digits}g}")
     if len(text) <= cells:
         return text
@@ -135,7 +140,7 @@ def _without_zeros(text: str) -> str:
 
 
 def axis_around(values: Iterable[float]) -> ValueAxis:
-    """Return the axis of numbers that a training logged: from a round one below all finite `values` to one above."""
+    """Return an axis for values logged by a training, rounded outward from the finite `values`."""
     known = [value for value in values if isfinite(value)]
     if not known:
         return ValueAxis(0.0, 1.0, 2, _BARE)
@@ -151,9 +156,9 @@ def axis_around(values: Iterable[float]) -> ValueAxis:
 
 
 def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:
-    """Return the axis for values up to `largest`, or NaN; `limit`: what they cannot exceed, or NaN.
+    """Return the axis for values up to `largest`, or NaN; `limit`: the maximum possible value, or NaN.
 
-    Where both are unknown it has no parts, so that no number stands beside it.
+    If both are unknown, the axis has no intervals and thus no labels.
     """
     if metric.unit is Unit.RATIO or _is_share(metric):
         return ValueAxis(0.0, 1.0, 4, shown(metric, 1.0))
@@ -171,7 +176,7 @@ def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:
 
 
 def shown(metric: Metric, top: float) -> Shown:
-    """Return how values up to `top` are written."""
+    """Return the number format for values up to `top`."""
     per_second = "/s" if metric.kind is Kind.COUNTER or metric.unit is Unit.BYTES_PER_SECOND else ""
     if metric.unit is Unit.RATIO or _is_share(metric):
         return Shown(0.01, "%", 0)
@@ -181,14 +186,14 @@ def shown(metric: Metric, top: float) -> Shown:
                 return Shown(_KIB**power, name + per_second, 1)
         return Shown(1.0, "B" + per_second, 0)
     if metric.unit is Unit.HERTZ:
-        return Shown(1e9, "GHz", 2)  # as in the column of clocks
+        return Shown(1e9, "GHz", 2)  # as in the clock column
     if metric.unit is Unit.JOULES:
         return Shown(1.0, "W" if per_second else "J", 0)
     return Shown(1.0, {Unit.WATTS: "W", Unit.CELSIUS: "°C", Unit.SECONDS: "s"}.get(metric.unit, "") or per_second, 0)
 
 
 def _is_share(metric: Metric) -> bool:
-    """Whether it counts seconds of something, whose rate is the share of time."""
+    """Whether the metric counts seconds, so that its rate is a share of time."""
     return metric.unit is Unit.SECONDS and metric.kind is Kind.COUNTER
 
 

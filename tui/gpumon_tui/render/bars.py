@@ -1,4 +1,4 @@
-"""Bars: half blocks on a thin line, so that they read without color too, and rows of them stay apart."""
+"""Horizontal bars of half blocks on a thin line: readable without color, and with gaps between rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpumon_tui import palette, theme
 from gpumon_tui.render.text_width import Line
 
 FULL, HALF, TRACK = "▄", "▃", "▁"
-"""Half a cell is a lower one, not a narrower one: between that and the track would be a hole."""
+"""Half of a cell is drawn as a lower block, not a narrower one, which would leave a gap before the track."""
 SEEN = 0.005
-"""The least share that has something of a bar: a smaller one reads as 0 in the number beside it."""
+"""Minimum share for which anything is drawn; smaller ones are displayed as 0 next to the bar."""
 
 
 def bar(share: float, cells: int, style: Style) -> Line:
-    """`share` of `cells` filled, to half a cell; a missing share, or an infinite one, is a dotted track."""
+    """Return a bar with `share` of `cells` filled, to half a cell; a dotted track if the share is NaN or infinite."""
     if cells <= 0:
         return []
     if not isfinite(share):
@@ -29,7 +29,7 @@ def bar(share: float, cells: int, style: Style) -> Line:
 
 
 def bar_text(share: float, cells: int) -> str:
-    """The same as bare text."""
+    """Return the same bar as plain text."""
     if not isfinite(share):
         return "┈" * cells
     halves = round(min(max(share, 0.0), 1.0) * 2 * cells)
@@ -40,7 +40,7 @@ def bar_text(share: float, cells: int) -> str:
 
 
 CELL = "▆"
-"""Lower than a cell, so that rows do not touch."""
+"""Lower than a full block, so that rows do not touch."""
 TINTS = {
     "allocated": palette.tinted("memory", 0.62),
     "cached": palette.tinted("memory", 0.30),
@@ -49,20 +49,20 @@ TINTS = {
     "free": palette.ink("track"),
     "driver": palette.ink("track"),
 }
-"""The parts of memory, by the fields of `MemoryBreakdown`."""
+"""Parts of memory, by the fields of `MemoryBreakdown`."""
 WHOLE = palette.tinted("memory", 0.45)
-"""Memory of which nobody tells what it is."""
+"""Memory whose use is unknown."""
 
 
 def tint(name: str, title: str, *, alone: bool) -> Style:
-    """Return the style of a part; `alone`: nothing is known of any run, so that nobody is another."""
+    """Return the style of a part; `alone`: no run is known, so no process counts as another's."""
     if title == THIS_RUN or (alone and name == "others"):
         return WHOLE
     return TINTS[name]
 
 
 def parts_of(sample: Sample) -> list[tuple[float, Style]]:
-    """Return bytes and style of what is in use, in the order of the bar; empty where that is unknown."""
+    """Return sizes (bytes) and styles of the used parts, in the order of the bar; empty if unknown."""
     divided = breakdown_of(sample)
     if divided is None:
         return []
@@ -72,7 +72,9 @@ def parts_of(sample: Sample) -> list[tuple[float, Style]]:
 
 
 def memory_bar(sample: Sample, cells: int) -> Line:
-    """Draw memory in use of the total in `cells` cells; without them nothing is drawn, not even an empty bar."""
+    """Draw used memory as a share of the total in `cells` cells; without values nothing is drawn, not even an empty
+    bar.
+    """
     total = sample.value("gpu.memory_total")
     parts = parts_of(sample)
     if not parts or not (isfinite(total) and total > 0):

@@ -1,4 +1,4 @@
-"""Cells of a picture before they are lines: a glyph, what inks it, and what lies behind it."""
+"""Cells of a picture (glyph, ink and background), conversion to lines, and differences between lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpumon_tui.render.text_width import Line, is_narrow, width
 
 
 class Tint(NamedTuple):
-    """A share of a role's color over the ground."""
+    """A share of a role's color mixed with the background."""
 
     role: str
     share: float = 1.0
@@ -37,7 +37,7 @@ Row = list[PaintedCell]
 
 
 def painted(row: Sequence[PaintedCell]) -> Line:
-    """Return a row of cells as a line, neighbors of one style in one segment."""
+    """Convert a row of cells to a line, joining neighbors of the same style."""
     line: Line = []
     for (ink, ground), group in groupby(row, itemgetter(1, 2)):
         line.append(Segment("".join([cell.glyph for cell in group]), style_of(ink, ground)))
@@ -46,7 +46,7 @@ def painted(row: Sequence[PaintedCell]) -> Line:
 
 @lru_cache(maxsize=2048)
 def style_of(ink: Tint | None, ground: Tint | None) -> Style | None:
-    """Return the style of an ink on a ground; None for the page as it is."""
+    """Return the style of an ink on a background; None for the default of the page."""
     if ink is None and ground is None:
         return None
     return Style(color=_color(ink), bgcolor=_color(ground))
@@ -57,7 +57,7 @@ def _color(tint: Tint | None) -> Color | None:
 
 
 def crossed(line: Line, cell: int, free: str) -> Line:
-    """Return a line with the cursor in a cell, if what stands there is one of `free`; else the line itself."""
+    """Return a line with the cursor in a cell if the glyph there is one of `free`; otherwise the line unchanged."""
     at = 0
     for place, (text, style, _) in enumerate(line):
         if cell < at + len(text):
@@ -74,16 +74,16 @@ def crossed(line: Line, cell: int, free: str) -> Line:
 def _cursor(under: Style | None) -> Style:
     ground = under.bgcolor if under else None
     _, share = (palette.meant(ground.name) if ground else None) or ("ground", 0.0)
-    role = "strong" if _FILLED <= share < 1.0 else "key"  # on much of a hue, another hue is hardly seen
+    role = "strong" if _FILLED <= share < 1.0 else "key"  # the cursor color would be hard to see on a strong tint
     return Style(color=palette.color(role), bgcolor=ground)
 
 
 _FILLED = 0.2
-"""Share of a hue from which a ground is filled."""
+"""Share of a color from which a background counts as filled."""
 
 
 def laid(line: Line, cell: int, text: str, style: Style | None) -> Line:
-    """Return a line with `text` over whatever stands there; every character of both is one cell wide."""
+    """Return a line with `text` drawn over it; all characters of both must be one cell wide."""
     letters = [(letter, own) for part, own, _ in line for letter in part]
     letters += [(" ", None)] * (cell + len(text) - len(letters))
     letters[cell : cell + len(text)] = [(letter, style) for letter in text]
@@ -91,13 +91,13 @@ def laid(line: Line, cell: int, text: str, style: Style | None) -> Line:
 
 
 NEAR = 12
-"""Ranges this close are sent as one: each costs a move of the cursor and its colors anew."""
+"""Ranges no further apart than this are sent as one, because each costs a cursor movement and its colors."""
 Ranges = list[tuple[int, int]]
 Cell = tuple[str, Style | None]
 
 
 def changed(old: Line, new: Line, cells: int) -> Ranges:
-    """Ranges of cells that differ, each from its first to one past its last."""
+    """Return the ranges of cells that differ, as first and end cell."""
     if old == new:
         return []
     ranges: Ranges = []
@@ -108,7 +108,7 @@ def changed(old: Line, new: Line, cells: int) -> Ranges:
             if width(before.text) != taken:
                 return _ranges(_cells(old), _cells(new), 0, cells, [])
             if before.style == after.style and is_narrow(before.text) and is_narrow(after.text):
-                _ranges(before.text, after.text, place, cells, ranges)  # letters alone are cells of one style
+                _ranges(before.text, after.text, place, cells, ranges)  # plain characters are cells of one style
             else:
                 _ranges(_cells([before]), _cells([after]), place, cells, ranges)
         place += taken
@@ -116,7 +116,7 @@ def changed(old: Line, new: Line, cells: int) -> Ranges:
 
 
 def _ranges(old: Sequence[object], new: Sequence[object], place: int, cells: int, into: Ranges) -> Ranges:
-    """Add the ranges of the cells from `place` on; what one side lacks differs."""
+    """Add the ranges of differing cells from `place` on; cells missing on one side count as different."""
     differing = [at for at, (one, other) in enumerate(zip(old, new, strict=False), place) if one != other]
     if len(old) != len(new):
         differing += range(place + min(len(old), len(new)), place + max(len(old), len(new)))
@@ -131,7 +131,10 @@ def _ranges(old: Sequence[object], new: Sequence[object], place: int, cells: int
 
 
 def _cells(line: Line) -> list[Cell]:
-    """A letter with its marks is one cell; a wide one is two that differ together."""
+    """Return the cells of a line.
+
+    A character with its combining marks is one cell; a wide one is two that change together.
+    """
     cells: list[Cell] = []
     for text, style, _ in line:
         if is_narrow(text):

@@ -1,4 +1,4 @@
-"""Pictures of what two runs learned: the metric that both logged, by epoch and by time."""
+"""Charts of a metric that two compared runs both logged, by epoch and by time."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import ComparedRuns, EpochCurve
 
 BOTH_FROM = 100
-"""Cells from which both pictures stand beside each other."""
+"""Width from which both charts are shown side by side."""
 APART = 10
-"""Fewest cells from one mark of an axis to the next."""
+"""Minimum distance in cells between axis marks."""
 _LENGTHS = (
     1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 40, *(60 * many for many in (1, 2, 3, 4, 5, 10, 15, 20, 30)),
     *(3600 * many for many in (1, 2, 3, 4, 6, 8, 12)), *(86400 * many for many in (1, 2, 5, 10)),
 )  # fmt: skip
-"""Seconds between the marks of the axis of time."""
+"""Intervals in seconds between marks of the time axis."""
 
 
 def compared_curves(runs: ComparedRuns, cells: int, rows: int, *, has_letters: bool = False) -> list[Line]:
-    """Return the pictures in `rows` lines; the baseline is dim. Empty where both logged nothing alike.
+    """Return the charts in `rows` lines; the baseline is dim. Empty if the runs logged no common metric.
 
-    `has_letters`: lines have no colors, so the letter of its run stands on each.
+    `has_letters`: lines have no colors, so each is marked with the letter of its run.
     """
     if not runs.metric or not all(curve.values for curve in runs.curves):
         return []
@@ -72,12 +72,12 @@ def _panel(
 
 
 def _by_epoch(curve: EpochCurve, longest: int, wide: int) -> list[float]:
-    """The values of a run, of which the longest takes all the width."""
+    """Return the points of a run by epoch; the longest run takes the full width."""
     return joined([*curve.values, *[NAN] * (longest - len(curve.values))], 2 * wide)
 
 
 def _by_time(curve: EpochCurve, most: float, wide: int) -> list[float]:
-    """A value at the end of each epoch, lines between neighbors."""
+    """Return the points of a run by time, interpolated between the ends of epochs."""
     last = 2 * wide - 1
 
     def point(place: int) -> int:
@@ -85,7 +85,7 @@ def _by_time(curve: EpochCurve, most: float, wide: int) -> list[float]:
 
     found = []
     for at in range(last + 1):
-        # The last epoch until here is found by bisection: a run may have thousands.
+        # Bisection finds the last epoch before a time; a run may have thousands.
         place = bisect_right(range(len(curve.times)), at, key=point) - 1
         if place >= 0 and point(place) == at:
             here = takewhile(lambda own, at=at: point(own) == at, range(place, -1, -1))  # type: ignore[misc]
@@ -101,14 +101,14 @@ def _by_time(curve: EpochCurve, most: float, wide: int) -> list[float]:
 
 
 def _epochs(many: int, wide: int) -> list[tuple[int, str]]:
-    """Numbers of epochs, counted from the first one of a run."""
+    """Return axis marks with epoch numbers, counted from the first epoch of a run."""
     decades = [n * 10**power for power in range(9) for n in (1, 2, 5)]
     step = next(step for step in decades if step * wide >= APART * many or step >= many)
     return [(stretch_of(number - 1, many, wide), str(number)) for number in (1, *range(step, many + 1, step)) if number]
 
 
 def _times(most: float, wide: int) -> list[tuple[int, str]]:
-    """Round lengths of time since the begin."""
+    """Return axis marks with rounded times since the start."""
     step = next((step for step in _LENGTHS if step * wide >= (APART + 2) * most), 0)
     if not step or not most > 0:
         return [(0, "0")]

@@ -1,4 +1,4 @@
-"""Settings that two runs were given: those that differ, and behind a key those that are equal."""
+"""The settings section of a comparison: settings that differ, and on request those that are equal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RUN = palette.ink("run", bold=True)
 LETTERS = ("A", "B")
-"""As sentences about both runs name them, the baseline first."""
+"""Letters of the runs in sentences about both, baseline first."""
 _GAP, _MOST = 3, 60
-"""Cells between columns of settings, and of a setting at most."""
+"""Cells between columns of settings, and maximum width of a setting."""
 
 
 def settings_lines(runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool) -> list[Line]:
-    """Return the section in at most `rows` lines, with what is equal if `has_equal`: sorted, down the columns."""
+    """Return the section in at most `rows` lines, with equal settings if `has_equal`; sorted by name, down the
+    columns.
+    """
     told: list[str] = []
     if runs.same:
         told.append(f"{units.counted(runs.same, 'parameter')} {'is' if runs.same == 1 else 'are'} the same")
@@ -55,7 +57,7 @@ def _equal(name: str, value: str) -> tuple[str, Line]:
 
 
 def _columns(of: Sequence[T], shown: Callable[[T], tuple[str, Line]], cells: int, rows: int) -> list[Line]:
-    """Names with their values in as many columns as have room; what has no row is counted."""
+    """Return names and values in as many columns as fit; items without a row are counted."""
     if not of:
         return []
     made = [shown(one) for one in of]

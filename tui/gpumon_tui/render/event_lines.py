@@ -1,4 +1,4 @@
-"""Lines of the page of events: groups, headings and rows."""
+"""Lines of the events page: groups, headings and rows."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _BOLD = ("crit", "warn")
 
 
 class EventPlace(NamedTuple):
-    """Cells of the first line that can be clicked."""
+    """A clickable range of cells in the first line."""
 
     begin: int
     end: int
     group: str
-    """The group that it shows; empty for the filter."""
+    """Group shown on a click; empty for the filter."""
 
 
 class EventHead(NamedTuple):
-    """The content of the first line."""
+    """Content of the first line."""
 
     shown: int
     there: int
     group: str
     counts: Mapping[str, int]
     gpu: str
-    """Number of the GPU to which rows are held; or empty."""
+    """Number of the GPU that rows are filtered by, or empty."""
     text: str
     is_typed: bool
 
 
 class EventColumns(NamedTuple):
-    """Cells of each column; 0 for one that has no room."""
+    """Width of each column; 0 if it does not fit."""
 
     time: int
     label: int
@@ -58,12 +58,12 @@ class EventColumns(NamedTuple):
 
 
 def edge(cells: int) -> int:
-    """Cells that are left free at each side."""
+    """Return the margin at each side in cells."""
     return 2 if cells >= 100 else 1
 
 
 def columns(cells: int) -> EventColumns:
-    """Return the columns that have room."""
+    """Return the columns that fit."""
     if cells < 60:
         fixed = EventColumns(5, 13, 5, 0, 0, 0)
     elif cells < 100:
@@ -76,7 +76,7 @@ def columns(cells: int) -> EventColumns:
 
 
 def head(of: EventHead, cells: int) -> tuple[Line, list[EventPlace]]:
-    """Return title, groups and filter, and where to click."""
+    """Return title, groups and filter, and their clickable ranges."""
     side = edge(cells)
     count = f"{of.shown} of {of.there}" if of.shown != of.there else str(of.there)
     line: Line = [Segment(" " * side), Segment("Events", _TITLE), Segment(f"  {count}", _TEXT)]
@@ -109,7 +109,7 @@ def head(of: EventHead, cells: int) -> tuple[Line, list[EventPlace]]:
 
 
 def heading(room: EventColumns, cells: int) -> Line:
-    """Return the headings of the columns."""
+    """Return the column headings."""
     gap = " " * (2 if cells >= 100 else 1)
     names = (
         (fit("time", room.time, right=cells >= 60), room.time), (fit("  what", room.label + 2), room.label),
@@ -122,7 +122,7 @@ def heading(room: EventColumns, cells: int) -> Line:
 
 
 def row_line(row: EventRow, room: EventColumns, cells: int, now: float, *, chosen: bool, own: bool) -> Line:
-    """Return an event in its columns; `own`: it is of this user."""
+    """Return the row of an event; `own`: it concerns this user."""
     under = _SELECTED if chosen else Style.null()
     gap = Segment(" " * (2 if cells >= 100 else 1), under)
     glyph, role = row.mark
@@ -145,7 +145,7 @@ def row_line(row: EventRow, room: EventColumns, cells: int, now: float, *, chose
 
 
 def when(time: float, now: float, cells: int) -> str:
-    """Return the time of day; of another day that day too, as far as there is room."""
+    """Return the time of day, with the date if it is another day and there is room."""
     text, today = units.moment(time), units.moment(now)
     if text[:10] == today[:10] or len(text) < 19:
         return text[11:][: cells if cells < 8 else 8]

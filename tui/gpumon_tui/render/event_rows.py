@@ -1,4 +1,4 @@
-"""Events as rows: words, GPU and group of each, those that match a filter, and the log joined with what frames told."""
+"""Events as rows: text, GPU and group of each, filtering, and merging of the log with events from frames."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.render.text_width import safe
 
 SAME = 2 * SECOND
-"""ns between two events of one kind and subject that are the same one, told by the log and by a frame."""
+"""Maximum difference in ns between a log entry and a frame event of the same kind and subject for them to be the
+same event.
+"""
 WRITTEN_FOR = 120.0
-"""Seconds after which the log says nothing of now: it is written each minute, and read some seconds later."""
+"""Age in seconds after which the log says nothing about the present.
+
+It is written once a minute and read some seconds later.
+"""
 ALL = "all"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     ALL: (),
@@ -29,40 +34,42 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "GPUs": ("gpu_lost", "gpu_back", XID, "driver_lost", "driver_reloaded"),
     "idle": ("idle_began", "idle_ended"),
 }
-"""Kinds by the name of what they are about; of severities, none: they are asked of each event."""
+"""Kinds by the name of their group; groups of severities are empty, because severity is a property of each event."""
 _SEVERITIES = {"critical": "critical", "warnings": "warning"}
 _ENDS_OF_DAEMONS = ("daemon_stopped", RESTARTED.name)
-"""Kinds that last no time themselves: for how long the daemon had run until then passes for how long it was down."""
+"""Kinds without a duration of their own: the daemon's running time up to the event could be mistaken for its down
+time.
+"""
 _NO_RUNS: Mapping[str, Sequence[str]] = {}
 _NO_RESTARTS: Mapping[tuple[int, str], LastedEvent] = {}
 _GOOD = ("gpu_back", "driver_reloaded", "idle_ended")
 
 
 class EventRow(NamedTuple):
-    """An event as the page shows it."""
+    """An event as shown on the page."""
 
     event: LoggedEvent
     time: float
-    """s since 1970."""
+    """Time in s since 1970."""
     gpu: str
-    """For people: `GPU 0–3`; empty without one."""
+    """Displayed text: `GPU 0–3`; empty if it concerns no GPU."""
     user: str
     words: str
     took: str
     is_open: bool
-    """Whether it goes on."""
+    """Whether the event has not ended."""
     severity: str
     letters: str
-    """All that a filter looks in, without capitals."""
+    """Text that the filter searches, in lower case."""
 
     @property
     def key(self) -> tuple[int, str, EventSubject]:
-        """The same for the same event."""
+        """Return a key that is equal for the same event."""
         return self.event.time_ns, self.event.kind.name, self.event.subject
 
     @property
     def mark(self) -> tuple[str, str]:
-        """Its glyph, and the role of its color."""
+        """Return its glyph and the role of its color."""
         name = self.event.kind.name
         if self.severity == "critical":
             return "▲", "crit"
@@ -74,9 +81,9 @@ class EventRow(NamedTuple):
 
 
 def joined(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedEvent]:
-    """Return both, the newest first; what the log has too is told once, as the log tells it.
+    """Merge both, newest first; an event that is in both is listed once, as in the log.
 
-    What goes on by the log, which is written once a minute, has ended where a frame since told its end.
+    Events open in the log, which is written once a minute, are closed if a later frame showed their end.
     """
     seen = [one for one in seen if one.kind != NOT_SEEN or not _went_on(one, logged)]
     ends = {(_ended(one), one.subject): one.time_ns for one in seen if _ended(one)}
@@ -103,12 +110,12 @@ def joined(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedE
 
 
 def _ended(event: Event) -> str:
-    """The name of the kind of what ends here, seen or not; empty where nothing does."""
+    """Return the name of the kind that ends with this event, observed or not; empty if nothing ends."""
     return str(event.details.get("of", "")) if event.kind == NOT_SEEN else BY_NAME[event.kind].ends
 
 
 def _went_on(event: Event, logged: Sequence[LoggedEvent]) -> bool:
-    """Whether the log knows that something whose end nobody saw in the frames goes on."""
+    """Whether the log shows that something whose end was not observed in the frames lasted longer."""
     name, time_ns = _ended(event), event.time_ns
     return any(
         one.time_ns < time_ns and one.until_ns > time_ns + SAME
@@ -121,7 +128,7 @@ def all_rows(
     logged: Sequence[LoggedEvent], seen: Iterable[Event], labels: Mapping[str, str], *, is_of_now: bool,
     now: float = NAN, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
-    """Return rows of the log, oldest first, and of what frames told, with restarts as one each; the newest first.
+    """Return rows of the log (oldest first) and of frame events, with each restart as one event; newest first.
 
     `labels`, `is_of_now`, `now` and `runs` as in `rows_of`.
     """
@@ -132,7 +139,7 @@ def all_rows(
 
 
 def _key(event: LoggedEvent) -> tuple[int, str]:
-    """The same for the same end of a daemon."""
+    """Return a key that is equal for the same stop of a daemon."""
     return event.time_ns, event.kind.name
 
 
@@ -140,14 +147,14 @@ def rows_of(
     events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True, now: float = NAN,
     restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
-    """Return rows of events, the newest first; `labels` are the numbers of GPUs by UUID, as far as they are known.
+    """Return rows of events, newest first; `labels` are the known numbers of GPUs by UUID.
 
-    `runs` has the GPUs of runs by id: their ranks begin one after the other, so that the first event knows of few.
+    `runs` has the GPUs of runs by id: ranks start one after another, so the first event of a run lists only few.
 
-    Of what began, and whose end nobody saw, the row says for how long it was seen at least, and there is no other: one
-    stop of a daemon leaves the end of everything unseen. `is_of_now`: the log is of a daemon that goes on, and what has
-    not ended by it is known to go on, `now` (s since 1970), unless the log is older than that; else when it was last
-    seen is all that is known.
+    For an event whose end was not observed, the row shows the minimum duration. It does not get a row for its end,
+    because a stop of the daemon leaves the end of every open event unobserved. `is_of_now`: the log is written by a
+    running daemon, so events without an end are still open at `now` (s since 1970), unless the log is too old;
+    otherwise only the time they were last observed is known.
     """
     labels = {**_numbered(events), **labels}
     seen_until, closing = _unseen(events)
@@ -164,13 +171,15 @@ def rows_of(
 
 
 def _numbered(events: Sequence[LoggedEvent]) -> dict[str, str]:
-    """Numbers of GPUs by UUID, as the log has them, the newest last."""
+    """Return the numbers of GPUs by UUID according to the log; later entries take precedence."""
     told = ((one.subject.device, one.device.removeprefix("GPU ")) for one in reversed(events) if one.subject.device)
     return {uuid: number for uuid, number in told if number and uuid != number}
 
 
 def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
-    """Return until when (ns since 1970) events went on whose end nobody saw, and the events that say so, by places."""
+    """Return the times (ns since 1970) until which events with unobserved ends are known to have lasted, and the
+    events that report this, by index.
+    """
     begun: dict[tuple[str, EventSubject], int] = {}
     seen_until: dict[int, int] = {}
     closing: set[int] = set()
@@ -211,13 +220,13 @@ def _row(
 
 
 def _moment(time: float, now: float) -> str:
-    """`14:03`; of another day `09-21`, as far as it is known which day it is now."""
+    """Format a time as `14:03`, or `09-21` on another day if the current day is known."""
     text = units.moment(time)
     return text[11:16] if not is_known(now) or text[:10] == units.moment(now)[:10] else text[5:10]
 
 
 def _gpus_of_runs(events: Sequence[LoggedEvent], runs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, None]]:
-    """Return the UUIDs of the GPUs of runs by id, as its events and `runs` know them together."""
+    """Return the UUIDs of the GPUs of each run, combining its events and `runs`."""
     found = {run: dict.fromkeys(uuids) for run, uuids in runs.items()}
     for event in events:
         uuids = event.details.get("gpus")
@@ -227,7 +236,7 @@ def _gpus_of_runs(events: Sequence[LoggedEvent], runs: Mapping[str, Sequence[str
 
 
 def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mapping[str, None]]) -> str:
-    """The GPU that it is about; of a run, those that it has."""
+    """Return the GPU of an event; for a run, all its GPUs."""
     if event.subject.device:
         number = labels.get(event.subject.device)
         return f"GPU {number}" if number else event.device
@@ -251,12 +260,12 @@ def is_of(row: EventRow, group: str) -> bool:
 
 
 def group_counts(rows: Sequence[EventRow]) -> dict[str, int]:
-    """Return how many rows each group has."""
+    """Return the number of rows in each group."""
     return {name: sum(is_of(row, name) for row in rows) for name in GROUPS}
 
 
 def is_on(row: EventRow, label: str) -> bool:
-    """Whether a row is about the GPU of a number, alone or with others."""
+    """Whether a row concerns the GPU with this number, possibly among others."""
     first, _, last = row.gpu.removeprefix("GPU ").partition("–")
     if last:
         return label.isdecimal() and int(first) <= int(label) <= int(last)
@@ -264,7 +273,9 @@ def is_on(row: EventRow, label: str) -> bool:
 
 
 def matching(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequence[EventRow]:
-    """Return the rows of a group, of a GPU if one is named, that have all words; `gpu:3 user:bob` are words too."""
+    """Return the rows of a group (and a GPU, if given) that contain all words; words may be terms like `gpu:3
+    user:bob`.
+    """
     found = [row for row in rows if is_of(row, group)] if group != ALL else rows
     if gpu:
         found = [row for row in found if is_on(row, gpu)]
@@ -280,7 +291,7 @@ def matching(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequ
 
 
 def place_of(row: EventRow, rows: Sequence[EventRow]) -> int:
-    """Return the place of the row of the same event, by bisection; 0 where there is none. The newest stand first."""
+    """Return the index of the row of the same event by bisection; 0 if there is none. The newest rows come first."""
     place = bisect_left(rows, -row.event.time_ns, key=lambda one: -one.event.time_ns)
     while place < len(rows) and rows[place].event.time_ns == row.event.time_ns:
         if rows[place].key == row.key:

@@ -1,4 +1,4 @@
-"""Events over time in one row: how many each stretch has, where nobody watched, and what has not been played yet."""
+"""A one-row timeline of events: counts per time interval, unobserved time, and time not played yet."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ from gpumon_tui.render.time_columns import column_words, read, step_of
 
 DAY = 86400.0
 STRIP_FROM = 80
-"""Cells from which it is drawn."""
+"""Width from which it is drawn."""
 _LABELED = 18
-"""Cells at the left that say what it is."""
+"""Cells at the left for its label."""
 _TELLING = ("gpu.utilization", "gpu.memory_used", "gpu.power")
-"""Metrics of a GPU of which nearly every source has one."""
+"""GPU metrics of which nearly every source has at least one."""
 _ROLES = ("run", "warn", "crit")
 _SEVERITIES = ("info", "warning", "critical")
 _DIM, _FAINT, _TRACK = palette.ink("dim"), palette.ink("faint"), palette.ink("rule")
 
 
 class StripSpan(NamedTuple):
-    """The stretch of time that is drawn."""
+    """The time interval that is drawn."""
 
     title: str
     grid: Grid
     now: float
-    """s since 1970; what is later has not happened, or has not been played."""
+    """Current time (s since 1970); later columns are in the future or not played yet."""
     ends_now: bool
 
 
 def strip_cells(cells: int, side: int) -> int:
-    """Return the cells for events on a line of `cells`."""
+    """Return the number of cells for events in a line of `cells`."""
     return cells - 2 * side - _LABELED
 
 
 def last_day(now: float, cells: int) -> StripSpan:
-    """Return the 24 hours up to now, in at most `cells` columns."""
+    """Return the last 24 hours, in at most `cells` columns."""
     step = step_of(DAY, cells)
     count = int(DAY / step)
     return StripSpan("24 hours", Grid(floor(now / step) - count + 1, step, count), now, True)
 
 
 def recorded(begin: float, end: float, now: float, cells: int) -> StripSpan:
-    """Return the time of a recording in `cells` columns; NaN for an end that is not known yet."""
+    """Return the duration of a recording in `cells` columns; `begin` or `end` may be NaN if not known yet."""
     until = max(now, end) if is_known(end) else now
     begin = min(begin, now) if is_known(begin) else now
     step = step_of(max(until - begin, 1.0) + 1e-3, cells)
     first = floor(begin / step)
-    if ceil(until / step + 1e-6) - first > cells:  # it begins within a column
+    if ceil(until / step + 1e-6) - first > cells:  # the start lies within a column
         step = step_of(step * (cells + 1), cells)
         first = floor(begin / step)
     return StripSpan("recording", Grid(first, step, max(1, floor(until / step) - first + 1)), now, False)
 
 
 def watched(history: History, gpus: Sequence[str], grid: Grid, interval: float) -> list[bool]:
-    """Return whether anything was sampled in each column: of the machine, or where that is not known, of its GPUs."""
+    """Return for each column whether there were samples, of the host or, if those are missing, of the GPUs."""
     host = _known(history, HOST, ("host.cpu_utilization", "host.memory_used"), grid, interval)
     if any(host) or not gpus:
         return host
@@ -83,13 +83,13 @@ def _known(history: History, subject: str, metrics: Sequence[str], grid: Grid, i
 def event_strip(
     rows: Sequence[EventRow], span: StripSpan, seen: Sequence[bool], cells: int, side: int, *, is_read: bool = True
 ) -> list[Line]:
-    """Return the strip and its times; the color of a column is that of its worst event.
+    """Return the strip and its time axis; the color of a column shows its most severe event.
 
-    Until all of history `is_read`, nothing stands where nothing is known yet.
+    Until all history `is_read`, columns without data are blank, not marked as unobserved.
     """
     grid = span.grid
     counts, worst = [0] * grid.buckets, [0] * grid.buckets
-    for row in rows:  # the newest first
+    for row in rows:  # newest first
         place = grid.at(row.time)
         if place < 0:
             break

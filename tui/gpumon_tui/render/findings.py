@@ -1,4 +1,4 @@
-"""Findings as lines: those of what is selected first, each with what to do."""
+"""Findings as lines with recommended actions; those about the selection come first."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STYLES: dict[Severity, Style] = {
 }  # fmt: skip
 _INDENT = "  "
 _LETTERS = 4096
-"""Of one text: the advice of a group names each GPU."""
+"""Maximum length of a text; the advice for a group names every GPU."""
 UNKNOWN = "The current state is unknown."
 LAST_SEEN = "The current state is unknown; this is what was last seen."
 
 
 def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[Finding]:
-    """Findings about `selected` (UUIDs of GPUs, ids of runs) first, then the others; each part by severity."""
+    """Sort findings about `selected` (UUIDs of GPUs, ids of runs) first, each part by severity."""
     return sorted(found, key=lambda one: (one.subject.id not in selected, -one.severity))
 
 
@@ -33,9 +33,9 @@ def attention(
     found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False, unknown: Sequence[str] = (),
     *, is_read: bool = True,
 ) -> list[Line]:  # fmt: skip
-    """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known.
+    """Return a block of lines for each finding, none wider than `cells`; `is_old`: the data are outdated.
 
-    `unknown` is what no rule could judge; until history `is_read`, none has judged all.
+    `unknown` lists what could not be checked; until history `is_read`, no rule has seen all data.
     """
     lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
     none = nothing_found(unknown) if is_read else READING_HISTORY
@@ -55,7 +55,7 @@ def attention(
 
 
 def wrapped(text: str, cells: int) -> Iterator[str]:
-    """Lines of whole words of at most `cells` cells. A longer word continues in the next line: it may be an id."""
+    """Wrap a text into lines of at most `cells` cells. Longer words, such as ids, are split."""
     line = ""
     for word in text.split():
         longer = f"{line} {word}" if line else word
@@ -72,7 +72,7 @@ def wrapped(text: str, cells: int) -> Iterator[str]:
 
 
 def in_few_lines(text: str, cells: int, most: int) -> list[str]:
-    """Return a text in at most so many lines of whole words; an ellipsis tells that there is more of it."""
+    """Wrap a text into at most `most` lines; an ellipsis marks truncated text."""
     lines = list(wrapped(text, cells))
     if len(lines) <= most:
         return lines
@@ -83,11 +83,11 @@ def in_few_lines(text: str, cells: int, most: int) -> list[str]:
 
 
 def counted(found: Sequence[FindingGroup]) -> str:
-    """The number of findings for people: `2 findings`; empty for none."""
+    """Return the number of findings as text: `2 findings`; empty for none."""
     return units.counted(len(found), "finding") if found else ""
 
 
 def counted_briefly(found: Sequence[FindingGroup]) -> str:
-    """The same for a narrow place: `△2`, or `▲2` where one of them is critical; empty for none."""
+    """Return a short form: `△2`, or `▲2` if one of them is critical; empty for none."""
     is_critical = any(group.first.severity is Severity.CRITICAL for group in found)
     return f"{'▲' if is_critical else '△'}{len(found)}" if found else ""

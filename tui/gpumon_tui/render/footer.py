@@ -1,4 +1,4 @@
-"""The last line of the screen: pages at the left, keys that apply at the right."""
+"""The footer: pages at the left, applicable keys at the right, and the position in a recording."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 NAMED_FROM, ONE_NAMED_FROM = 100, 60
-"""Cells from which all pages stand with their names, and from which the one on screen does: keys need the room."""
+"""Widths from which all pages, and from which the current page, are shown with names; below, the keys need the room."""
 _CELLS_PER_PAGE = 8
-"""On a line with fewer, digits stand closer together, so that the count of findings has room."""
+"""With fewer cells per page, the digits are set closer together, to leave room for the number of findings."""
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
     "↵": "enter", "[": "left_square_bracket", "]": "right_square_bracket", "{": "left_curly_bracket",
     "^Z": "ctrl+z", "F2": "f2", ":": "colon", "Space": "space", "Tab": "tab",
 }  # fmt: skip
-"""Textual's names of keys that are shown as they are written."""
+"""Textual's names of keys, by their displayed symbols."""
 PINNED = ("q", "?")
-"""Keys that are always there, at the end; the help is the last."""
+"""Keys that are always shown, at the end; help is the last."""
 Place = tuple[int, int, str]
-"""First cell, cell after the last, and Textual's name of the key that does the same."""
+"""First cell, end cell (exclusive), and Textual's name of the equivalent key."""
 
 
 def footer(
     pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = "",
     is_ascii: bool = False, played: Line | None = None, briefs: Mapping[str, str] | None = None,
 ) -> tuple[Line, list[Place]]:  # fmt: skip
-    """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click.
+    """Return the pages at the left, as many keys as fit at the right or the message `said`, and the clickable ranges.
 
-    `played` stands behind the pages: the place in a recording. `briefs`: words of keys that stand there briefly rather
-    than not at all.
+    `played`, the position in a recording, follows the pages. `briefs`: short descriptions used for keys that would not
+    fit otherwise.
     """
     if said:
         return _said(pages, page, cells, [Segment(f" {safe(said)} ", theme.BAR_STRONG)], played or [])
@@ -78,7 +78,7 @@ def footer(
 
 
 def _said(pages: Sequence[str], page: str, cells: int, said: Line, played: Line) -> tuple[Line, list[Place]]:
-    """Return what is said to the user for some seconds, and beside it as much as leaves it whole."""
+    """Return the line with a message, and as many pages as fit next to the complete message."""
     named, places = _pages(pages, page, cells)
     digits, narrow = _pages(pages, page, 0)
     nothing: tuple[Line, list[Place]] = [], []
@@ -88,7 +88,7 @@ def _said(pages: Sequence[str], page: str, cells: int, said: Line, played: Line)
 
 
 def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[Place]]:
-    """Digits and names of the pages; the one on screen stands out."""
+    """Return digits and names of the pages; the current one is highlighted."""
     line: Line = [Segment(" ", theme.BAR)]
     places: list[Place] = []
     is_tight = 0 < cells < _CELLS_PER_PAGE * len(pages)
@@ -112,32 +112,32 @@ def _key(key: str, what: str) -> Line:
 
 
 BAR_FROM, TEXT_FROM = 100, 60
-"""Cells of the screen from which there is a bar, and from which there is anything."""
+"""Widths from which the position has a bar, and from which it is shown."""
 _WIDE, _BAR, _WIDE_BAR = 160, 8, 24
 _DONE, _REST = palette.ink("key", "panel"), palette.ink("track", "panel")
 
 
 class Playing(NamedTuple):
-    """A place in a recording."""
+    """A position in a recording."""
 
     at: float
-    """Seconds since its begin: whole ones, but at its end."""
+    """Seconds since the start, rounded except at the end."""
     whole: float
-    """Seconds that it lasts; NaN where that is not known."""
+    """Duration in seconds; NaN if unknown."""
 
 
 def playing(view: View) -> Playing | None:
-    """Return the place that is on screen; None where that is no recording."""
+    """Return the position on screen; None if it is not a recording."""
     begin, end = view.played
     if view.frame is None or Capability.NOW in view.origin.capabilities or not is_known(begin):
         return None
-    whole = end - begin  # the last frame is up to a tick before the end
+    whole = end - begin  # the last frame is up to one tick before the end
     is_over = view.freshness.edge == END and is_known(whole)
     return Playing(whole if is_over else floor(max(0.0, view.now - begin)), whole)
 
 
 def played_line(of: Playing, cells: int) -> Line:
-    """Return the place in words, with a bar where the screen has room for one and the end is known."""
+    """Return the position as text, with a bar if there is room and the end is known."""
     if cells < TEXT_FROM:
         return []
     at, whole = units.duration(of.at), units.duration(of.whole) if is_known(of.whole) else ""

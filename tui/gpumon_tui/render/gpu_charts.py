@@ -1,4 +1,4 @@
-"""One GPU large: its numbers, its curves on one time grid, and the parts of its memory."""
+"""Large view of one GPU: its numbers, curves on one time grid, and the parts of its memory."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ TITLES = {"gpu.power": "Power", "gpu.temperature": "Temperature", "gpu.clock_sm"
 ROLES = {UTILIZATION: "util", MEMORY: "memory", "gpu.power": "power", "gpu.temperature": "temp",
          "gpu.clock_sm": "text", "gpu.pcie_received": "key"}  # fmt: skip
 FEWEST_ROWS, FEWEST_MEMORY_ROWS = 9, 11
-"""Below, nothing is drawn, and no curve of memory."""
+"""Minimum rows for any chart, and for a memory chart."""
 NARROW = 20
-"""Cells before a chart up to which there are no large numbers."""
+"""Cells left of a chart up to which there are no large numbers."""
 NUMBERS_FROM = 100
-"""Cells from which numbers stand large beside their curves."""
+"""Width from which large numbers are shown next to the curves."""
 SIDE = 18
-"""Cells for the large numbers and what is told below them."""
+"""Cells for the large numbers and the statistics below them."""
 SMALL_FROM = 17
 """Rows from which there are small charts."""
 AROUND_SMALL = 3
-"""Rows beside theirs: a blank one, names, times."""
+"""Rows in addition to the small charts: blank, names, times."""
 
 
 class ChartsPlan(NamedTuple):
-    """Rows of each chart, and cells before the large ones."""
+    """Rows of each chart, and cells left of the large charts."""
 
     before: int
     cells: int
     utilization: int
     memory: int
     small: int
-    """Rows of each of the small charts; 0 where there are none."""
+    """Rows of each small chart; 0 if there are none."""
     small_cells: int
     head: int
-    """Rows that say who has the GPU, and its facts."""
+    """Rows for the user of the GPU and its facts."""
 
 
 class GpuCharts(NamedTuple):
-    """A GPU with its history, as charts show it."""
+    """A GPU with its history, as input of the charts."""
 
     sample: Sample
     run: Run | None
@@ -74,30 +74,30 @@ class GpuCharts(NamedTuple):
     window: float
     edge: str
     sent: float
-    """Bytes per second that it sends, or NaN."""
+    """PCIe bytes sent per second, or NaN."""
     fine: Grid
-    """The columns of the small charts."""
+    """Columns of the small charts."""
     who: Line
-    """State, user and run of it in words, where no row says so; else empty."""
+    """State, user and run as text if no table row shows them; else empty."""
     is_hot: bool = False
-    """Whether it is heat-throttled by its counters."""
+    """Whether its counters show thermal throttling."""
     oldest: float = nan
-    """The begin of history (s since 1970), or NaN."""
+    """Start of the history (s since 1970), or NaN."""
     interval: float = 1.0
-    """Seconds from sample to sample."""
+    """Sampling interval in seconds."""
     is_read: bool = True
-    """Whether all of history is read: only then is it known that there are no samples."""
+    """Whether the history is completely loaded; only then do missing values mean missing samples."""
 
 
 def small_of(sample: Sample) -> tuple[str, ...]:
-    """Return the metrics of the small charts that a GPU has a sensor for."""
+    """Return the metrics of the small charts for which the GPU has a sensor."""
     return tuple(name for name in SMALL if name not in sample.device.missing)
 
 
 def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len(SMALL)) -> ChartsPlan:
-    """Share out a room: the utilization has most of it.
+    """Divide the rows; the utilization chart gets the most.
 
-    `alone`: no row of a table says who has the GPU. `smalls`: small charts that stand side by side.
+    `alone`: no table row shows the user of the GPU. `smalls`: number of small charts side by side.
     """
     is_wide = cells >= NUMBERS_FROM
     before = 27 if is_wide else 11
@@ -113,7 +113,7 @@ def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len
 
 
 def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -> list[Line]:
-    """Return all rows of the charts; `plots` are those of the last time."""
+    """Return all rows of the charts; `plots` caches the previous pictures."""
     sample, before = gpu.sample, plan.before
     is_wide = before > NARROW
     utilization, memory = (gpu.large[name] for name in LARGE)
@@ -160,7 +160,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
 
 
 def legend(sample: Sample, run: Run | None, cells: int) -> Line:
-    """Return the parts of memory with their tints and sizes, in GiB, and how it presses."""
+    """Return the parts of memory with color, size in GiB, and memory pressure."""
     if sample.device.is_divided:
         return [Segment(fit("divided by MIG: its instances have the memory", cells).rstrip(), theme.DIM)]
     divided = breakdown_of(sample)
@@ -193,7 +193,7 @@ def legend(sample: Sample, run: Run | None, cells: int) -> Line:
 
 
 def _side(text: str, unit: str, role: str, stats: Sequence[Line], rows: int) -> list[Line]:
-    """A number, in large where there are rows for it, and below it what is told of its past."""
+    """Return a number, large if there are enough rows, with statistics below."""
     large = numerals(text)
     is_large = len(large) <= rows
     ink = palette.ink(role, bold=not is_large)
@@ -222,7 +222,9 @@ def _chart(
 
 
 def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
-    """The small charts side by side, each below its name and value of now; a single one has the edge of the large."""
+    """Return the small charts side by side, each below its name and current value; a single one is aligned with the
+    large charts.
+    """
     if len(gpu.small) == 1:
         return _single(gpu, *next(iter(gpu.small.items())), plan, plots)
     cells = plan.small_cells + 6
@@ -283,7 +285,7 @@ def _known(values: Sequence[float]) -> list[float]:
 
 
 def _beside(left: Line, before: int, right: Line, label: str = "") -> Line:
-    """A line with what stands at the left, the number on the axis, and the picture."""
+    """Join the left part, the axis label and the picture of a row."""
     margin = 2 if before > NARROW else 1
     line: Line = [Segment(" " * margin), *cut(left, SIDE if before > NARROW else before - margin)]
     room = before - 1 - length(line)

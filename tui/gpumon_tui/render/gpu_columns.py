@@ -1,4 +1,4 @@
-"""The columns of the table of GPUs, for a width: which there are, and where."""
+"""Columns of the GPU table for a given width, and the arrangement of GPUs in several columns."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import NamedTuple
 from gpumon.model.columns import GPU_BY_KEY
 
 SHORT = 56
-"""Below so many cells a GPU has a short line."""
+"""Width below which a GPU has a short line."""
 SHORT_CELLS = 39
-"""Of a short line where several stand side by side."""
+"""Width of a short line when several are side by side."""
 WIDE = 100
 VERY_WIDE = 198
-"""Cells from which there are columns of what drivers do not always tell:"""
+"""Width from which there are columns for values that not every driver reports."""
 SELDOM_TOLD = {"fan": 7, "performance_state": 4, "encoder_utilization": 7, "decoder_utilization": 7}
-"""Cells by column."""
+"""Width of each of these columns."""
 NUMBERS = ("temperature", "power", "clock_sm", "pcie_received", "pcie_sent", *SELDOM_TOLD)
-"""Columns of numbers after that of memory, from left to right."""
+"""Number columns to the right of the memory column, from left to right."""
 BAR = "bar"
 MEASURED = {
     BAR: "gpu.memory_total",
     **{key: GPU_BY_KEY[key].metric for key in (*NUMBERS, "throttled") if key not in SELDOM_TOLD},
 }
-"""Metrics by the columns that leave where no GPU has them."""
+"""Metrics of the columns that are hidden if no GPU reports them."""
 HOLDERS = "holders"
-"""Name of the columns that leave where nobody tells who has a GPU."""
+"""Name of the columns that are hidden if the users of GPUs are unknown."""
 TAIL, SHORT_TAIL, BRIEF_TAIL, BRIEF = 42, 29, 26, 80
-"""Cells for who has a GPU, from 100 cells on, below, where `jupyter-kernel` is whole, and below 80 cells."""
+"""Width of the user part: from 100 cells on; below that, where `jupyter-kernel` still fits; and below `BRIEF` cells."""
 STATE_TAIL = 16
-"""Cells for the state of a GPU alone."""
+"""Width of the state alone."""
 
 
 class GpuColumns(NamedTuple):
-    """First cells of words and bars, and cells after the last one of numbers; 0 where there is no such column.
+    """First cells of text and bar columns, end cells of number columns; 0 for hidden columns.
 
     Columns of metrics have the keys of `model.columns`.
     """
@@ -43,7 +43,7 @@ class GpuColumns(NamedTuple):
     cells: int
     begin: int
     label: int
-    """Of a GPU's number."""
+    """Column of the GPU number."""
     strip: int
     strip_cells: int
     percent: int
@@ -70,7 +70,7 @@ class GpuColumns(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether a word stands for epoch and state."""
+        """Whether a single word replaces epoch and state."""
         return self.cells < SHORT
 
 
@@ -79,10 +79,10 @@ def gpu_columns(
     cells: int, label: int = 1, *, totals: bool = False, told: frozenset[str] = frozenset(),
     missing: frozenset[str] = frozenset(),
 ) -> GpuColumns:  # fmt: skip
-    """Share out `cells`; `label` is the cells of the longest number of a GPU.
+    """Divide `cells` into columns; `label` is the width of the longest GPU number.
 
-    `totals`: memory is not the same on all, so that each row says how much there is. `told`: columns of `SELDOM_TOLD`
-    that some driver reports; `missing`: those of `MEASURED` that no GPU has, and maybe `HOLDERS`.
+    `totals`: memory sizes differ, so every row shows its total. `told`: columns of `SELDOM_TOLD` that any driver
+    reports; `missing`: columns of `MEASURED` that no GPU reports, and possibly `HOLDERS`.
     """
     if cells < SHORT:
         return _short(cells, label)
@@ -140,7 +140,7 @@ def _short(cells: int, label: int) -> GpuColumns:
 
 
 def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Devices by their labels: `0–3`, `0,5`, of MIG instances `0:1`; empty where none is known."""
+    """Return devices by their labels: `0–3`, `0,5`, for MIG instances `0:1`; empty if none is known."""
     known = [label for uuid in uuids if (label := labels.get(uuid))]
     spans: list[list[int]] = []
     for index in sorted(int(label) for label in known if label.isdecimal()):
@@ -155,40 +155,40 @@ def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
 BETWEEN = 2
 """Cells between two GPUs side by side."""
 SEVERAL_FROM = 80
-"""Cells from which several stand side by side where rows are scarce."""
+"""Width from which GPUs are set side by side if there are too few rows."""
 FEWEST_MARKED = 3
-"""Rows from which the count of hidden GPUs has a row of its own; below, it stands at the end of the last."""
+"""Rows from which the count of hidden GPUs has its own row; below, it is appended to the last row."""
 
 
 class GpuRooms(NamedTuple):
-    """The places of GPUs: they read down, then across."""
+    """Arrangement of the GPUs, column by column."""
 
     across: int
     cells: int
-    """Of each."""
+    """Width of each GPU."""
     rows: int
-    """Of GPUs on screen."""
+    """Rows of GPUs on screen."""
     down: int
-    """Of all GPUs."""
+    """Rows needed for all GPUs."""
     answer: bool
-    """Whether a row says how many are free."""
+    """Whether there is a row with the number of free GPUs."""
     heading: bool
     epochs: bool
     """Whether there is a row for the epochs of a run."""
 
     @property
     def first(self) -> int:
-        """The row of the first GPU."""
+        """Row of the first GPU."""
         return int(self.heading) + 2 * int(self.answer)
 
     @property
     def has_mark(self) -> bool:
-        """Whether some are not on screen."""
+        """Whether some GPUs are not on screen."""
         return self.rows < self.down
 
 
 def gpu_rooms(cells: int, rows: int, gpus: int) -> GpuRooms:
-    """Return how `gpus` stand in a room; headings and epochs have what is left."""
+    """Arrange `gpus` in a given room; headings and epochs get the remaining rows."""
     rows = max(1, rows)
     across = 1
     if gpus > rows and cells >= SEVERAL_FROM:

@@ -1,4 +1,4 @@
-"""Facts about a GPU beside its curves: performance state, fan, video engines, and what holds its clocks."""
+"""Facts about a GPU next to its curves: performance state, fan, video engines, and throttling reasons."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BETWEEN = 3
 
 
 def throttled(sample: Sample, *, is_hot: bool, room: int = 0) -> str:
-    """Return what holds the clocks of a GPU, `no` where nothing does; empty where that is unknown.
+    """Return the throttling reasons of a GPU, `no` if there are none; empty if unknown.
 
-    `is_hot`: counters since the sample before tell of heat; the driver names only what holds them at this moment.
-    With `room` in cells the reasons are in short words, and only counted where these have no room.
+    `is_hot`: counters since the previous sample show thermal throttling; the driver itself only reports the reasons at
+    this moment. With `room` in cells, reasons are abbreviated, or only counted if they do not fit.
     """
     reasons = throttle_reasons(sample)
     if reasons is None:
@@ -35,9 +35,9 @@ def throttled(sample: Sample, *, is_hot: bool, room: int = 0) -> str:
 
 
 def facts(sample: Sample, *, charted: bool = True, is_hot: bool = False) -> list[tuple[str, str]]:
-    """Return name and value of what the driver tells; nothing stands for what it does not.
+    """Return names and values of what the driver reports; values it does not report are left out.
 
-    `charted`: temperature, power and clock have charts of their own, and are not said again; `is_hot`: as `throttled`.
+    `charted`: temperature, power and clock have their own charts and are left out; `is_hot`: as in `throttled`.
     """
     found: list[tuple[str, str]] = []
     for metric in () if charted else (BY_NAME[name] for name in ("gpu.temperature", "gpu.power", "gpu.clock_sm")):
@@ -56,7 +56,7 @@ def facts(sample: Sample, *, charted: bool = True, is_hot: bool = False) -> list
 
 
 def facts_line(sample: Sample, cells: int, *, charted: bool = True, is_hot: bool = False) -> Line:
-    """Return them in one line of at most `cells` cells; those that have no room are left out from the right."""
+    """Return the facts in one line of at most `cells` cells; those that do not fit are dropped from the right."""
     line: Line = []
     for name, value in facts(sample, charted=charted, is_hot=is_hot):
         part: Line = [Segment(f"{name} ", theme.DIM)] if name else []
@@ -70,9 +70,9 @@ def facts_line(sample: Sample, cells: int, *, charted: bool = True, is_hot: bool
 def card_head(
     sample: Sample, who: Line, cells: int, left: int, *, charted: bool, rows: int = 1, is_hot: bool = False
 ) -> list[Line]:  # fmt: skip
-    """Return the first lines of a GPU's card: which one, `who` has it and what it does, and at the right its facts.
+    """Return the first lines of a GPU's card: the GPU, its user and activity (`who`), and facts at the right.
 
-    Of two `rows` the second one has the facts.
+    With two `rows`, the second one has the facts.
     """
     head: Line = [Segment(" " * left), Segment(f"GPU {sample.device.label}", theme.STRONG)]
     if who:

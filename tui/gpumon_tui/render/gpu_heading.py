@@ -1,4 +1,4 @@
-"""Headings, epochs, and GPUs that are not on screen: the lines around those of GPUs."""
+"""Lines around the GPU table: headings, epochs, the summary of free GPUs, and the count of hidden ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpumon_tui.render.text_width import READING_HISTORY, Line, Placed, cut, dra
 from gpumon_tui.render.time_columns import window_words
 
 EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Of so many epochs one is marked, so that marks are at least so many cells apart:"""
+"""Steps between epoch marks; the smallest one that keeps marks at least `APART` cells apart is used."""
 APART = 8
 
 
@@ -36,8 +36,11 @@ def heading(
     *,
     is_read: bool = True,
 ) -> Line:
-    """Return the headings of the columns; `edge` says until when the strips of `window` seconds go, `first` is that of
-    the first column. Until history `is_read` it is said that it is not."""
+    """Return the column headings.
+
+    `edge` labels the end of the strips of `window` seconds, `first` their first column. Until history `is_read`, a note
+    says that it is loading.
+    """
     row = Placed()
     ink = theme.HEADING
     if not columns.is_short:
@@ -73,7 +76,7 @@ def heading(
 
 
 def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
-    """Return the begins of a run's epochs below the strips."""
+    """Return the epoch starts of a run, aligned with the strips."""
     within = marks_within(marks, grid.begin, grid.begin + columns.strip_cells * grid.step)
     if not within:
         return []
@@ -89,16 +92,16 @@ def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], nam
 
 
 def _is_apart(marks: Sequence[EpochMark], every: int, grid: Grid) -> bool:
-    """Whether the marks of every so many epochs have room for their names."""
+    """Whether marks at every `every`-th epoch leave room for their names."""
     cells = (grid.at(mark.time) for mark in every_nth(marks, every))
     return all(after - before >= APART for before, after in pairwise(cells))
 
 
 def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
-    """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none.
+    """Return the summary in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs divided by MIG are not counted.
 
-    `edge` says of when it is, where that is not now. Without room for all of it the busy ones are one number, and then
-    the size of the free GPU is left out.
+    `edge` labels the time if it is not now. If there is no room, busy GPUs are joined to one number, and then the
+    memory size of the free GPU is dropped.
     """
     ways = ((False, True), (True, True), (True, False))
     lines = [_answer(statuses, edge, is_brief=is_brief, has_size=has_size) for is_brief, has_size in ways]
@@ -132,7 +135,7 @@ _UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE
 
 
 def hidden(above: int, below: int, free: Sequence[str], cells: int) -> Line:
-    """Return `+5 ▼ · 2 free: GPU 27, 31`: GPUs that have no room on screen."""
+    """Return the count of GPUs that do not fit on screen: `+5 ▼ · 2 free: GPU 27, 31`."""
     counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
     line: Line = [Segment(f"  {counts}", theme.TITLE)]
     if free:

@@ -1,4 +1,4 @@
-"""A GPU as one line: its last minutes, what it does now, and who has it."""
+"""A GPU as one line: recent history, current values, and its user."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ from gpumon_tui.render.text_width import Line, Piece, Placed, fit, width
 
 MARK = "▌"
 BRACKET = ("┌", "│", "└")
-"""The first, the middle and the last GPU of a run."""
+"""Glyphs for the first, middle and last GPU of a run."""
 SHORTER = {
     "allocated, idle": "idle", "heat-throttled": "throttled", "divided by MIG": "divided", "state unknown": "unknown",
     "no GPU driver answers": "no driver",
 }  # fmt: skip
-"""States where there is no room for the whole word; beside who has the GPU, idle says that it is allocated."""
+"""Short forms of states; next to the user of the GPU, "idle" means allocated and idle."""
 THROTTLED_CELLS = 11
-"""Cells of the reasons for lower clocks."""
+"""Width of the throttling reasons."""
 WIDE_USERS = 7
 _NAME = 12
-"""Letters of a program that how long its GPU has been idle leaves room for, where both have none."""
+"""Maximum length of a program name next to the idle time, if both do not fit."""
 FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
-"""States of a GPU whose values are old, or none."""
+"""GPU states whose values are outdated or missing."""
 _TOO_LONG = "…"
-"""In place of a number that has no room: cut, it would be another one."""
+"""Replaces a number that does not fit, because a truncated number is a wrong number."""
 _PERCENT = 3
-"""Digits of a share, for which there is room."""
+"""Width of a percentage in digits."""
 
 
 class GpuLine(NamedTuple):
-    """The content of a GPU's line."""
+    """Content of a GPU's line."""
 
     sample: Sample
     state: GpuState
     label: GpuLabel
     idle: str
-    """For how long it has been allocated and idle: `3 h 12 m`; empty where that is not so."""
+    """How long it has been allocated but idle: `3 h 12 m`; empty if it is not."""
     holder: GpuHolder
     left: float
     """Seconds until its run ends, or NaN."""
     received: float
     sent: float
-    """Bytes per second over PCIe, or NaN."""
+    """PCIe bytes sent per second, or NaN."""
     history: Line
     bracket: str = ""
-    """One of `BRACKET` where its neighbors are of the same run."""
+    """One of `BRACKET` if neighboring GPUs belong to the same run."""
     is_selected: bool = False
 
 
 def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
-    """Return the texts of a line, by their cells."""
+    """Return the texts of a line with their positions."""
     row = Placed()
     is_old = gpu.state in _FADED
     strong = theme.DIM if is_old else theme.STRONG
@@ -77,7 +77,7 @@ def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
     row.right(columns.label, index, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
     if columns.strip_cells:
         row.segments(columns.strip, gpu.history)
-    # The last one known of a driver that hangs would pass for one of now, beside a strip that ends in a gap.
+    # The last known value of a hung driver would look current next to a strip that ends in a gap.
     utilization = NAN if gpu.sample.state is Availability.STALE else gpu.sample.value("gpu.utilization")
     _percent(row, utilization, columns.percent, strong)
     if columns.bar_cells:
@@ -101,7 +101,7 @@ def _percent(row: Placed, value: float, end: int, strong: Style) -> None:
 
 
 def _within(room: int, *texts: str) -> str:
-    """The first of the texts that has room in so many cells."""
+    """Return the first of the texts that fits."""
     return next((text for text in texts if width(text) <= room), _TOO_LONG)
 
 
@@ -125,7 +125,7 @@ def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -
             _within(columns.used - before, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}"),
             style,
         )
-    if columns.of and isfinite(total) and not sample.device.is_divided:  # the rest of that is free to nobody
+    if columns.of and isfinite(total) and not sample.device.is_divided:  # MIG: the rest is unusable
         row.put(columns.used, f"/{_within(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
 
 
@@ -133,7 +133,7 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
     sample, before = gpu.sample, max(columns.used, columns.of)
 
     def number(end: int, text: str, style: Style) -> None:
-        nonlocal before  # in the order of the columns
+        nonlocal before  # in column order
         if end:
             text = _within(end - before - 1, text)
             row.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
@@ -159,7 +159,7 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
 
 
 def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
-    """User, run or program, and at the end its epoch and time left, or the state in words."""
+    """Draw the user, run or program, and at the end the epoch and time left, or the state."""
     if gpu.state is GpuState.FREE:
         row.put(columns.user - 1, " free ", FREE)
         return
@@ -179,7 +179,7 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
     elif is_first or not gpu.label.quiet:
         room = end - at - (min(width(name), _NAME) + 1 if name else 0)
         text = _word(gpu, room, beside=bool(who.users))
-        if text.endswith("…"):  # the state is worth more than the name
+        if text.endswith("…"):  # the state matters more than the name
             text = _word(gpu, end - at, beside=bool(who.users))
         end = row.right(end, text, gpu.label.style)
     if name and end - 1 > at:
@@ -187,7 +187,7 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
 
 
 def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
-    """The place of a run, of steps briefly where its name needs the room; return the cell where it begins."""
+    """Draw the progress of a run, in short form if the name needs the room; return its first cell."""
     if columns.epoch < columns.end and isfinite(gpu.left):
         row.right(columns.end, units.short_duration(gpu.left), theme.PLAIN)
     who = gpu.holder
@@ -205,7 +205,7 @@ def _users(row: Placed, users: tuple[str, ...], at: int, cells: int) -> None:
 
 
 def _word(gpu: GpuLine, room: int, *, beside: bool) -> str:
-    """The state in as many letters as there is room for; `beside`: the user stands there."""
+    """Return the state in a form that fits; `beside`: the user is shown next to it."""
     word = gpu.label.word
     brief = SHORTER.get(word, word) if beside or word != "allocated, idle" else word
     timed = [f"{one} {gpu.idle}" for one in (word, brief)] if gpu.idle else []
@@ -216,7 +216,7 @@ def _word(gpu: GpuLine, room: int, *, beside: bool) -> str:
 
 
 def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
-    """User, and at the end the epoch or the state in a word, which is never given up."""
+    """Draw the user, and at the end the epoch or the state in one word, which is always shown."""
     who = gpu.holder
     if gpu.state is GpuState.FREE:
         row.put(columns.user, " free ", FREE)
@@ -227,7 +227,7 @@ def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
     else:
         user = min(width(who.users[0]), columns.user_cells) + 1 if who.users else 0
         text = _word(gpu, room - user, beside=bool(who.users))
-        if text.endswith("…"):  # the state is worth more than the name
+        if text.endswith("…"):  # the state matters more than the name
             text = _word(gpu, room, beside=bool(who.users))
         begin = row.right(end, text, gpu.label.style)
     _users(row, who.users, columns.user + 1, min(columns.user_cells + 2, begin - columns.user - 2))
@@ -236,8 +236,8 @@ def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
 def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
     """Return number, model, UUID, utilization, memory, temperature, power, users, run or program, epoch and `word`.
 
-    They are separated by tabs. An id that a log does not tell is none. Of a GPU whose driver does not answer no value
-    passes for one of now.
+    The fields are separated by tabs. An unknown id is left empty. Values of a GPU whose driver does not respond are not
+    presented as current.
     """
     device, sample = status.sample.device, of_now(status.sample)
     held = holder(sample, run, status.processes, len(status.runs))
@@ -255,7 +255,7 @@ def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
 
 
 def host_row(history: Line, host: Callable[[str], float], name: str, columns: GpuColumns) -> list[Piece]:
-    """Return the texts of the line; `host` gives its metrics by their names."""
+    """Return the texts of the host's line; `host` returns its metrics by name."""
     row = Placed()
     row.right(columns.label, "CPU", theme.STRONG)
     if columns.strip_cells:

@@ -1,4 +1,4 @@
-"""The state of a GPU in a word, and who uses it."""
+"""Displayed state of a GPU, and its users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINE, WARN, CRITICAL = range(3)
 
 
 def level(metric: Metric, value: float, limit: float = float("nan")) -> int:
-    """`FINE`, `WARN` or `CRITICAL`; a missing value, or one without its limit, is fine."""
+    """Return `FINE`, `WARN` or `CRITICAL`; a missing value, or one without its limit, is `FINE`."""
     if metric.limit:
         value = value / limit if limit > 0 else float("nan")
     if value >= metric.critical:
@@ -39,36 +39,42 @@ HEAT_THROTTLED = "heat-throttled"
 
 
 class GpuLabel(NamedTuple):
-    """The state of a GPU as a view shows it."""
+    """The state of a GPU as displayed."""
 
     word: str
     style: Style
     quiet: bool
-    """Nothing a person has to look at, so that a run's epoch may stand in its place."""
+    """Nothing that needs attention, so that the epoch of a run may replace it."""
     is_hot: bool = False
-    """Whether heat lowers its clocks, whatever the word says."""
+    """Whether heat is reducing its clocks, whatever `word` says."""
 
 
 STEADY = 3.0
-"""Seconds for which a GPU must do less before the counts of the header say so: one may change within each second."""
+"""Seconds for which lower activity must last before the header's counts follow it, because activity may change
+within each second.
+"""
 _BY_USE = (
     GpuState.FREE, GpuState.ASLEEP, GpuState.IDLE, GpuState.HELD, GpuState.ALLOCATED, Load.PAUSING, Load.LIGHT,
     Load.BUSY,
 )  # fmt: skip
-"""What a GPU does, from the least; other states are faults and are counted at once."""
+"""Activity levels of a GPU, lowest first; other states are faults and are counted immediately."""
 
 
 class SteadyStatuses:
-    """GPUs as the header counts them: more use is counted at once, and less once it has lasted `STEADY`."""
+    """GPU statuses as counted by the header: higher activity counts immediately, lower activity after `STEADY`
+    seconds.
+    """
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[GpuStatus, float]] = {}
-        """Of each GPU what is counted, and the time of the last frame in which it did as much (s since 1970)."""
+        """For each GPU the status counted, and the time of the last frame with at least that activity (s since
+        1970).
+        """
         self._until = 0.0
 
     def take(self, statuses: Sequence[GpuStatus], now: float) -> list[GpuStatus]:
-        """Return the statuses to count in the frame of `now`."""
-        if not self._until <= now <= self._until + STEADY:  # frames of another time
+        """Return the statuses to count in the frame at `now`."""
+        if not self._until <= now <= self._until + STEADY:  # the time has jumped
             self._counted = {}
         before, self._counted, self._until = self._counted, {}, now
         for status in statuses:
@@ -80,7 +86,7 @@ class SteadyStatuses:
 
 
 def _use(status: GpuStatus) -> int:
-    """The place of a status among `_BY_USE`; -1 for a fault."""
+    """Return the level of a status in `_BY_USE`; -1 for a fault."""
     state = (status.load or Load.BUSY) if status.state is GpuState.BUSY else status.state
     return _BY_USE.index(state) if state in _BY_USE else -1
 
@@ -91,7 +97,7 @@ _STYLES = {
     GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
 }  # fmt: skip
 SILENT = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
-"""States of a GPU without values of now."""
+"""GPU states without current values."""
 _QUIET = frozenset({
     GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.ASLEEP, GpuState.UNKNOWN,
     GpuState.DIVIDED,
@@ -99,15 +105,15 @@ _QUIET = frozenset({
 
 
 def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0, now: float = inf) -> GpuLabel:
-    """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …
+    """Return the displayed state: `busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …
 
-    `age` of the frame in seconds; `now` is its time (s since 1970), by which heat is judged.
+    `age` of the frame in seconds; `now` is its time (s since 1970), at which throttling is evaluated.
     """
     uuid, state = status.sample.device.uuid, status.state
     if state not in SILENT:
         severity = heat_severity({metric.name: history.last(uuid, metric.name, now) for metric in THERMAL})
         if severity is not Severity.INFO:
-            # What holds a GPU and does nothing keeps its word: all that counts or times it says the same.
+            # An allocated, idle GPU keeps that word, for consistency with counts and idle times.
             word = status.word(age) if state is GpuState.HELD else HEAT_THROTTLED
             style = theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN
             return GpuLabel(word, style, quiet=False, is_hot=True)
@@ -115,7 +121,7 @@ def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0, now:
 
 
 def of_now(sample: Sample) -> Sample:
-    """Return the sample as far as it is of now: of a GPU whose driver does not answer, its limits alone."""
+    """Return the sample without outdated values: for a GPU whose driver does not respond, only its limits."""
     if sample.state is not Availability.STALE:
         return sample
     known = (value if metric.name in _LIMITS else NAN for metric, value in zip(GPU_METRICS, sample.values, strict=True))
@@ -123,22 +129,22 @@ def of_now(sample: Sample) -> Sample:
 
 
 class GpuHolder(NamedTuple):
-    """The run or the processes on a GPU; each part may be empty."""
+    """The run or processes on a GPU; any part may be empty."""
 
     name: str
-    """Of the run, or of the largest process."""
+    """Name of the run, or of the largest process."""
     is_run: bool
     epoch: str
-    """Where the run is: `7 (8/90)`, as `status` has it."""
+    """Progress of the run: `7 (8/90)`, as in `status`."""
     users: tuple[str, ...]
     place: str = ""
-    """The same in a table, `8/90`: one form for all rows, for as long as a run goes on. Of steps `step 140/300`."""
+    """Progress in a table: `8/90`, the same form in all rows for the whole run; for steps `step 140/300`."""
     brief: str = ""
-    """The same where there is little room: of steps `140/300`."""
+    """Short form of the progress; for steps `140/300`."""
 
 
 def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: int = 0) -> GpuHolder:
-    """Return the run or the processes on a device, of which `runs` are known to be on it."""
+    """Return the run or processes on a device; `runs` is the number of runs known to use it."""
     names = dict.fromkeys(map(attrgetter("user"), processes))
     users = tuple(dict.fromkeys(safe(name) for name in names if name))
     if run is not None:
@@ -154,7 +160,9 @@ def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: 
 
 
 def place_text(run: Run) -> str:
-    """`12 (13/90)`, `step 140/300` of a plan of steps, or the phase of a run before its first epoch."""
+    """Return the progress: `12 (13/90)`, `step 140/300` for a plan in steps, or the phase of a run before its first
+    epoch.
+    """
     if run.epoch >= 0:
         return run.epoch_text
     if run.epochs or not run.facts.planned_steps > 0:

@@ -1,7 +1,7 @@
-"""The first line of the screen: whose GPUs, how many do what, their power, and how fresh that is.
+"""The header: host and GPU models, counts by state, power, and freshness.
 
-Each part has a place of its own, so that nothing moves when a state changes. What has no room goes: power, models,
-the host, counts. Never given up: that numbers are simulated or recorded, and how fresh they are.
+Each part has a fixed position, so that nothing moves when a state changes. What does not fit is dropped in this order:
+power, models, host, counts. The labels of simulated or recorded data and the freshness are always shown.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from gpumon.model.vendors import short_name
 from gpumon_tui import palette, theme
 from gpumon_tui.render.text_width import Line, cut, length, safe, width
 
-if TYPE_CHECKING:  # a view draws with renderables
+if TYPE_CHECKING:  # `View` imports from this package
     from gpumon_tui.state import View
 
 WIDE = 100
-"""Cells from which power has a place."""
+"""Width from which power is shown."""
 _LIVENESS_ENDS, _POWER_ENDS = 11, 29
-"""Cells from there to the end of a wide line: of the clock, and of the liveness before it."""
+"""Cells from the start of the clock, and of the freshness before it, to the end of a wide line."""
 _STATE, _WIDE_STATE, _USUAL_POWER = 14, 17, 15
-"""Cells that are kept for the liveness and for the power, whatever they are just now."""
+"""Cells reserved for freshness and power, whatever their current width."""
 _GAP = 2
 _APART = 4
-"""Cells between the machine and what stands at its sides."""
+"""Cells between the machine and its neighbors."""
 _GIB = 2.0**30
 _BRIEF_FROM = 3
-"""Models from which only their number is told."""
+"""Number of models from which only their count is shown."""
 _MEMORY_KIND = re.compile(r" HBM\w*$")
 _ON = "panel"
 _WARNED = 0.06
-"""Share of the color of a warning behind the line that gives its reason."""
+"""Share of the warning color behind the line with the reason."""
 _COUNTED = (
     (GpuState.BUSY, "busy", "busy", "strong"),
     (GpuState.ALLOCATED, "allocated", "allocated", "strong"),
@@ -56,26 +56,26 @@ _COUNTED = (
     (GpuState.LOST, "lost", "lost", "crit"),
     (GpuState.FREE, "free", "free", "util"),
 )
-"""Each state with its words, in full and where room is short, and the role of its number."""
+"""States with their long and short words, and the role of the number."""
 _USUAL = (GpuState.BUSY, GpuState.HELD, GpuState.FREE)
 _HELD_BESIDE_IDLE = "held idle"
-"""Allocated and idle, where others are idle of which it is not known whether they are allocated."""
+"""Text for allocated and idle GPUs if it is unknown whether other idle GPUs are allocated."""
 _SILENT = frozenset((Availability.LOST, Availability.NO_DRIVER))
 
 
 def header(view: View, cells: int) -> Line:
-    """Return the line in so many cells."""
+    """Return the header at the given width."""
     name, chips = [_text(" gpumon", "key", bold=True)], _chips(view)
     state, clock = _state(view), _clock(view)
     ends = cells - (_LIVENESS_ENDS if clock else 1)
     least = length(name) + length(chips) + _GAP + length(state)
     if least > ends:
-        clock, ends = [], cells - 1  # the state is worth more than the time
+        clock, ends = [], cells - 1  # the state matters more than the time
     if least > ends:
         return cut(_placed([*name, *chips, _text(" ", "text"), *state], [_text(" " * cells, "text")], cells), cells)
     at = ends - length(state)
     head, counts, power = _parts(view, name, chips, min(at, ends - (_STATE if cells < WIDE else _WIDE_STATE)), cells)
-    if at <= cells - _POWER_ENDS:  # a state that is longer than usual
+    if at <= cells - _POWER_ENDS:  # the state is longer than usual
         power = []
     before = cells - _POWER_ENDS - length(power) if power else at
     line = _placed(head, counts, _middle(head, counts, before - _GAP, cells)) if counts else head
@@ -91,7 +91,7 @@ def header(view: View, cells: int) -> Line:
 
 
 def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
-    """Host and models, counts, power: as much of what stands left of the state as there is room for."""
+    """Return host and models, counts, and power, as far as they fit left of the state."""
     host, models = _host(view), _models(view)
     full, brief = (_counts(view.countable_statuses, is_brief=is_brief) for is_brief in (False, True))
     least = _counts(view.countable_statuses, is_brief=True, is_least=True)
@@ -104,7 +104,7 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
         for head, counts in ((versioned, full), (everything, full), (everything, brief), (hosted, brief)):
             usual = max(length(counts), _usual_counts(view))
             if head is versioned and cells // 2 - 4 - usual // 2 < length(head) + _GAP:
-                continue  # the counts stay where they are, and the version as well
+                continue  # the counts and the version keep their positions
             if length(head) + _GAP + length(counts) + _GAP <= before:
                 return head, counts, power
     for head, counts in (
@@ -125,14 +125,14 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
 
 
 def _usual_counts(view: View) -> int:
-    """Cells of the counts with the usual states of GPUs: whether there is room does not depend on those of now."""
+    """Return the width of the counts with typical states, so that the layout does not depend on the current ones."""
     count = len(countable_statuses(view.statuses))
     words = (Load.PAUSING.value, *(full for state, full, _, _ in _COUNTED if state in _USUAL))
     return length([_text(" · ".join(f"{count} {word}" for word in words), "dim")]) if count else 0
 
 
 def _middle(head: Line, counts: Line, until: int, cells: int) -> int:
-    """The place of the counts: around a place that is left of the middle, since more stands at the right."""
+    """Return the position of the counts: centered left of the middle, because the right side is longer."""
     at = cells // 2 - 4 if cells >= WIDE else (cells + length(head) - _LIVENESS_ENDS - _STATE) // 2
     return max(length(head) + _GAP, min(at - length(counts) // 2, until - length(counts)))
 
@@ -150,7 +150,7 @@ def _host(view: View) -> Line:
 
 
 def _models(view: View) -> Line:
-    """The GPUs by their models, once: `8 × H100 80GB HBM3`; instances of a divided one are no GPUs."""
+    """Return the GPU models: `8 × H100 80GB HBM3`; MIG instances are not counted as GPUs."""
     names = [
         _MEMORY_KIND.sub("", short_name(sample.device.name)) for sample in view.samples if not sample.device.is_instance
     ]
@@ -163,14 +163,14 @@ def _models(view: View) -> Line:
 
 
 def _driver(view: View) -> Line:
-    """The version of the driver, where it is known."""
+    """Return the driver version, if known."""
     version = safe(view.driver.version)
     is_gone = bool(view.samples) and all(sample.state is Availability.NO_DRIVER for sample in view.samples)
     return [_text(f"  driver {version}", "dim")] if version and not is_gone else []
 
 
 def _machine(view: View) -> list[Line]:
-    """The host's CPU and memory, as far as they are known and of now: both, and for less room the CPU alone."""
+    """Return current CPU and memory use of the host, in a long form and a short one with CPU only; empty if unknown."""
     if view.age > 0:
         return []
     cpu, used, total = (view.host(f"host.{name}") for name in ("cpu_utilization", "memory_used", "memory_total"))
@@ -189,7 +189,7 @@ def _machine(view: View) -> list[Line]:
 
 
 def _chips(view: View) -> Line:
-    """Chips that say that numbers are not of live hardware, or not of now."""
+    """Return labels for data that are not from live hardware or not current."""
     chips: Line = []
     label = _label(view)
     style = theme.CHIP if label == "REPLAY" else theme.LABEL
@@ -200,7 +200,7 @@ def _chips(view: View) -> Line:
 
 
 def _label(view: View) -> str:
-    """The word for numbers that are not of live hardware; with the GPUs that it is true of, where others are live."""
+    """Return the label for data that are not from live hardware; if only some GPUs are affected, with their numbers."""
     origin = view.origin
     if not origin.parts:
         return safe(origin.label).split(" ")[0]
@@ -215,9 +215,9 @@ def _label(view: View) -> str:
 def _counts(
     statuses: Sequence[GpuStatus], *, is_brief: bool, is_least: bool = False, of: Collection[GpuState] = tuple(GpuState)
 ) -> Line:
-    """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all.
+    """Return the numbers of GPUs by state; "0 free" is shown only if the state of every GPU is known.
 
-    `is_brief` has short words; `is_least` one number for all that are in use; `of`: no other state is counted.
+    `is_brief`: short words; `is_least`: one number for all GPUs in use; `of`: the states to count.
     """
     if not statuses:
         return []
@@ -250,7 +250,7 @@ def _counts(
 
 
 def _power(view: View) -> Line:
-    """Power and limit of the GPUs that answer now; `≥` where some of them do not report it, `–` where none does."""
+    """Return power and limit of the GPUs that respond; `≥` if some do not report it, `–` if none does."""
     every = [one for one in view.samples if not one.device.is_instance]
     samples = [one for one in every if one.state not in _SILENT]
     if not samples:
@@ -282,7 +282,7 @@ def _state(view: View) -> Line:
 
 
 def _clock(view: View) -> Line:
-    """The time of the picture; it goes on where none comes, and stands still where the picture is held."""
+    """Return the time on screen; it advances even without new frames, and stops while paused."""
     if view.frame is None:
         return []
     silent = view.freshness.frame_age
@@ -291,13 +291,13 @@ def _clock(view: View) -> Line:
 
 
 def reason(view: View, cells: int) -> Line:
-    """Tell why nothing newer comes, and of when the values below are, in the color of a warning."""
+    """Return why no newer data arrive and the time of the values on screen, in the warning color."""
     fresh = view.freshness
     role = "crit" if fresh.style is theme.CRITICAL else "warn"
     ground = Style(bgcolor=palette.color(role, _WARNED))
     parts, behind = safe(callable_commands(fresh.reason)).split(" · "), ""
-    while len(parts) > 1 and width(" · ".join(parts)) + 3 > cells:  # a part that is cut off says nothing
-        parts.pop(0 if parts[0].startswith("paused ") else -1)  # that the picture is held stands in the header
+    while len(parts) > 1 and width(" · ".join(parts)) + 3 > cells:  # a truncated part would be useless
+        parts.pop(0 if parts[0].startswith("paused ") else -1)  # the header already shows that the view is paused
     told = " · ".join(parts)
     if fresh.age > 0 and view.frame is not None and isfinite(fresh.read_before):
         behind = f"  The values below are from {units.clock(view.now - fresh.read_before)}."

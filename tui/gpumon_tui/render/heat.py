@@ -1,4 +1,4 @@
-"""A heat strip: a row of two values in each cell, by how strong the color is."""
+"""Heat strip: a row with two values per cell, shown by color intensity."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpumon_tui import palette
 from gpumon_tui.render.text_width import Line
 
 LEVELS = 24
-"""Strengths that are told apart: more would repaint cells that look the same."""
+"""Number of distinct intensities; more would cause repaints of cells that look the same."""
 GAP, CELL = "·", "▌"
 
 
 def heat(shares: Sequence[float], *, is_read: bool = True) -> Line:
-    """Return a row for shares of 0 to 1, two for each cell; NaN is a gap, or blank until history `is_read`."""
+    """Return a row for shares of 0 to 1, two per cell; NaN is a gap, or blank until history `is_read`."""
     gap = GAP if is_read else " "
     line: Line = []
     text, style, last = "", None, (-3, -3)
@@ -35,12 +35,12 @@ def heat(shares: Sequence[float], *, is_read: bool = True) -> Line:
 
 
 def scale() -> Line:
-    """Return the strengths from none to all."""
+    """Return the color scale from lowest to highest."""
     return [Segment(CELL, _style(level, level)) for level in range(0, LEVELS + 1, LEVELS // 6)]
 
 
 def _level(share: float) -> int:
-    # NaN != NaN; no call of is_known, because a call would cost more than all else.
+    # NaN != NaN; no call of is_known, because a call would dominate the cost.
     return round(min(1.0, max(0.0, share)) * LEVELS) if share == share else -1
 
 

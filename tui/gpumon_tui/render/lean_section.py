@@ -1,4 +1,4 @@
-"""A section of a page: its name on a hairline, and below it rows of columns that leave where there is no room."""
+"""A section of the overview: its name on a hairline, and rows whose columns are dropped if they do not fit."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from gpumon_tui.render.text_width import Line, Placed, cut, fit, length
 
 NAME = palette.ink("strong", bold=True)
 WIDE = 100
-"""Cells of a page from which its margins are two cells."""
+"""Page width from which the margins are two cells."""
 
 
 class LeanPlace(NamedTuple):
-    """A column that has room."""
+    """A column that fits."""
 
     at: int
-    """Its place among all."""
+    """Its index among all columns."""
     begin: int
     column: TableColumn
 
 
 def margin(page: int) -> int:
-    """Return the cells at both sides of a page of so many."""
+    """Return the margin at both sides of a page of the given width."""
     return 2 if page >= WIDE else 1
 
 
 def section_head(name: str, detail: Line, more: Line, cells: int, left: int) -> Line:
-    """Return the line with a section's name, `left` cells from the edges; `more` is what opens the rest."""
+    """Return the line with a section's name, `left` cells from the edges; `more` shows how to open the rest."""
     head: Line = [Segment(" " * left), Segment(name, NAME)]
     if detail:
         head += [Segment("  "), *detail]
@@ -52,9 +52,9 @@ def section_head(name: str, detail: Line, more: Line, cells: int, left: int) -> 
 def fitting(
     columns: tuple[TableColumn, ...], begin: int, end: int, empty: frozenset[str] = frozenset()
 ) -> tuple[LeanPlace, ...]:
-    """Return the columns that have room from cell `begin` to `end`, two cells apart.
+    """Return the columns that fit from cell `begin` to `end`, two cells apart.
 
-    `empty`: titles of those for which no row has anything.
+    `empty`: titles of columns for which no row has a value.
     """
     chosen = [one for one in enumerate(columns) if one[1].title not in empty]
     while len(chosen) > 1 and sum((column.cells or column.least) + 2 for _, column in chosen) - 2 > end - begin:
@@ -74,7 +74,7 @@ def fitting(
 
 
 def headings(chosen: Sequence[LeanPlace]) -> Placed:
-    """Return the headings of columns, at their cells."""
+    """Return the column headings at their positions."""
     row = Placed()
     for _, begin, column in chosen:
         row.put(begin, fit(column.title, column.cells, column.right), theme.HEADING)
@@ -85,7 +85,7 @@ Told = tuple[str, Style]
 
 
 def put_row(row: Placed, chosen: Sequence[LeanPlace], texts: Sequence[Told | Line]) -> None:
-    """Put the texts of a row at their columns; a line of segments is drawn as it is."""
+    """Put the texts of a row at their columns; a line of segments is drawn unchanged."""
     for place, begin, column in chosen:
         told = texts[place]
         if isinstance(told, list):

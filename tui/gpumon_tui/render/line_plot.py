@@ -1,4 +1,4 @@
-"""Mean and extremes of a curve over a stretch of time, and how much of that is known."""
+"""Line plots in braille with a band from minimum to maximum, and averages of a curve over a time interval."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from gpumon_tui.render.text_width import Line
 from gpumon_tui.render.time_columns import halves, window_words
 
 FILL, BAND, LIMIT = 0.035, 0.15, 0.6
-"""Shares of the color: of the area under the line, of the band, and of lines at limits."""
+"""Shares of the color for the area under the line, for the band, and for limit lines."""
 EIGHTHS = " ▁▂▃▄▅▆▇"
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Bits of braille, by the half of the cell and from above."""
+"""Braille bits, by half of the cell, from top to bottom."""
 _BLANK = 0x2800
 _MARKED = 12
-"""Columns from one mark of a line to the next."""
+"""Columns between the markers of a line."""
 
 
 class PlotCurve(NamedTuple):
-    """The values of a metric; NaN is a gap."""
+    """Values of a metric; NaN is a gap."""
 
     low: Sequence[float]
-    """Two for each column, as all three."""
+    """Minimum, two points per column, as in the other two."""
     mean: Sequence[float]
     high: Sequence[float]
 
 
 class Overlaid(NamedTuple):
-    """The line of somebody else in the same picture."""
+    """Another line in the same plot."""
 
     mean: Sequence[float]
     role: str
     mark: str = ""
-    """A letter that stands on the line here and there, where lines have no colors; empty for none."""
+    """Marker drawn on the line at intervals if lines have no colors; empty for none."""
 
 
 class LimitLine(NamedTuple):
-    """A value at which something happens, and the role of its line."""
+    """A limit or threshold, and the role of its line."""
 
     value: float
     role: str
@@ -53,9 +53,9 @@ def plot(
     curve: PlotCurve, axis: ValueAxis, rows: int, role: str, overlaid: Sequence[Overlaid] = (),
     limits: Sequence[LimitLine] = (), mark: str = "",
 ) -> list[Row]:  # fmt: skip
-    """Return `rows` of cells, one for every two points of `curve`; the area is only where the axis begins at zero.
+    """Return `rows` of cells, one cell per two points of `curve`; the area is drawn only if the axis starts at zero.
 
-    `mark` is that of the curve's own line, as those of the overlaid ones.
+    `mark` is the marker of the curve's own line, like those of overlaid lines.
     """
     picture = _grounds(curve, axis, rows, role)
     for limit in limits:
@@ -69,7 +69,7 @@ def plot(
     for mean, ink, _ in lines:
         for (column, row), dots in line_dots(mean, axis, rows).items():
             cell = picture[row][column]
-            if (column, row) in grounds:  # another line is here
+            if (column, row) in grounds:  # there is another line here
                 dots |= ord(cell.glyph) - _BLANK
             else:
                 grounds[column, row] = _behind(cell)
@@ -81,7 +81,7 @@ def plot(
 
 
 def _put_marks(picture: list[Row], line: Overlaid, dots: Iterable[tuple[int, int]], first: int) -> None:
-    """Put the mark of a line on it, in other columns than those of the other lines."""
+    """Draw the markers of a line, at columns not used by the other lines."""
     marked = set()
     for column, row in dots:
         if column % _MARKED == first and column not in marked:
@@ -90,7 +90,7 @@ def _put_marks(picture: list[Row], line: Overlaid, dots: Iterable[tuple[int, int
 
 
 def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[int, int], int]:
-    """Return the dots of a line by column and row; steps are joined vertically, gaps are not."""
+    """Return the braille dots of a line by column and row; steps are connected vertically, gaps are not."""
     found: dict[tuple[int, int], int] = {}
     most = 4 * rows - 1
     last = -1
@@ -113,10 +113,10 @@ def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[i
 
 
 def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Row]:
-    """The area and the band, with edges exact to an eighth of a cell."""
+    """Return the area and the band, with edges at an eighth of a cell."""
     fill, band = Tint(role, FILL) if axis.low == 0 else None, Tint(role, BAND)
     picture: list[Row] = [[EMPTY] * (len(curve.mean) // 2) for _ in range(rows)]
-    # A block in the color of its own ground: seen where there are no colors.
+    # A block in the color of its own background: visible if there are no colors.
     whole, plain = PaintedCell("█", band, band), PaintedCell(" ", None, fill)
     scale = 8 * rows
     for column in range(len(curve.mean) // 2):
@@ -144,7 +144,9 @@ def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Ro
 
 @lru_cache(maxsize=1024)
 def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
-    """The cell in which an area ends, in eighths from below: of three in it the smallest is left out."""
+    """Return the cell in which an area ends, in eighths from the bottom; of three parts in it, the smallest is
+    dropped.
+    """
     parts = ((bottom, fill), (top - bottom, band), (8 - top, None))
     kept = [(size, tint) for size, tint in parts if size > 0]
     if len(kept) == 3:
@@ -152,7 +154,7 @@ def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
     if len(kept) == 1:
         return PaintedCell(" " if kept[0][1] != band else "█", kept[0][1], kept[0][1])
     (size, below), (_, above) = kept
-    if below is None:  # under a band that hangs in the air: the band is what is behind, the page what is inked
+    if below is None:  # band without area below: the band is the background, and the page color the ink
         return PaintedCell(EIGHTHS[min(7, size)], Tint("ground"), above)
     if below == above:
         return PaintedCell(" ", below, below)
@@ -160,7 +162,7 @@ def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
 
 
 def _behind(cell: PaintedCell) -> Tint | None:
-    """The tint that takes most of a cell."""
+    """Return the tint that covers most of a cell."""
     if cell.glyph in EIGHTHS[1:]:
         ink = None if cell.ink == Tint("ground") else cell.ink
         return ink if EIGHTHS.index(cell.glyph) >= 4 else cell.ground
@@ -168,17 +170,17 @@ def _behind(cell: PaintedCell) -> Tint | None:
 
 
 class Averaged(NamedTuple):
-    """Mean, lowest and highest value of what is known; NaN where nothing is."""
+    """Mean, minimum and maximum of known values; NaN if there are none."""
 
     mean: float
     low: float
     high: float
     seconds: float
-    """Seconds that are known."""
+    """Seconds with known values."""
 
 
 def averaged(curve: PlotCurve, columns: Grid, begin: float, end: float) -> Averaged:
-    """Return what a curve on `columns` has from `begin` to `end` (s since 1970): columns reach beyond a window."""
+    """Return the average of a curve from `begin` to `end` (s since 1970); the curve's `columns` may extend beyond."""
     grid = halves(columns)
     lengths = [min(edge + grid.step, end) - max(edge, begin) for edge in _begins(grid, len(curve.mean))]
     known = [
@@ -191,9 +193,9 @@ def averaged(curve: PlotCurve, columns: Grid, begin: float, end: float) -> Avera
 
 
 def span_words(seconds: float, window: float, step: float) -> str:
-    """Return how long what is averaged lasts: `10 min`, or `5 min 18 s` where no more of the window is known.
+    """Return the duration that an average covers: `10 min`, or `5 min 18 s` if less of the window is known.
 
-    What lacks less than `step` seconds is whole: times are rounded, and a sample is due.
+    If less than `step` seconds are missing, it counts as complete, because times are rounded and a sample is still due.
     """
     if not 0 < seconds < window - step:
         return window_words(window)
@@ -225,17 +227,17 @@ class _KeptPicture(NamedTuple):
 
 
 class KeptPlots:
-    """The last picture of each place."""
+    """Cache of the last plot for each place on screen."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, _KeptPicture] = {}
 
     def forget(self) -> None:
-        """Draw everything anew."""
+        """Clear the cache."""
         self._kept.clear()
 
     def lines(self, place: Hashable, curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Line]:
-        """Return the lines of `plot`; one that is as before is the same object."""
+        """Return the lines of `plot`; unchanged lines are the same objects as before."""
         kept = self._kept.get(place)
         shape = axis, rows, role, len(curve.mean)
         if kept is None or kept.shape != shape:
@@ -245,7 +247,7 @@ class KeptPlots:
             same = min(_same(*both) for both in zip(kept.curve, curve, strict=True)) // 2
             if 2 * same >= len(curve.mean):
                 return kept.lines
-            # A line comes from the column before: that is drawn too, and left out again.
+            # A line connects to the previous column, so that column is drawn too, and dropped again.
             begin = max(0, same - 1)
             end = PlotCurve(*(line[2 * begin :] for line in curve))
             picture = [
@@ -261,9 +263,9 @@ class KeptPlots:
 
 
 def _same(old: Sequence[float], new: Sequence[float]) -> int:
-    """Return how many values at the begin are the same; a gap is the same as a gap."""
+    """Return the number of equal values at the start; gaps are equal to gaps."""
     for place, (before, after) in enumerate(zip(old, new, strict=True)):
-        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop
         if before != after and (before == before or after == after):
             return place
     return len(new)

@@ -1,4 +1,4 @@
-"""The columns of this month's hours and costs in the totals by user. Imported only if the settings have a price."""
+"""Columns of this month's hours and costs for the totals by user; imported only if prices are configured."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MONTH: ProcessColumn[UserTotal] = ProcessColumn(
 
 
 def with_costs(prices: Prices) -> tuple[ProcessColumn[UserTotal], ...]:
-    """The columns of totals by user, with these before the last one, which takes what room is left."""
+    """Return the columns of totals by user, with the cost columns before the last, which takes the remaining room."""
     costs = [_cost(column.short, column.key, place, prices) for place, column in enumerate(charges.priced(prices))]
     return (*USER_COLUMNS[:-1], _MONTH, *costs, USER_COLUMNS[-1])
 
 
 def _cost(title: str, name: str, place: int, prices: Prices) -> ProcessColumn[UserTotal]:
-    """The column of an amount of a charge, by its name."""
+    """Return the column of a named amount of a charge."""
 
     def amount(total: UserTotal) -> Amount:
         found: Amount = getattr(total.month.charge, name) if total.month else UNKNOWN

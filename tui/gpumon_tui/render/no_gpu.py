@@ -1,6 +1,6 @@
-"""The replacement for the GPUs if none can be read: why, what to do about it, and what works meanwhile.
+"""Shown in place of the GPUs if none can be read: the reason, what to do, and what works without one.
 
-For many this is the first screen they see.
+For many users this is the first screen they see.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)
 NO_GPU = "is on the PCI bus"
 AGAIN = "gpumon looks again every few seconds; this page changes by itself."
 MOST_PAST = 6
-"""Past runs shown."""
+"""Maximum number of past runs shown."""
 COMMAND = re.compile(r"(?<!\w)'([^']+)'")
-"""A command in a sentence."""
+"""A command in quotes within a sentence."""
 TITLES = 12
-"""Cells of what stands before a text, where there is room."""
+"""Width of the titles before texts."""
 WIDE = 70
-"""Cells from which titles stand before texts."""
+"""Page width from which titles are placed before texts."""
 
 
 class _Said(NamedTuple):
@@ -45,19 +45,19 @@ class _Said(NamedTuple):
     text: str
     style: Style = theme.DIM
     mark: Style | None = None
-    """Of a title that is a mark or a key; else it is dim."""
+    """Style of a title that is a mark or a key; other titles are dim."""
     is_beside: bool = False
-    """Whether it stands beside titles."""
+    """Whether it is placed to the right of a title."""
     keep: int = 9
-    """The larger, the longer it stays where there is no room."""
+    """Priority: the larger, the longer it is kept when there is no room."""
 
 
 def problem(
     origin: Origin, *, hostname: str, simulation: bool, past: int, cells: int, rows: int
 ) -> list[Line]:  # fmt: skip
-    """Why there is no GPU, in at most `rows`.
+    """Return why there is no GPU, in at most `rows` lines.
 
-    `simulation`: whether a key shows one; `past`: how many runs are known.
+    `simulation`: whether a key starts one; `past`: the number of known runs.
     """
     host = f" on {safe(hostname)}" if hostname else ""
     is_live = Capability.LIVE in origin.capabilities
@@ -66,7 +66,7 @@ def problem(
     if origin.problem:
         said.append(_Said("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
     if is_live:
-        # Where no card is in the machine, no driver helps.
+        # If there is no card in the machine, a driver does not help.
         to_do = [text for text in TO_DO if not (NO_GPU in origin.problem and text.startswith("with a"))]
         said += [_Said("try" if not place else "", text, is_beside=True, keep=6) for place, text in enumerate(to_do)]
         said.append(_Said("", f"'{program()} doctor' checks each part, and names the cause", is_beside=True, keep=4))
@@ -89,12 +89,12 @@ def problem(
 
 
 def waiting(text: str, cells: int) -> list[Line]:
-    """Before the first frame."""
+    """Return the lines shown before the first frame."""
     return _lines(_Said("", safe(text), theme.PLAIN), cells)
 
 
 def _lines(said: _Said, cells: int) -> list[Line]:
-    """Whole words, on as many lines as they take; commands in quotes stand out."""
+    """Wrap a text; commands in quotes are highlighted."""
     left, has_titles = margin(cells) + 1, cells >= WIDE
     indent = 0 if not said.is_beside else TITLES if has_titles else 3 if said.mark else 0
     head = said.title if has_titles or said.mark else ""
@@ -114,7 +114,7 @@ def _lines(said: _Said, cells: int) -> list[Line]:
 
 
 def past(runs: Sequence[RunSummary], now: float, cells: int) -> list[Line]:
-    """The newest runs of the ledger, under a title; nothing where there is none."""
+    """Return the newest runs of the ledger with a title; empty if there are none."""
     if not runs:
         return []
     from gpumon.reports.run_tables import lines

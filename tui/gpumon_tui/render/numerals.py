@@ -1,4 +1,4 @@
-"""Numbers three rows high, of half blocks: the one number that a page is about."""
+"""Large numbers, three rows high, made of half blocks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ _FONT = {
     "4": "101101111001001", "5": "111100111001111", "6": "111100111101111", "7": "111001001001001",
     "8": "111101111101111", "9": "111101111001111", "–": "000000111000000", ".": "00001",
 }  # fmt: skip
-"""Points of each letter, five rows from the top."""
+"""Pixels of each character, five rows from the top."""
 _HALVES = {"00": " ", "10": "▀", "01": "▄", "11": "█"}
 ROWS = 3
 
 
 def numerals(text: str) -> list[str]:
-    """Return the three rows of a number; letters other than digits, dot and dash are left out."""
+    """Return a number in three rows; characters other than digits, dot and dash are left out."""
     letters = [_letter(_FONT[letter]) for letter in text if letter in _FONT]
     return [" ".join(rows) for rows in zip(*letters, strict=True)] if letters else [""] * ROWS
 

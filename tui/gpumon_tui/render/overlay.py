@@ -1,4 +1,4 @@
-"""A box of lines over others, which step back behind it."""
+"""A box of lines drawn over a dimmed page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PANEL = Style(bgcolor=palette.color("panel"))
 
 
 def overlay(page: Sequence[Line], box: Sequence[Line], cells: int, edge: str = "key") -> tuple[list[Line], int, int]:
-    """Return a page of lines with a box in its middle, and the first cell and row of the box.
+    """Return the page with a box in its middle, and the first cell and row of the box.
 
-    `edge` is the role of the edge at its left. A box that is larger than the page is cut.
+    `edge` is the role of the box's left border. A box larger than the page is truncated.
     """
     wide = min(cells, max((length(line) for line in box), default=0) + 4)
     left, top = (cells - wide) // 2, max(0, (len(page) - len(box) - 2) // 2)
@@ -39,7 +39,7 @@ def _faded(line: Line) -> Line:
 
 
 def _window(line: Line, begin: int, end: int) -> Line:
-    """The cells of a faded line between two; a letter of two cells that is cut becomes a blank."""
+    """Return a range of cells of a faded line; half of a wide character becomes a blank."""
     if end <= begin:
         return []
     text = line[0].text if line else ""

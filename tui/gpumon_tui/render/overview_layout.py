@@ -1,6 +1,6 @@
-"""The room of each part of the overview: one pure function of its size and of the content.
+"""Layout of the overview: a pure function of its size and content.
 
-GPUs come first: blank rows go before headings, headings before sections, and sections before a GPU.
+GPUs have priority: blank rows are dropped before headings, headings before sections, and sections before a GPU.
 """
 
 from __future__ import annotations
@@ -9,44 +9,48 @@ from math import ceil
 from typing import NamedTuple
 
 BESIDE_FROM = 180
-"""Cells from which sections stand in two columns."""
+"""Width from which sections are placed in two columns."""
 AIRY_FROM = 28
-"""Rows from which a blank one stands between sections."""
+"""Height from which blank rows separate sections."""
 SHORT, SHORT_CELLS, SEVERAL_FROM = 56, 41, 80
-"""Cells below which a GPU has a short line; those that each takes side by side, and from which there are several."""
+"""Width below which a GPU has a short line, width of a short line side by side, and width from which lines are side
+by side.
+"""
 BLANKS = 4
-"""One above each part."""
+"""Number of blank rows, one above each part."""
 MOST_FINDINGS = 3
-"""Findings that are shown before anything else has rows; all are where nothing else needs these."""
+"""Maximum findings shown before other parts get rows; all are shown if the rows are not needed elsewhere."""
 MOST_CHARTED = 2
-"""GPUs up to which the selected one has charts in the place of processes; with more, where these leave room."""
+"""Up to this number of GPUs, the charts of the selected one take the place of processes; with more GPUs, charts get
+only unused room.
+"""
 CHARTS_FROM, FEWEST_CHART_ROWS = 60, 11
 FEWEST_SHORT_ROWS = 9
-"""Of charts in room that nothing else would use."""
+"""Minimum rows of charts in room that nothing else uses."""
 FEWEST_PROCESS_ROWS = 3
 FEWEST_NARROW_ROWS = 6
-"""Of processes; on a narrow screen runs say more."""
+"""Minimum rows of processes; on a narrow screen runs are more important."""
 LEFT_SHARE = 0.47
-"""Of the cells, for the left one of two columns."""
+"""Share of the width for the left of two columns."""
 FEWEST_BESIDE = 12
 """Rows below the GPUs from which there are two columns."""
 MOST_CHART_ROWS = 30
 REASON_ROWS = 3
-"""In which it is said why no process is listed."""
+"""Rows for the reason why no process is listed."""
 RANKS_AROUND = 3
-"""Rows beside those of the ranks."""
+"""Rows in addition to those of the ranks."""
 MOST_EPOCHS, FEWEST_PAST_ROWS = 12, 5
-"""Epochs shown, and rows from which they are, with as many of events."""
+"""Maximum epochs shown, and the rows that must be available for each of epochs and events before epochs are shown."""
 MANY_EVENTS = 99
-"""So many have all the room that they are given."""
+"""A number of events that uses all room it is given."""
 FEWEST_EVENT_ROWS = 2
-"""Rows from which events are shown: with the newest one alone."""
+"""Minimum rows of events, enough for the newest one."""
 BETWEEN = 4
 """Cells between two columns."""
 
 
 class PartRoom(NamedTuple):
-    """The room of a part; without rows it is not shown."""
+    """Position and size of a part; it is not shown if it has no rows."""
 
     x: int
     y: int
@@ -55,16 +59,16 @@ class PartRoom(NamedTuple):
 
 
 class OverviewPlan(NamedTuple):
-    """Where each part stands."""
+    """Position of every part."""
 
     gpus: PartRoom
     charts: PartRoom
-    """Of the selected GPU, where there are one or two."""
+    """Charts of the selected GPU, on a machine with one or two GPUs."""
     attention: PartRoom
     runs: PartRoom
     processes: PartRoom
     ranks: PartRoom = PartRoom(0, 0, 0, 0)
-    """Of the selected run over time, where there are two columns."""
+    """Ranks of the selected run over time, if there are two columns."""
     epochs: PartRoom = PartRoom(0, 0, 0, 0)
     events: PartRoom = PartRoom(0, 0, 0, 0)
 
@@ -86,9 +90,10 @@ def overview_plan(
     events: int = MANY_EVENTS,
     tells_holders: bool = True,
 ) -> OverviewPlan:
-    """Share out the room between header and footer; `problem_rows` say why there is no GPU.
+    """Divide the room between header and footer; `problem_rows` is for the reason why there is no GPU.
 
-    Without `tells_holders`, as of a log of nvidia-smi, nobody knows runs or processes: the selected GPU has their room.
+    Without `tells_holders`, as in a log of nvidia-smi, runs and processes are unknown, and the selected GPU gets their
+    room.
     """
     rows = max(1, rows)
     lines = min(rows, problem_rows) if not gpus else _gpu_rows(cells, rows, gpus)
@@ -113,7 +118,7 @@ def overview_plan(
     if 0 < gpus <= MOST_CHARTED or (gpus and not tells_holders):
         charts = _chart_rows(cells, spare, processes, tells_holders=tells_holders)
     spare -= charts
-    if charts and gpus == 1:  # the charts say all that its line would
+    if charts and gpus == 1:  # the charts show everything in the GPU's line
         charts, lines, around = charts + lines + around, 0, 0
     if gpus and runs and cells >= SHORT and around and spare >= 1 and rows >= 20 and not charts:
         around, spare = around + 1, spare - 1
@@ -134,7 +139,7 @@ def overview_plan(
         found.append(PartRoom(0, at, cells, part) if part else NOWHERE)
         at += part + (airy if part else 0)
     plan = OverviewPlan(*found)
-    at += not airy  # a blank one above
+    at += not airy  # a blank row above
     if not (gpus and process_rows) or cells < SEVERAL_FROM or (charts and not airy):
         return plan
     epoch_rows, event_rows = _past_rows(rows - at, runs, epochs, events)
@@ -145,14 +150,14 @@ def overview_plan(
 
 
 def _more_findings(rows: int, attention: int, findings: int, runs: int, epochs: int) -> int:
-    """Rows of further findings in those that all else leaves, but for the epochs and the newest events."""
+    """Return the rows for further findings, from what other parts leave, except epochs and the newest events."""
     past = FEWEST_PAST_ROWS + (3 + min(MOST_EPOCHS, max(1, epochs)) if runs else 0)
     return max(0, min(1 + findings - attention, rows - past))
 
 
 def _past_rows(rows: int, runs: int, epochs: int, events: int) -> tuple[int, int]:
-    """Rows of epochs and of events, with a blank one between, in the room that all else has left."""
-    most = max(max(rows - 1, 0) * 3 // 5, rows - 2 - max(1, events))  # few events leave epochs more
+    """Return the rows of epochs and events, with a blank row between, in the remaining room."""
+    most = max(max(rows - 1, 0) * 3 // 5, rows - 2 - max(1, events))  # few events leave more for epochs
     epoch_rows = min(2 + min(MOST_EPOCHS, max(1, epochs)), most) if runs else 0
     epoch_rows *= rows >= 2 * FEWEST_PAST_ROWS
     event_rows = rows - (epoch_rows + 1 if epoch_rows else 0)
@@ -163,7 +168,7 @@ def _beside(
     cells: int, rows: int, lines: int, *, gpus: int, findings: int, runs: int, processes: int, ranks: int,
     epochs: int, events: int,
 ) -> OverviewPlan:  # fmt: skip
-    """Two columns below the GPUs: findings and processes, and what the runs do."""
+    """Return a layout with two columns below the GPUs: findings and processes; runs and their details."""
     spare = rows - lines - 2
     charts = min(spare // 2, MOST_CHART_ROWS) if gpus <= MOST_CHARTED else 0
     charts = charts if charts >= FEWEST_CHART_ROWS else 0
@@ -199,7 +204,7 @@ def _beside(
 
 
 def _gpu_rows(cells: int, rows: int, gpus: int) -> int:
-    """Rows of the lines alone: side by side where there are more than rows."""
+    """Return the rows of the GPU lines; they are side by side if there are more GPUs than rows."""
     if gpus <= rows or cells < SEVERAL_FROM:
         return min(gpus, rows)
     most = (cells + 2) // SHORT_CELLS
@@ -210,7 +215,7 @@ def _gpu_rows(cells: int, rows: int, gpus: int) -> int:
 
 
 def _chart_rows(cells: int, spare: int, processes: int, *, tells_holders: bool) -> int:
-    """Rows of charts: what some processes leave."""
+    """Return the rows of charts, after leaving room for some processes."""
     below = min(2 + max(1, processes), max(4, spare // 4)) if tells_holders else 0
     rows = spare - below - (BLANKS + 1 if spare >= 20 else 0)
     if cells >= CHARTS_FROM and rows < FEWEST_CHART_ROWS and tells_holders:
@@ -220,7 +225,7 @@ def _chart_rows(cells: int, spare: int, processes: int, *, tells_holders: bool) 
 
 
 def _run_rows(spare: int, runs: int, processes: int) -> int:
-    """Rows of the runs: head, headings and all of them, or one row of them in a few words."""
+    """Return the rows of runs: head, headings and all runs, or a single row of short descriptions."""
     if not runs:
         return 2 if spare >= 2 + FEWEST_PROCESS_ROWS else 0
     wanted = 2 + runs

@@ -1,4 +1,4 @@
-"""Epochs of a run as rows of a section of the overview."""
+"""Rows of the overview's sections: epochs, findings, runs and processes."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
 GOES_ON = " ▸"
 _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 _ALWAYS = ("seconds", "utilization_mean")
-"""Columns that stay where no row knows anything for them."""
+"""Columns that are shown even if no row has a value."""
 
 
 class EpochLine(NamedTuple):
-    """An epoch as a row tells of it."""
+    """An epoch as a row."""
 
     title: str
-    """`e6`."""
+    """Name: `e6`."""
     values: Mapping[str, float]
-    """By the keys of columns; one that is unknown is not there, or NaN."""
+    """Values by column key; unknown ones are missing or NaN."""
     change: float = NAN
-    """Of its time against the epoch before, as a share of it."""
+    """Change of its duration against the previous epoch, as a share of it."""
     logged: Sequence[str] = ()
-    """Values of the metrics that have columns; empty where none was logged."""
+    """Formatted values of the logged metrics that have columns; empty where not logged."""
     goes_on: bool = False
     signs: Mapping[str, str] = {}
-    """What stands before numbers that are bounds, or that may still change."""
+    """Prefixes of numbers that are bounds or may still change, by column key."""
 
 
 def largest(lines: Iterable[EpochLine]) -> Mapping[str, float]:
-    """The largest number of each column; one that is unknown in all of them has none."""
+    """Return the largest number of each column; columns without known values are missing."""
     found: dict[str, float] = {}
     for line in lines:
         for key, value in line.values.items():
@@ -65,7 +65,7 @@ def largest(lines: Iterable[EpochLine]) -> Mapping[str, float]:
 
 
 def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableColumn, ...]:
-    """Return the columns of which some row knows something, with those of at most two `metrics` by their names."""
+    """Return the columns for which any row has a value, including at most two logged `metrics`."""
     known = largest(lines).keys() | _ALWAYS
     first, *others = (table_column(column) for column in COLUMNS if column.key in known)
     return (
@@ -81,7 +81,7 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableCo
 
 
 def texts(line: EpochLine, of: Sequence[TableColumn], largest: Mapping[str, float]) -> list[Told | Line]:
-    """Return the texts of a row for the columns `of` a table, by the `largest` number of each."""
+    """Return the texts of a row for the columns `of` a table; `largest` has the largest number of each column."""
     style = theme.STRONG if line.goes_on else theme.PLAIN
 
     def known(text: str, style: Style = theme.PLAIN) -> Told:
@@ -101,7 +101,7 @@ def texts(line: EpochLine, of: Sequence[TableColumn], largest: Mapping[str, floa
 
 
 def of_ledger(row: StretchRow) -> EpochLine:
-    """Return a row of an opened run."""
+    """Convert a row of an opened run."""
     return EpochLine(
         row.title + (OPEN if row.goes_on and not row.is_running else ""),
         {column.key: epoch_text.number(column.key, row.of) for column in COLUMNS},
@@ -113,18 +113,18 @@ def of_ledger(row: StretchRow) -> EpochLine:
 
 
 LEAST_SUBJECT, _SUBJECT = 14, 20
-"""Cells of a finding's subject that are not given up for its sentence, on a narrow screen and on others."""
+"""Minimum width of a finding's subject, on a narrow screen and on others."""
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
 INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn", bold=True), Severity.INFO: theme.DIM}
 _AROUND_SUBJECT = 6
-"""Cells of the mark, of gaps and of the margins beside a finding's subject and sentence."""
+"""Cells for mark, gaps and margins around a finding's subject and sentence."""
 ACTION_FROM = 100
-"""Cells from which a finding stands with what to do about it."""
+"""Width from which a finding is shown with its recommended action."""
 
 _NAME = 32
-"""Cells that the name of a run may take where others leave them: whatever runs there are, so that nothing moves."""
+"""Maximum width of a run name; independent of the current runs, so that columns do not move."""
 LOSS = 7
-"""Cells of the column of losses."""
+"""Width of the loss column."""
 RUN_COLUMNS = (
     TableColumn("run", 15, keep=12, wish=_NAME),
     TableColumn("user", 8, keep=5),
@@ -142,9 +142,9 @@ EPOCH_CELLS = next(column.cells for column in RUN_COLUMNS if column.title == "ep
 NARROW_RUN_COLUMNS = tuple(
     one._replace(keep=99, cells=min(one.cells, 13)) if one.title in ("run", "", "left") else one for one in RUN_COLUMNS
 )
-"""Where there is room for little: the name, how far it is, and what is left."""
+"""Columns for narrow screens: name, progress, and time left."""
 PROCESS_NAMES = ("pid", "gpu", "user", "mem", "sm", "cpu", "host", "time", "run", "program")
-"""The columns of processes that an overview has."""
+"""Process columns of the overview."""
 _KEPT = (9, 10, 8, 7, 6, 3, 1, 2, 0, 11)
 _RUN_CELLS, _PROGRAM, _WISHES = 14, 12, {"run": _NAME, "program": 24}
 
@@ -163,13 +163,13 @@ STATES = {
     RunState.INTERRUPTED: ("interrupted", theme.DIM),
     RunState.STOPPED: ("stopped", theme.DIM),
 }
-"""The ends of runs, in the place of the time left."""
+"""Words for ended runs, shown in place of the time left."""
 
 
 def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
-    """Return the cells of a finding's subject: as many as of the others, where there is room.
+    """Return the width of a finding's subject: that of the longest one, if there is room.
 
-    A long one is cut, and not the sentence that says what is wrong.
+    A long subject is truncated in favor of the sentence that states the problem.
     """
     sizes = [width(safe(one.title)) for one in found]
     if cells >= ACTION_FROM:
@@ -180,7 +180,7 @@ def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
 
 
 def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Placed:
-    """One finding, of one or several GPUs: severity, subject and summary; with room also what to do."""
+    """Return one finding, about one or several GPUs: severity, subject and summary, and the action if there is room."""
     row, found = Placed(), group.first
     row.put(left, MARKS[found.severity], INKS[found.severity])
     row.put(left + 2, fit(safe(group.title), subject), theme.STRONG)
@@ -195,7 +195,7 @@ def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Pla
 
 
 def empty_of_runs(of: Sequence[Ranks]) -> frozenset[str]:
-    """Return the titles of columns for which no run has anything."""
+    """Return the titles of columns for which no run has a value."""
     has_loss, goes_on = any(loss_text(one.first)[0] for one in of), any(one.state is RunState.RUNNING for one in of)
     found = () if has_loss else ("loss", "change")
     return frozenset(found if goes_on else (*found, "phase", "steps/s", "ends"))
@@ -209,13 +209,13 @@ _PROCESS_HAS: Mapping[str, Callable[[Process], bool]] = {
 
 
 def empty_of_processes(of: Sequence[Process]) -> frozenset[str]:
-    """Return the titles of columns for which no process has anything."""
+    """Return the titles of columns for which no process has a value."""
     names = (name for name, has in _PROCESS_HAS.items() if not any(map(has, of)))
     return frozenset(process_columns.BY_NAME[name].title for name in names)
 
 
 def progress_bar(done: float, cells: int) -> Line:
-    """Draw a share to half a cell; an empty track where it is not known."""
+    """Draw a progress bar to half a cell; an empty track if the progress is unknown."""
     full = round(2 * min(1.0, max(0.0, done)) * cells) if isfinite(done) else 0
     halves = "━" * (full // 2) + "╸" * (full % 2)
     line: Line = [Segment(halves, theme.RUN)] if halves else []
@@ -226,9 +226,9 @@ def progress_bar(done: float, cells: int) -> Line:
 def run_texts(
     ranks: Ranks, far: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
 ) -> tuple[Told | Line, ...]:  # fmt: skip
-    """Return the texts of a run, as far as its slowest rank is, by `RUN_COLUMNS`.
+    """Return the texts of a run by `RUN_COLUMNS`; progress is that of its slowest rank.
 
-    `pace`: steps per second as text; `change`: of the loss against the epoch before, as a share; NaN where unknown.
+    `pace`: steps per second as text; `change`: relative change of the loss against the previous epoch; NaN if unknown.
     """
     first, slowest = ranks.first, ranks.slowest
     goes_on = ranks.state is RunState.RUNNING
@@ -260,12 +260,14 @@ def run_texts(
 
 
 def loss_name(run: Run) -> str:
-    """Return the name of the loss among what a run logs; empty where there is none."""
+    """Return the name of the loss among a run's logged metrics; empty if there is none."""
     return next((one for one in run.metrics if "loss" in one.lower()), "")
 
 
 def loss_text(run: Run) -> Told:
-    """The loss, or else the first value logged; one that is no number comes first and alarms."""
+    """Return the loss, or else the first logged value; a non-finite value takes precedence and is marked as an
+    alarm.
+    """
     odd = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
     if odd is not None:
         return units.logged_number(odd[1]), theme.CRITICAL
@@ -278,7 +280,7 @@ def loss_text(run: Run) -> Told:
 
 
 def run_brief(ranks: Ranks, far: Progress) -> Line:
-    """A run in a few words: `resnet50 8/90 2 h 13 m`."""
+    """Return a run in short form: `resnet50 8/90 2 h 13 m`."""
     slowest = ranks.slowest
     place = (
         units.epoch_position(slowest.epoch, slowest.epochs, slowest.base) if slowest.epoch >= 0 else slowest.step_text
@@ -295,7 +297,7 @@ def run_brief(ranks: Ranks, far: Progress) -> Line:
 
 
 def said_beside(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
-    """Return all that `process_texts` takes from the facts: a row is drawn anew when it or the process is another."""
+    """Return everything that `process_texts` takes from `facts`; a row is redrawn if it or the process changes."""
     run = facts.runs.get(process.run) if process.run else None
     return (
         facts.label(process),

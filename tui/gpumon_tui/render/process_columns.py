@@ -1,4 +1,4 @@
-"""The one statement of each column of processes: heading, width, order and cell. A table takes what has room."""
+"""Definition of all process columns: heading, width, sort order and cell. A table shows those that fit."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ _STRONG, _BOLD, _RUN, _WARN = (
     palette.ink("strong"), palette.ink("strong", bold=True), palette.ink("run"), palette.ink("warn"),
 )  # fmt: skip
 IDLE_FROM = 60.0
-"""Seconds of an allocated GPU's idleness from which its processes say so."""
+"""Idle time in seconds of an allocated GPU from which its processes show it."""
 _BAR = palette.tinted("memory", 0.62)
 TIME_CELLS = 8
 _EPOCH_CELLS = 5
-"""Cells of the heading above epochs."""
+"""Width of the epoch heading."""
 _GPU_CELLS = 3
 _UNKNOWN = float("nan")
 BAR_CELLS = 6
 WIDE = 100
-"""Cells from which columns are two cells apart, and memory has a bar."""
+"""Width from which columns are two cells apart, and memory has a bar."""
 VERY_WIDE = 150
-"""Cells from which names have more room, whatever leaves for it; below they take what nothing else needs."""
+"""Width from which names get more room, even at the expense of other columns; below, they use only spare room."""
 
 
 class ProcessColumn(NamedTuple, Generic[Of]):
-    """A column of processes, or of their users; `cells` of 0 takes what room is left."""
+    """A column of processes or of users; a `cells` of 0 takes the remaining room."""
 
     name: str
-    """For the config file and for `sorted by`."""
+    """Name in the config file and in `sorted by`."""
     title: str
     cells: int
-    """Of the largest value that it can ever hold."""
+    """Width of the largest possible value."""
     keep: float
-    """The larger, the longer it stays when there is no room."""
+    """Priority: the larger, the longer it is kept when there is no room."""
     order: Callable[[Of, ProcessFacts], float | str] | None
-    """The value by which a table is sorted: NaN and an empty text are unknown, and stand last. None for no order."""
+    """Sort key; NaN and empty texts are unknown and come last. None if the column cannot be sorted by."""
     cell: Callable[[Of, ProcessFacts], Cell]
     right: bool = True
     falls: bool = True
-    """Whether the largest stand first when somebody sorts by it."""
+    """Whether sorting starts with the largest value."""
     brief: str = ""
-    """The heading where columns stand close; `title` where it is empty."""
+    """Heading for narrow columns; `title` if empty."""
     brief_cells: int = 0
     wide_cells: int = 0
     is_needed: Callable[[Sequence[Process]], bool] = bool
-    """Whether any of these processes has something for it."""
+    """Whether any of these processes has a value for it."""
     from_cells: int = 0
-    """Fewest cells of a table that has it."""
+    """Minimum width of a table that includes it."""
 
 
 def _base(process: Process, facts: ProcessFacts) -> Cell:
@@ -84,7 +84,7 @@ def _user(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _number(text: str, process: Process, facts: ProcessFacts) -> Cell:
-    """A number in its style: one that is zero or unknown steps back."""
+    """Return a number in its style; zero and unknown are dim."""
     is_nothing = text in ("0", "0.0", units.MISSING)
     return Cell(text, _FAINT) if is_nothing else _base(process, facts)._replace(text=text)
 
@@ -96,7 +96,7 @@ def _bar(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _share(key: str) -> Callable[[Process, ProcessFacts], Cell]:
-    """Cells of a share of a GPU's time, which is not known while the driver does not answer."""
+    """Return cells for a share of GPU time; unknown while the driver does not respond."""
 
     def cell(process: Process, facts: ProcessFacts) -> Cell:
         value = _UNKNOWN if process.uuid in facts.silent else getattr(process, key)
@@ -106,7 +106,7 @@ def _share(key: str) -> Callable[[Process, ProcessFacts], Cell]:
 
 
 def _measured(key: str) -> Callable[[Process, ProcessFacts], Cell]:
-    """Cells of a number."""
+    """Return cells for a number."""
     write = PROCESS_BY_KEY[key].write_without_unit
     return lambda process, facts: _number(write(getattr(process, key)), process, facts)
 
@@ -117,7 +117,7 @@ def _memory(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _run(process: Process, facts: ProcessFacts) -> Cell:
-    """The run; of a process without one that its GPU is allocated and idle."""
+    """Return the run; for a process without one, that its GPU is allocated and idle."""
     run, idle = facts.run(process), facts.idle.get(process.uuid)
     if run:
         return Cell(safe(run.name), _RUN)
@@ -126,7 +126,7 @@ def _run(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def about_idle(idle: IdleTime | None) -> str:
-    """Return how long a GPU has been allocated and idle, by the first part of it: `idle 3 h`, `idle > 3 h`."""
+    """Return how long a GPU has been allocated and idle, in its largest unit: `idle 3 h`, `idle > 3 h`."""
     if idle is None or idle.seconds < IDLE_FROM:
         return ""
     return f"idle {'> ' if idle.at_least else ''}{' '.join(units.short_duration(idle.seconds).split(' ')[:2])}"
@@ -140,7 +140,7 @@ def _epoch(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _last_epoch(run: Run) -> int:
-    """Cells of the last epoch of a run's plan, or of the one that it is in where there is none."""
+    """Return the width of the last planned epoch of a run, or of the current one without a plan."""
     number = run.base + run.epochs - 1 if run.epochs else run.epoch
     return len(units.epoch_position(number, run.epochs, run.base))
 
@@ -160,7 +160,7 @@ def _program(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _some(name: str) -> Callable[[Sequence[Process]], bool]:
-    """Whether any process has a value of a field."""
+    """Return a predicate: whether any process has a value for a field."""
     return lambda processes: any(is_known(getattr(one, name)) for one in processes)
 
 
@@ -168,9 +168,10 @@ def described(
     name: str, column: Column, cells: int, keep: float, order: Callable[[Of, ProcessFacts], float | str],
     cell: Callable[[Of, ProcessFacts], Cell], *, has_units: bool = False, **layout: Any,
 ) -> ProcessColumn[Of]:  # fmt: skip
-    """A column of `model.columns`: its heading, side and direction; `layout` says how this table shows it.
+    """Return a column of `model.columns` with its heading, alignment and direction; `layout` sets how this table shows
+    it.
 
-    `has_units`: its cells have units, and the heading has none.
+    `has_units`: cells include units, so the heading does not.
     """
     title = column.short if has_units else column.heading_with_unit
     brief = {"brief": f"{column.short}%"} if column.unit is Unit.RATIO and not has_units else {}
@@ -182,7 +183,7 @@ def described(
 def _numbers(
     name: str, key: str, cells: int, keep: float, cell: Callable[[Process, ProcessFacts], Cell], **layout: Any
 ) -> ProcessColumn[Process]:
-    """A column that is sorted by its number, and there where a process has one."""
+    """Return a column that is sorted by its number, and shown if any process has one."""
     layout = {"is_needed": _some(key), **layout}
     return described(name, PROCESS_BY_KEY[key], cells, keep, lambda p, f: getattr(p, key), cell, **layout)
 
@@ -219,21 +220,21 @@ COLUMNS: tuple[ProcessColumn[Process], ...] = (
 )  # fmt: skip
 BY_NAME = {column.name: column for column in COLUMNS}
 ORDERS = tuple(column for column in COLUMNS if column.order)
-"""Columns by which a table can be sorted."""
+"""Columns that a table can be sorted by."""
 FIRST_ORDER = "mem"
 
 
 def needed(
     processes: Sequence[Process], before: Sequence[ProcessColumn[Process]] = ()
 ) -> tuple[ProcessColumn[Process], ...]:
-    """Return the columns for which any of these processes has something, and those that were needed `before`."""
+    """Return the columns for which any of these processes has a value, and those that were needed `before`."""
     return tuple(
         column for column in COLUMNS if column.is_needed is bool or column in before or column.is_needed(processes)
     )
 
 
 def as_wide_as(columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts) -> tuple[ProcessColumn[Process], ...]:
-    """Return the columns with that of epochs as wide as the plans of the runs can ever bring."""
+    """Return the columns with the epoch column wide enough for the planned epochs of all runs."""
     cells = max((_EPOCH_CELLS, *map(_last_epoch, facts.runs.values())))
     return tuple(one._replace(cells=cells) if one.name == "epoch" else one for one in columns)
 
@@ -241,11 +242,11 @@ def as_wide_as(columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts)
 def in_order(
     of: Sequence[Of], column: ProcessColumn[Of], falls: bool, facts: ProcessFacts, tie: Callable[[Of], Any]
 ) -> list[Of]:
-    """Return rows sorted by a column; what is unknown stands last, equals by `tie`."""
+    """Return rows sorted by a column; unknown values come last, equal ones are ordered by `tie`."""
     order = column.order or (lambda one, facts: 0)
     rows = sorted(of, key=tie)
     values = [order(row, facts) for row in rows]
-    # NaN != NaN; no call of is_known, because a value may be a text as well.
+    # NaN != NaN; no call of is_known, because a value may also be a text.
     known = [place for place, value in enumerate(values) if value == value and value != ""]
     unknown = () if len(known) == len(rows) else sorted({*range(len(rows))}.difference(known))
     known.sort(key=values.__getitem__, reverse=falls)
@@ -253,7 +254,9 @@ def in_order(
 
 
 def elapsed(seconds: float) -> str:
-    """Whole minutes, `12 m`, and tens of seconds before: a column that changes every second repaints every row."""
+    """Format an age in whole minutes (`12 m`), or tens of seconds below that; a column that changes every second
+    would repaint every row.
+    """
     if not seconds >= 0:
         return units.MISSING
     if seconds < 60:

@@ -1,4 +1,4 @@
-"""One process: what is known of it, beside or above its history."""
+"""Details of one process: facts next to or above the charts of its history."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gpumon_tui.render.line_plot import PlotCurve, plot
 from gpumon_tui.render.text_width import Line, cut, fit, length, width
 
 BESIDE_FROM = 100
-"""Cells from which facts stand beside the charts."""
+"""Width from which facts are shown next to the charts."""
 LEAST_FACTS, MAX_FACTS = 40, 60
-"""Cells of facts beside charts: in fewer memory with its peak would be cut."""
+"""Width of the facts next to charts; with less than the minimum, memory and its peak would be truncated."""
 LABEL = 11
-"""Cells of the numbers beside a chart."""
+"""Width of the labels next to a chart."""
 NAME = 12
-"""Cells of the name of a fact."""
+"""Width of the name of a fact."""
 LEAST_CHART = 2
-"""Fewest rows of a chart."""
+"""Minimum rows of a chart."""
 GOOD_CHART, FIRST_CHARTS = 3, 3
-"""Rows that each chart has before there is one more than the first ones."""
+"""Rows each of the first charts gets before further charts are added, and the number of first charts."""
 SPLIT_ROWS = 15
-"""Rows that a process takes below the table."""
+"""Rows for a process below the table."""
 _STRONG, _BOLD = palette.ink("strong", bold=True), palette.ink("text", bold=True)
 _TEXT, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
 _WARN = palette.ink("warn")
@@ -34,13 +34,13 @@ _KEY, _RULE = palette.ink("key", bold=True), palette.ink("rule")
 
 
 class KnownFact(NamedTuple):
-    """A line of what is known."""
+    """A fact with its name."""
 
     name: str
     text: str
     role: str = "text"
     rows: int = 1
-    """Rows that a long text may take."""
+    """Maximum rows for a long text."""
 
 
 class TrailCurve(NamedTuple):
@@ -48,7 +48,7 @@ class TrailCurve(NamedTuple):
 
     name: str
     now: str
-    """The value of now."""
+    """The current value."""
     role: str
     curve: PlotCurve | None
     """None until it has been read."""
@@ -57,35 +57,35 @@ class TrailCurve(NamedTuple):
 
 
 class OpenedProcess(NamedTuple):
-    """The content of the picture."""
+    """Content of the picture."""
 
     pid: int
     about: str
     gpu: str
     keys: Sequence[tuple[str, str]]
-    """Keys named at the right: each with what it does."""
+    """Keys shown at the right, with their descriptions."""
     facts: Sequence[KnownFact]
     curves: Sequence[TrailCurve]
     epochs: Line
     times: Line
     cells: int
-    """Of the charts."""
+    """Width of the charts."""
     said: str
-    """Why there is no history yet, or none at all; empty where there is."""
+    """Why there is no history (yet); empty if there is."""
     begins: str = ""
-    """Words of the first chart before its first point; empty where the process itself begins there."""
+    """Text in the first chart before its first point; empty if the process started there."""
     is_gone: bool = False
-    """Whether it is not there any more: all of this is of before."""
+    """Whether the process has ended, so that everything shown is from the past."""
 
 
 def chart_cells(cells: int, edge: int) -> int:
-    """Return the cells of the charts in a picture of so many."""
+    """Return the width of the charts in a picture of the given width."""
     wide = cells - 2 * edge - LABEL - 1
     return max(8, wide - _facts_cells(cells) if cells >= BESIDE_FROM else wide)
 
 
 def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
-    """Return the picture in so many rows; charts that have no room are left out, the last first."""
+    """Return the picture in the given number of rows; charts that do not fit are dropped, the last first."""
     lines: list[Line] = [_title(of, edge, cells)]
     if cells >= BESIDE_FROM:
         facts = _facts(of, _facts_cells(cells), rows - 1)
@@ -133,14 +133,14 @@ def _facts(of: OpenedProcess, cells: int, rows: int) -> list[Line]:
             begin, left = "", left[len(part) :].lstrip()
             if not left:
                 break
-    if len(lines) > rows > 0 and not lines[rows][0].text.strip():  # the rest of a text that began above
+    if len(lines) > rows > 0 and not lines[rows][0].text.strip():  # the rest of a text that started above
         last, rest = lines[rows - 1][1], lines[rows][1]
         lines[rows - 1][1] = Segment(fit(f"{last.text} {rest.text}", room).rstrip(), last.style)
     return lines[:rows]
 
 
 def _beginning(text: str, cells: int) -> str:
-    """As many whole words as have room; of a longer word a part."""
+    """Return as many whole words as fit; a longer word is split."""
     if width(text) <= cells:
         return text
     cut_off = next(place for place in range(len(text), 0, -1) if width(text[:place]) <= cells)
@@ -149,7 +149,7 @@ def _beginning(text: str, cells: int) -> str:
 
 
 def _charts(of: OpenedProcess, rows: int) -> list[Line]:
-    """The epochs, the charts below each other, and the time."""
+    """Return the epochs, the charts below each other, and the time axis."""
     blank: Line = [Segment(" " * (LABEL + 1))]
     inner = rows - 2
     many = max(1, min(inner // (LEAST_CHART + 1), max(FIRST_CHARTS, inner // (GOOD_CHART + 1)), len(of.curves)))
@@ -163,7 +163,7 @@ def _charts(of: OpenedProcess, rows: int) -> list[Line]:
 
 
 def _note_begin(row: Row, curve: PlotCurve, text: str) -> None:
-    """Write a text before the first point of a curve, where there is room for it."""
+    """Write a text before the first point of a curve, if there is room."""
     first = next(place for place, value in enumerate(curve.high) if value == value)
     begin = first * len(row) // len(curve.high) - len(text) - 1
     if text and begin >= 0:

@@ -1,4 +1,4 @@
-"""Lines above and below the rows of processes: their number, the filter, and sums by user."""
+"""Lines around the rows of processes: counts, filter, totals by user, and why processes are missing or unknown."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ _KEY, _WARN, _STRONG = palette.ink("key", bold=True), palette.ink("warn"), palet
 _FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
 NARROW = 80
 FIELD = 26
-"""Cells of the field of the filter."""
+"""Width of the filter field."""
 
 
 class ClickPlace(NamedTuple):
-    """Cells of a line that can be clicked."""
+    """A clickable range of cells in a line."""
 
     begin: int
     end: int
     does: str
-    """The action of the key that does the same."""
+    """Action of the equivalent key."""
 
 
 class HeadShown(NamedTuple):
-    """The content of the first line."""
+    """Content of the first line."""
 
     shown: int
     there: int
     tagged: int
     tags_unseen: int
-    """Those of the tagged that are not on the page."""
+    """Number of tagged processes that are not on the page."""
     is_told: bool
-    """Whether each GPU tells of its processes."""
+    """Whether the processes of every GPU are known."""
     left_out: int
-    """Processes of which there is nothing but their number: no frame has room for them."""
+    """Number of processes of which only the count is known, because frames have no room for them."""
     kept: int
-    """Those of `there` that come from kept history, for the same reason."""
+    """Number of processes in `there` that come from stored history, for the same reason."""
     kept_age: float
     """Seconds since these were seen."""
     text: str
     """The filter."""
     is_typed: bool
-    """Whether keys go to it."""
+    """Whether the filter is being typed."""
     is_tree: bool
     is_by_user: bool
     doubts: str
-    """Of which GPUs the processes are unknown, or of before; or empty."""
+    """Names the GPUs whose processes are unknown or outdated; may be empty."""
     notice: str
-    """The reason why some processes cannot be seen, in a sentence; or empty."""
+    """Why some processes cannot be seen, as a sentence; may be empty."""
 
 
 def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
-    """Return the first line of the page, and where to click on it."""
+    """Return the first line of the page and its clickable ranges."""
     line: Line = [Segment(" " * edge), Segment("Processes", _TITLE), Segment("  ")]
     if of.text:
         line += [Segment(str(of.shown), _TEXT), Segment(f" of {of.there}", _DIM)]
@@ -120,7 +120,7 @@ def _moved(place: ClickPlace, by: int) -> ClickPlace:
 
 
 def _field(of: HeadShown, cells: int) -> Line:
-    """The end of what is typed is what one looks at."""
+    """Return the filter field; if it is too long, the end is shown, where the user types."""
     shown, room = safe(of.text), max(0, cells - 2)
     while width(shown) > room:
         shown = shown[1:]
@@ -129,7 +129,7 @@ def _field(of: HeadShown, cells: int) -> Line:
 
 
 def sums(totals: Sequence[tuple[str, KnownSum]], memory: float, below: int, edge: int, cells: int) -> Line:
-    """Return the line below the rows: GPU memory by user, of all there is, and how many rows are further down."""
+    """Return the line below the rows: GPU memory by user and in total, and the number of rows further down."""
     more = f"+{below} ▼" if below > 0 else ""
     line: Line = [Segment(" " * edge), Segment("by user", _FAINT)]
     whole = f"   GiB of {units.gibibytes(memory)}" if is_known(memory) else "   GiB"
@@ -151,31 +151,31 @@ def sums(totals: Sequence[tuple[str, KnownSum]], memory: float, below: int, edge
 
 
 def at_least(total: KnownSum, shown: Callable[[float], str]) -> str:
-    """A sum as text; `≥` where a part of it is not known."""
+    """Format a sum; `≥` if a part of it is unknown."""
     return shown(total.value) if total.is_whole or not is_known(total.value) else f"≥{shown(total.value)}"
 
 
 Key = tuple[int, str]
-"""A process has a row for each device it is on."""
+"""A process has a row per device."""
 _TOLD = (Availability.STALE, Availability.ASLEEP)
-"""States of a GPU that does not answer now, and of which it is known who is on it: those of before, and nobody."""
+"""States of GPUs that do not respond, but whose processes are known: the last known ones, or none if asleep."""
 
 
 def no_process(samples: Sequence[Sample], problem: str, until: str = "") -> str:
-    """Return the text of a table without rows: that there is no process only if every GPU proves it.
+    """Return the text of an empty table; it says that there is no process only if that is known for every GPU.
 
-    `until`: the time of the last samples, where no newer ones come; of after them nothing is known.
+    `until`: the time of the last samples if no newer ones arrive; later processes are unknown.
     """
     if not samples:
         return "no GPU can be read"
     silent = [sample for sample in samples if sample.state is not Availability.OK]
     if len(silent) == len(samples):
-        return f"unknown: {silent[0].state.reason}"  # what to do about that stands below the header
+        return f"unknown: {silent[0].state.reason}"  # the remedy is shown below the header
     if silent:
         return f"unknown: {problem or silent[0].state.reason}"
     if until:
         return f"unknown since {until}"
-    samples = [sample for sample in samples if not sample.device.is_divided]  # its instances tell
+    samples = [sample for sample in samples if not sample.device.is_divided]  # its MIG instances have the processes
     for sample in samples:
         if PROCESSES in sample.device.missing:
             return f"unknown on GPU {sample.device.label}: {sample.device.missing[PROCESSES].reason}"
@@ -188,7 +188,7 @@ def no_process(samples: Sequence[Sample], problem: str, until: str = "") -> str:
 
 
 def are_told(samples: Sequence[Sample]) -> bool:
-    """Whether it is known of each GPU which processes are on it."""
+    """Whether the processes of every GPU are known."""
     told = [
         sample.state is Availability.OK and PROCESSES not in sample.device.missing
         for sample in samples
@@ -198,15 +198,15 @@ def are_told(samples: Sequence[Sample]) -> bool:
 
 
 def doubts(samples: Sequence[Sample], age: float = 0.0) -> str:
-    """Say of which GPUs the processes are not known, or are those of before; empty where they are all of now.
+    """Return a text naming the GPUs whose processes are unknown or outdated; empty if all are current.
 
-    `age` of the frame in seconds, where no newer one comes.
+    `age` of the frame in seconds, if no newer one arrives.
     """
     labels = {sample.device.uuid: sample.device.label for sample in samples}
     stale = [sample for sample in samples if sample.state is Availability.STALE]
     unknown = [
         sample.device.uuid for sample in samples
-        if not sample.device.is_divided  # its instances tell
+        if not sample.device.is_divided  # its MIG instances have the processes
         and (PROCESSES in sample.device.missing or sample.state not in (Availability.OK, *_TOLD))
     ]  # fmt: skip
     parts = [f"of GPU {numbers(unknown, labels)} unknown"] if unknown else []
@@ -218,5 +218,5 @@ def doubts(samples: Sequence[Sample], age: float = 0.0) -> str:
 
 
 def key(process: Process) -> Key:
-    """Return the key of a row, which stays the same when the table is sorted again."""
+    """Return the key of a row, which is independent of the sort order."""
     return process.pid, process.uuid

@@ -1,4 +1,4 @@
-"""Heading and rows of a table of processes as lines: only those on screen are made."""
+"""Heading and rows of a process table as lines; only the visible ones are built."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpumon_tui.render.table import Cell
 from gpumon_tui.render.text_width import Line, fit
 
 LEAST_PROGRAM, LEAST = 14, 10
-"""Fewest cells of the column that takes what is left: of programs, with `jupyter-kernel` whole, and of others."""
+"""Minimum width of the flexible column: for programs, so that `jupyter-kernel` fits, and for others."""
 NAME_CELLS = 20
-"""Cells in which a program's name is whole as a rule, `finetune_llama_8b.py`, where a table is wide."""
+"""Width at which most program names fit (`finetune_llama_8b.py`), in a wide table."""
 LEAVES_FOR_NAME = 2
-"""The `keep` up to which columns leave for that: the bar, and numbers that others stand for."""
+"""Columns with a `keep` up to this value are dropped to reach that width: the bar, and redundant numbers."""
 MARK = Segment("▌", palette.ink("key"))
 TAGGED = Segment("+", palette.ink("key", bold=True))
 _SELECTED = Style(bgcolor=palette.color("select"))
@@ -30,7 +30,7 @@ _ARROW = palette.ink("key", "panel", bold=True)
 
 
 class PlacedColumn(NamedTuple):
-    """A column with its room."""
+    """A column with its position and width."""
 
     column: ProcessColumn[Any]
     begin: int
@@ -39,15 +39,15 @@ class PlacedColumn(NamedTuple):
 
 
 def margin(cells: int) -> int:
-    """Cells that are left free at each side."""
+    """Return the margin at each side in cells."""
     return 2 if cells >= WIDE else 1
 
 
 @lru_cache(maxsize=64)
 def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str = "") -> tuple[PlacedColumn, ...]:
-    """Return the columns that have room in a table of so many cells, the least needed left out first.
+    """Return the columns that fit in a table of the given width; the least important ones are dropped first.
 
-    The column by which it is sorted stays: its heading has the mark of the order.
+    The sort column is always kept, because its heading shows the sort direction.
     """
     is_wide = cells >= WIDE
     gap, edge = (2, 2) if is_wide else (1, 1)
@@ -61,8 +61,8 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str =
         return LEAST_PROGRAM if column.name == "program" else LEAST
 
     def apart(before: ProcessColumn[Any], column: ProcessColumn[Any]) -> int:
-        """Return the cells between two: the mark of the order may stand in them, and touches no word."""
-        if not before.title:  # the bar belongs to the number behind it
+        """Return the cells between two columns; the sort mark fits in without touching a word."""
+        if not before.title:  # the bar belongs to the number after it
             return 0
         return gap + (gap == 1 and before.right and not column.right)
 
@@ -94,20 +94,20 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str =
 
 
 def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str, falls: bool) -> Line:
-    """Return the headings on the ground of a panel; the one that is sorted by is strong, with its direction."""
+    """Return the headings on a panel background; that of the sort column is bold, with its direction."""
     line: Line = []
     at = 0
     for column, begin, room in columns:
         title = column.title if cells >= WIDE else column.brief or column.title
         is_sorted = column.name == sorted_by
-        if column.right:  # it may begin over a neighbor that has no heading, such as a bar
+        if column.right:  # may extend over a left neighbor without a heading, such as a bar
             begin = max(at, begin + min(0, room - len(title)))
             text = fit(title, max(room, len(title)), right=True)
         else:
             text = title
         line += [Segment(" " * (begin - at), _PANEL), Segment(text, _SORTED if is_sorted else _HEADING)]
         at = begin + len(text)
-        if is_sorted:  # in the gap: the heading stays over its numbers
+        if is_sorted:  # in the gap, so that the heading stays above its numbers
             line.append(Segment("▼" if falls else "▲", _ARROW))
             at += 1
     return [*line, Segment(" " * max(0, cells - at), _PANEL)]
@@ -116,7 +116,9 @@ def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str, falls: 
 def laid(
     content: Sequence[Cell], columns: Sequence[PlacedColumn], cells: int, selected: bool, tagged: bool = False
 ) -> Line:
-    """Return cells in their columns; neighbors of one style are one segment: each costs bytes on the way."""
+    """Return cells in their columns; neighbors of the same style are joined, because each segment costs bytes of
+    output.
+    """
     under = _SELECTED if selected else None
     line: Line = [TAGGED if tagged else MARK if selected else Segment(" ")]
     text, style, at = "", None, 1

@@ -1,4 +1,4 @@
-"""The few numbers that a comparison comes to, large: time, energy, what was learned, memory."""
+"""Comparison of two runs: headlines in large numbers, the table of differences with intervals, curves and settings."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ if TYPE_CHECKING:
 
 
 LEAST = 28
-"""Cells of a number with its words, at least."""
+"""Minimum width of a headline."""
 HEIGHT = ROWS + 3
 _CLEAR, _QUIET = palette.ink("run", bold=True), palette.ink("dim", bold=True)
 
 
 class Headline(NamedTuple):
-    """A number of the other run against the baseline."""
+    """A number of the other run relative to the baseline."""
 
     number: str
     """Digits and a dot."""
     unit: str
     what: str
-    """Its words: `less energy an epoch`."""
+    """Description: `less energy an epoch`."""
     detail: str
     """Both values."""
     is_clear: bool
 
 
 def headlines(runs: ComparedRuns) -> Iterator[Headline]:
-    """Yield what is known, the most wanted first; a difference that epochs have anyway is left to the table."""
+    """Yield the known headlines, most important first; differences within the variation between epochs are left to
+    the table.
+    """
     rows = {one.name: one for one in (runs.rows if runs.by_epochs else runs.whole) if not _is_unclear(one)}
     each = " an epoch" if runs.by_epochs else ""
     if (time := rows.get("seconds")) and is_known(time.share) and time.share > -1:
@@ -60,7 +62,7 @@ def headlines(runs: ComparedRuns) -> Iterator[Headline]:
 
 
 def headline_lines(runs: ComparedRuns, cells: int) -> list[Line]:
-    """Return the numbers in `HEIGHT` rows beside each other, as many as have room; empty where nothing is known."""
+    """Return the headlines side by side in `HEIGHT` rows, as many as fit; empty if nothing is known."""
     side = margin(cells)
     shown = list(headlines(runs))[: (cells - 2 * side) // LEAST]
     if not shown:
@@ -92,7 +94,9 @@ def _is_unclear(one: ComparedRow) -> bool:
 
 
 def _learned(runs: ComparedRuns) -> Headline | None:
-    """The metric after as many epochs as both have made: one value of each, so that nothing is clear."""
+    """Return the metric at the last epoch that both runs have completed; with one value per run, it cannot be
+    significant.
+    """
     baseline, other = (curve.values for curve in runs.curves)
     for place in reversed(range(min(len(baseline), len(other)))):
         base, own = baseline[place], other[place]
@@ -130,24 +134,24 @@ def _beside(parts: Sequence[Line], wide: int, begin: int) -> Line:
 
 STRONG = palette.ink("strong", bold=True)
 WORDS = 30
-"""Cells of a difference in words."""
+"""Width of a difference in words."""
 ENDS = (0.1, 0.2, 0.5, 1.0)
-"""Where the axis of differences may end, as shares; larger ones have an arrow."""
+"""Possible ends of the difference axis, as shares; larger differences are drawn as an arrow."""
 PLOT_FROM = 24
 GUIDES, GUIDES_FROM = (-1.0, -0.5, 0.0, 0.5, 1.0), 50
-"""Shares of the axis of differences with a line, and the cells from which those between have one."""
+"""Guide lines of the difference axis, as shares of its end, and the width from which inner ones are drawn."""
 AIRY, LARGE = 30, 40
-"""Rows of the screen from which sections are apart, and from which a few numbers stand large above them."""
+"""Screen height from which blank rows separate sections, and from which headlines are shown."""
 CURVES, MOST_CURVES = 10, 26
-"""Rows of the curves, at least and at most."""
+"""Minimum and maximum rows of the curves."""
 
 
 def compared(
     runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool = False, has_colors: bool = True
 ) -> list[Line]:
-    """Return the comparison, which may be longer than the `rows` of the screen; `has_equal`: equal settings too.
+    """Return the comparison, which may be longer than the `rows` of the screen; `has_equal`: include equal settings.
 
-    The run in color is the one that is compared with the baseline; without colors the letter of each is on its line.
+    The colored run is compared with the baseline; without colors, each line is marked with its run's letter.
     """
     lines = [_title(runs, cells)]
     lines += [_who(runs, place, cells, has_colors=has_colors) for place in (1, 0)]
@@ -226,18 +230,18 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
     if not runs.by_epochs:
         return [*lines, *_said("One value of each: a single value has no confidence interval.", theme.FAINT, cells)]
     if not any(isfinite(one.low) for one in runs.rows):
-        return lines  # a note says why
+        return lines  # a note explains why
     text = f"In brackets{' and as a line' if wide else ''}: 95 % interval of the difference, by the epochs of each run."
     return [*lines, *_said(text, theme.FAINT, cells)]
 
 
 def in_cells(forms: Sequence[str], cells: int) -> str:
-    """Return the longest of some words that has room: a number or a sentence that is cut says something else."""
+    """Return the longest of some texts that fits; a truncated number or sentence would be misleading."""
     return next((one for one in forms if width(one) <= cells), forms[-1])
 
 
 def _said(text: str, style: Style, cells: int) -> list[Line]:
-    """A sentence in as many lines as it needs: its end says as much as its beginning."""
+    """Wrap a sentence completely, because its end matters as much as its beginning."""
     indent = margin(cells) + 1
     found = wrapped(safe(text, SENTENCE), max(1, cells - indent - margin(cells)))
     return [[Segment(" " * (indent + 2 * bool(place))), Segment(part, style)] for place, part in enumerate(found)]
@@ -263,7 +267,7 @@ def _ends(end: float, wide: int) -> str:
 
 
 def _interval(one: ComparedRow, end: float, wide: int) -> Line:
-    """The difference as a dot, and its interval as a line, on an axis from -`end` to `end`."""
+    """Draw the difference as a dot and its interval as a line, on an axis from -`end` to `end`."""
     cells = [" "] * wide
     styles: list[Style] = [theme.RULE] * wide
     for share in GUIDES if wide >= GUIDES_FROM else (-1.0, 0.0, 1.0):

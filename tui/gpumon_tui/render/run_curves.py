@@ -1,4 +1,4 @@
-"""Values of epochs as the points of a line: each epoch has an equal part of the width."""
+"""Curves of an opened run by epoch; every epoch has an equal share of the width."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def stretch_of(place: int, many: int, cells: int) -> int:
-    """Return the cell in the middle of one of `many` epochs; where each of two points a cell has several, its own."""
+    """Return the cell of one of `many` epochs: its middle, or with more epochs than cells the cell that contains it."""
     if many > 2 * cells:
         return ((place + 1) * cells - 1) // many
     return min(cells - 1, int((place + 0.5) * cells / max(1, many)))
 
 
 def levels(values: Sequence[float], points: int) -> list[float]:
-    """Return what holds for each epoch as a whole, such as a mean: level over its part, nothing where it is unknown.
+    """Return points for values that apply to a whole epoch, such as a mean: constant over its width, NaN if unknown.
 
-    Of several epochs in one point their mean.
+    If several epochs share a point, their mean is used.
     """
     many = len(values)
     if many > points:
@@ -40,9 +40,9 @@ def levels(values: Sequence[float], points: int) -> list[float]:
 
 
 def joined(values: Sequence[float], points: int) -> list[float]:
-    """Return what is known of one moment of each epoch, such as a loss: straight lines between neighbors.
+    """Return points for values at one time of each epoch, such as a loss, interpolated linearly.
 
-    No line crosses an epoch without a finite value. Of several epochs in one point their mean.
+    There is no line across an epoch without a finite value. If several epochs share a point, their mean is used.
     """
     many = len(values)
     if many > points or not many:
@@ -60,7 +60,7 @@ def joined(values: Sequence[float], points: int) -> list[float]:
 
 
 def extremes(values: Sequence[float], points: int, *, highest: bool) -> list[float]:
-    """Return the lowest or the highest value of the epochs in each point; NaN of none."""
+    """Return the minimum or maximum of the epochs at each point; NaN if there is none."""
     if len(values) <= points:
         return levels(values, points)
     found = []
@@ -84,35 +84,37 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _finite(values: Sequence[float]) -> Sequence[float]:
-    # A sum is quick: most runs have thousands of values and all of them are finite.
+    # Fast path: most runs have thousands of values, all finite.
     return values if isfinite(sum(values)) else [value for value in values if isfinite(value)]
 
 
 LABELS = 7
-"""Cells of the numbers beside a curve."""
+"""Width of the labels next to a curve."""
 APART = 8
-"""Fewest cells between two marks of epochs."""
+"""Minimum distance in cells between epoch marks."""
 STEPS = (1, 2, 5)
 CROSSED = " ▁▂▃▄▅▆▇█"
-"""Glyphs over which the cursor goes: all but the line itself."""
+"""Glyphs that the cursor line may replace: everything except the line itself."""
 _ROOMY = 44
-"""Cells of the curves from which their legend is in words."""
+"""Width of the curves from which the legend has words."""
 SHARES = ValueAxis(0.0, 1.0, 2, Shown(0.01, "%", 0))
 CHIP = palette.ink("ground", "key", bold=True)
 
 
 class RunCurves(NamedTuple):
-    """Both curves without a cursor: with thousands of epochs they take a while, and the cursor moves often."""
+    """Both curves without a cursor, cached because thousands of epochs take a while and the cursor moves often."""
 
     lines: list[Line]
     pictures: Sequence[range]
-    """Lines through which a cursor goes."""
+    """Line ranges that the cursor crosses."""
     wide: int
-    """Cells of the curves; 0 where there are none."""
+    """Width of the curves; 0 if there are none."""
 
 
 def curves(run: OpenRun, cells: int, rows: int) -> RunCurves:
-    """Return both curves in exactly `rows` lines of `cells`, with the last one free for the epoch under a cursor."""
+    """Return both curves in exactly `rows` lines of `cells`; the last line is left free for the epoch under a
+    cursor.
+    """
     wide = cells - LABELS
     metric, is_measured = run.totals.metric, any(map(is_known, run.totals.utilization[1]))
     if wide < 8 or rows < 8 or not (metric or is_measured):
@@ -132,7 +134,7 @@ def curves(run: OpenRun, cells: int, rows: int) -> RunCurves:
 
 
 def with_cursor(drawn: RunCurves, run: OpenRun, selected: int) -> list[Line]:
-    """Return the curves with a line at an epoch, by its place, and its name below; -1 for none."""
+    """Return the curves with a cursor at an epoch (by index) and its name below; -1 for none."""
     lines = list(drawn.lines)
     if not (drawn.wide and 0 <= selected < len(run.rows)):
         return lines
@@ -150,7 +152,7 @@ def _logged(run: OpenRun, wide: int, rows: int) -> list[Line]:
     title: Line = [Segment(safe(totals.metric).capitalize(), NAME), Segment(" ⠒⠒ by epoch", theme.DIM)]
     if totals.diverged:
         title.append(Segment(f"  diverged in {units.counted(totals.diverged, 'epoch')}", palette.ink("crit")))
-    curve = PlotCurve((), joined(totals.logged, 2 * wide), ())  # a band or an area would lie about ratios
+    curve = PlotCurve((), joined(totals.logged, 2 * wide), ())  # a band or an area would misrepresent ratios
     return [title, *labeled(curve, axis_around(totals.logged_range), rows, "run")]
 
 
@@ -171,7 +173,7 @@ def _used(run: OpenRun, wide: int, rows: int) -> list[Line]:
 def labeled(
     curve: PlotCurve, axis: ValueAxis, rows: int, role: str, others: Sequence[Overlaid] = (), mark: str = ""
 ) -> list[Line]:
-    """Draw a curve with the numbers of its axis before it, in a segment of their own; `mark` as of `plot`."""
+    """Draw a curve with its axis labels in a separate segment before it; `mark` as in `plot`."""
     texts = axis.labels(rows, LABELS - 1)
     return [
         [Segment(fit(texts.get(at, ""), LABELS - 1, right=True) + " ", theme.FAINT), *painted(row)]
@@ -180,7 +182,7 @@ def labeled(
 
 
 def _axis(run: OpenRun, wide: int) -> Line:
-    """Titles of epochs below the curves, at round numbers of them."""
+    """Return the axis below the curves, with round epoch numbers."""
     many = len(run.rows)
     step, power = 1, 0
     while step * wide / max(1, many) < APART + (4 if run.is_by_steps else 0) and step < many:
@@ -200,7 +202,7 @@ def _axis(run: OpenRun, wide: int) -> Line:
 
 
 def _chip(run: OpenRun, wide: int, selected: int, cursor: int) -> Line:
-    """The epoch under the cursor, below its line."""
+    """Return the label of the epoch under the cursor."""
     if cursor < 0 or not 0 <= selected < len(run.rows):
         return []
     text = f" {run.rows[selected].title} "

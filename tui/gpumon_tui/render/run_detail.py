@@ -1,4 +1,4 @@
-"""A run that goes on as its processes tell of it: its ranks, what its framework holds, and what it continues."""
+"""An opened run: live state of its ranks, the table of epochs, findings, configuration and legend."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 EPOCH_CELLS = 11
 STEP = 13
-"""Cells of a step."""
+"""Width of a step."""
 _CELLS = {"rank": 5, "gpus": 6, "epoch": EPOCH_CELLS, "phase": 10, "step": STEP, "pid": 8}
 _KEEP = {"pid": 10, "wait": 35, "ooms": 30, "retries": 20}
-"""What is less important here than in the table of commands."""
+"""Priorities of columns that matter less here than in the output of commands."""
 _SHOWN = shown(RANKS, View.TERMINAL)
 RANK_COLUMNS = (
     *(
@@ -47,11 +47,11 @@ RANK_COLUMNS = (
     TableColumn("", 0),
 )
 ROWS = 3
-"""Lines of a run of one process: what it is, headings, its row."""
+"""Lines for a run with one process: description, headings, one row."""
 
 
 def facts(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int) -> Line:
-    """Return a line about a run: its ranks and GPUs, what it continues, its memory. `resumes`: id of that run."""
+    """Return a line about a run: ranks and GPUs, the run it resumes (`resumes`: its id), and memory."""
     first, line = ranks.first, [Segment(" " * (margin(cells) + 1))]
     gpus = numbers(ranks.gpus, labels)
     told = [(f"{ranks.present} {'rank' if ranks.present == '1' else 'ranks'}", f" on GPU {gpus}" if gpus else "")]
@@ -73,7 +73,7 @@ def facts(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int) -> 
 def live(
     ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, drawn: Memo[Line]
 ) -> list[Line]:  # fmt: skip
-    """Return the run in at most `height` lines: the facts, and a row for each rank here."""
+    """Return the live state in at most `height` lines: the facts, and a row for each rank on this machine."""
     lines = [facts(ranks, labels, resumes, cells)]
     room = height - len(lines) - 1
     if room < 1:
@@ -108,7 +108,7 @@ def _row(run: Run, labels: Mapping[str, str]) -> Row:
 
 
 def _step(run: Run) -> str:
-    """The step with its thousands set apart, as on the chart; without where that has no room."""
+    """Format the step with thousands separators, as in the chart; without them if it does not fit."""
     apart = "/".join(units.count(int(number)) for number in run.step_text.split("/") if number)
     return apart if len(apart) <= STEP else run.step_text
 
@@ -123,13 +123,13 @@ def _most(runs: Sequence[Run], name: str) -> float:
 
 BAR = 10
 HEAD_CELLS = 20
-"""Cells that the name of a metric may take above its column."""
+"""Maximum width of a metric name above its column."""
 COST = 12
-"""Cells of an amount with its currency."""
+"""Width of an amount with currency."""
 FINDINGS, FINDING_LINES = 2, 2
-"""Findings above the table, and lines of each at most."""
+"""Maximum number of findings above the table, and lines of each."""
 DEVICE_CELLS = 24
-"""Room from which the GPUs of the run are named: a letter of them says nothing."""
+"""Width from which the GPUs of the run are named; a truncated name is useless."""
 STRONG = palette.ink("strong", bold=True)
 _TRAIN, _WAIT, _WAITS_LONG = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
 _PHASES = {
@@ -140,11 +140,11 @@ _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 INPUT_BOUND = "input_bound"
 _GOES_ON = " ▸"
 _WIDE, _HALF_WIDE, _NARROW = 130, 76, 10
-"""Cells of a table from which titles have all their room, or most of it; and their cells in a narrower one."""
+"""Table widths from which titles have their full width, or most of it; and their width in a narrower table."""
 
 
 def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
-    """The columns of the table of a run's epochs, or of its steps."""
+    """Return the columns of the table of a run's epochs or steps."""
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _title_cells(cells))
     metrics = [
@@ -169,18 +169,18 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
 
 
 class RowScale(NamedTuple):
-    """Common to all rows of a run."""
+    """Scale shared by all rows of a run."""
 
     longest: float
     """Seconds of a full bar."""
     largest: Mapping[str, float]
-    """The largest number of each column, by its key."""
+    """Largest number of each column, by its key."""
     empty: frozenset[int]
-    """Places of columns for which no row has anything."""
+    """Indexes of columns for which no row has a value."""
 
 
 def scale_of(run: OpenRun) -> RowScale:
-    """Return what the rows of a run have in common."""
+    """Return the scale of a run's rows."""
     totals = run.totals
     others = enumerate(COLUMNS[1:], CHANGE + 2)
     empty = {place for place, column in others if column.key not in totals.largest}
@@ -190,13 +190,15 @@ def scale_of(run: OpenRun) -> RowScale:
 
 
 CHANGE = 2
-"""Place of the change against the epoch before; then come the bar, the other columns, a metric and its change."""
+"""Index of the change against the previous epoch; it is followed by the bar, other columns, a metric and its change."""
 
 
 def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
-    """An epoch as a row. An open epoch ends where its ledger ends, so that all its values share one moment.
+    """Return an epoch as a row.
 
-    `is_old`: the frames are not of now, so nobody knows whether the run still goes on.
+    An active epoch ends where its ledger ends, so that all values refer to the same time.
+
+    `is_old`: the frames are outdated, so it is unknown whether the run is still active.
     """
     of = one.of
     style = STRONG if one.is_running else theme.PLAIN
@@ -231,7 +233,7 @@ def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
 
 
 def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) -> Row:
-    """The whole run, or what lies between its epochs, in a row below them, of a table of so many cells."""
+    """Return a row below the epochs, for the whole run or the time between epochs, in a table of the given width."""
     of = one.of
     style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
     first, *others = (Cell(epoch_text.cell(column, of, scale.largest), style) for column in COLUMNS)
@@ -251,17 +253,17 @@ def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) 
 
 
 def _title_cells(cells: int) -> int:
-    """The most cells of a row's title in a table of so many."""
+    """Return the maximum width of a row title in a table of the given width."""
     return 17 if cells >= _WIDE else 14 if cells >= _HALF_WIDE else _NARROW
 
 
 def _title(title: str, cells: int) -> str:
-    """Return a title with how often it was, as `checkpoint ×4`, where there is room for both."""
+    """Return a title with its count, such as `checkpoint ×4`, if both fit."""
     return title if width(title.strip()) <= _title_cells(cells) else title.partition(" ×")[0]
 
 
 def went(one: StretchRow, longest: float, cells: int) -> Line:
-    """Time as a bar: work, waits for data, then each other phase."""
+    """Draw the time as a bar: work, data wait, then each other phase."""
     seconds = one.of.seconds
     if not longest > 0 or not seconds > 0:
         return []
@@ -285,7 +287,7 @@ def went(one: StretchRow, longest: float, cells: int) -> Line:
 
 
 def legend(run: OpenRun, cells: int) -> list[Line]:
-    """Colors of the bars, for the phases that the run has, in as many lines as they take."""
+    """Return the legend of the bars for the run's phases, in as many lines as needed."""
     names = [name for name in run.phases if name != TRAINING]
     pairs = [("train", _TRAIN), ("waits for data", _WAIT)]
     pairs += [(safe(name), _PHASES.get(name, theme.FAINT)) for name in names[:4]]
@@ -299,11 +301,11 @@ def legend(run: OpenRun, cells: int) -> list[Line]:
 
 
 def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
-    """Lines about a run, at most `rows`: what it came to, what it was found to suffer from, what it was given."""
+    """Return lines about a run, at most `rows`: results, findings, and configuration."""
     side = margin(cells)
     indent = " " * (side + 1)
     whole, line = run.whole, [Segment(indent)]
-    seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
+    seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # values were measured in this part only
     for value, what in (
         (state, ""), (units.fine_duration(run.seconds), ""), (seen, ""), (_epochs(run), ""),
         (epoch_text.cell(BY_KEY["energy"], whole.of, run.totals.largest), ""), (by_ticks(run), ""),
@@ -329,7 +331,9 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
 
 
 def by_ticks(run: OpenRun) -> str:
-    """Say that utilization is not from the driver's own samples, which are finer; empty where it is, or is unknown."""
+    """Return a note if utilization is not computed from the driver's own, finer samples; empty if it is, or if
+    unknown.
+    """
     whole = run.whole.of
     if "ticks" not in whole.utilization_from or not is_known(whole.value("utilization_mean")):
         return ""

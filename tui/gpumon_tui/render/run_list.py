@@ -1,4 +1,4 @@
-"""Rows of the list of runs: those that go on, as frames tell, and those of the ledger."""
+"""Rows of the run list: active runs from frames, and runs of the ledgers."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 
 BAR = 10
 ALL_ROOM = 1000
-"""Cells that have room for every word."""
+"""Width in which every word fits."""
 VERDICT = RUN_BY_KEY["verdict"].short
-"""Title of the column that has the room that is left."""
+"""Title of the column that takes the remaining room."""
 NARROW = 50
-"""Cells of a page below which columns are narrower."""
+"""Page width below which columns are narrower."""
 EPOCH, NARROW_EPOCH = 11, 7
-"""Cells of an epoch, `13/90`, and those in a narrower page."""
+"""Width of an epoch, `13/90`, on a normal and a narrow page."""
 METRIC = 13
-"""Cells of a logged metric with its name."""
+"""Width of a logged metric with its name."""
 MOST_NAME, VERDICT_CELLS = 40, 32
-"""Cells that a name may take, and those of a verdict that it does not."""
+"""Maximum width of a name, and the width reserved for a verdict."""
 _YEAR = 300 * 86400
-"""Seconds for which a day needs no year."""
+"""Age in seconds up to which a date needs no year."""
 SEVERE: Mapping[Severity | None, Style] = {
     None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: palette.ink("crit"),
 }  # fmt: skip
 
 
 class Order(NamedTuple):
-    """An order of the list."""
+    """A sort order of the list."""
 
     name: str
     key: str
-    """Of the column that shows it."""
+    """Key of the column that shows it."""
     by: Callable[[ListedRun], Any]
 
     @property
     def falls(self) -> bool:
-        """Whether the latest, the largest or the worst stand first."""
+        """Whether the latest, largest or worst come first."""
         return RUN_BY_KEY[self.key].falls
 
     @property
@@ -68,7 +68,7 @@ def _high(value: float) -> float:
 
 
 def _last(value: float) -> tuple[bool, float]:
-    """A key by which the unknown comes last."""
+    """Return a sort key that puts unknown values last."""
     return not is_known(value), value
 
 
@@ -81,19 +81,19 @@ ORDERS = (
     Order("least utilized first", "utilization_mean", lambda run: _last(run.utilization)),
     Order("worst end first", "verdict", lambda run: (not run.ended_badly, run.state, -run.started)),
 )
-"""The orders, in the turn in which a key takes them."""
+"""The orders, in the sequence in which a key cycles through them."""
 
 
 UNSEEN = "unseen"
-"""The state of a run that went on when it was last heard of, as `gpumon runs` has it."""
+"""State of a run that was active when last seen, as in `gpumon runs`."""
 
 
 def of_frame(
     ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, monotonic_ns: int = 0, *, is_old: bool = False
 ) -> ListedRun:  # fmt: skip
-    """A run from the frame on screen, completed from a ledger; `is_old`: the frame is stale.
+    """Return a run from the frame on screen, completed from a ledger; `is_old`: the frame is stale.
 
-    `now` and `monotonic_ns` as of `progress`.
+    `now` and `monotonic_ns` as in `progress`.
     """
     first, slowest, far = ranks.first, ranks.slowest, progress(ranks, epochs, now, monotonic_ns)
     name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
@@ -119,16 +119,16 @@ def of_frame(
 
 
 def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
-    """The runs in which every word is found: in name, id, user, framework, state or a tag."""
+    """Return the runs that contain every word in name, id, user, framework, state or a tag."""
     wanted = words.casefold().split()
     return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
 
 
 _SHOWN = shown(RUNS, View.TERMINAL)
 COLUMNS = (RUN_BY_KEY["name"], *(column for column in _SHOWN if column.key != "name"))
-"""Columns of the list, behind that of a mark: names come first."""
+"""Columns of the list, after the mark; names come first."""
 _KEEP = {"name": 99, "id": 10, "user": 70, "started": 65}
-"""What is less important than in the list of commands, which say nothing else of a run."""
+"""Priorities of columns that matter less here than in the output of commands."""
 _CELLS = {
     "id": 22, "user": 8, "gpus": 4, "started": 11, "progress": BAR, "utilization_mean": 4, "wait_share": 4,
     "energy": 10, "metric": METRIC,
@@ -136,7 +136,7 @@ _CELLS = {
 
 
 def columns(cells: int) -> tuple[TableColumn, ...]:
-    """The columns for a page of so many cells."""
+    """Return the columns for a page of the given width."""
     name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
     wide = {**_CELLS, "name": name, "epoch": NARROW_EPOCH if cells < NARROW else EPOCH}
     found = {column.key: table_column(column, wide.get(column.key, 0)) for column in COLUMNS}
@@ -152,16 +152,16 @@ _KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
     "wait_share": lambda run: run.is_kept, "energy": lambda run: is_known(run.energy),
     "metric": lambda run: run.is_kept or bool(run.metric),
 }  # fmt: skip
-"""Whether a run has something for a column; one that a ledger has is told of a moment later."""
+"""Whether a run has a value for a column; values from a ledger may arrive later."""
 
 
 def known(runs: Sequence[ListedRun]) -> frozenset[str]:
-    """Return the keys of columns that may be empty and for which some run has something."""
+    """Return the keys of optional columns for which any run has a value."""
     return frozenset(key for key, has in _KNOWN.items() if any(map(has, runs)))
 
 
 def empty(known: frozenset[str]) -> frozenset[int]:
-    """Return the places of columns for which no run has anything, by the keys that are `known`."""
+    """Return the indexes of columns for which no run has a value; `known` are the keys of those with values."""
     keys = _KNOWN.keys() - known
     return frozenset(place for place, column in enumerate(COLUMNS, 1) if column.key in keys)
 
@@ -170,16 +170,16 @@ def row(
     run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM,
     most: float = 0.0,
 ) -> Row:  # fmt: skip
-    """A run in a row of a page of so many cells, with `room` for its verdict; `detail` is known a moment later.
+    """Return a run as a row of a page of the given width, with `room` for its verdict; `detail` may arrive later.
 
-    `most`: the largest energy of the list (J), whose unit all have.
+    `most`: the largest energy in the list (J), which determines the unit of all.
     """
     place = units.without_plan(run.place, NARROW_EPOCH if cells < NARROW else EPOCH)
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
     verdict = detail.verdict if told and detail is not None and detail.verdict else run.state
     if detail is not None and verdict == detail.verdict and detail.brief and width(safe(verdict)) > room:
-        verdict = detail.brief  # a share that is cut no longer says of what it is
+        verdict = detail.brief  # a truncated sentence would lose what its share refers to
     severity = detail.severity if detail is not None else Severity.CRITICAL if run.ended_badly else None
     wait = detail.wait if detail is not None else NAN
     metric = run.metric or (detail.metric if detail is not None else "")
@@ -204,7 +204,7 @@ def row(
 
 
 def _fitting(metric: str) -> str:
-    """Return a name and its number in the cells of their column: a number that is cut off would be another one."""
+    """Return a name and its number at the width of the column; the number is never truncated."""
     name, _, number = metric.rpartition(" ")
     number = number.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
     if width(metric) <= METRIC or not name:
@@ -213,7 +213,7 @@ def _fitting(metric: str) -> str:
 
 
 def mark(run: ListedRun) -> tuple[str, Style]:
-    """The glyph of a run's state, and its style: the state stands in words beside it."""
+    """Return the glyph of a run's state and its style; the state is also shown as text."""
     if run.ended_badly:
         return "▲", palette.ink("crit", bold=True)
     if not run.is_over:
@@ -222,7 +222,7 @@ def mark(run: ListedRun) -> tuple[str, Style]:
 
 
 def thin(share: float, cells: int, style: Style) -> Line:
-    """Progress as a heavy line, by halves of a cell; nothing where there is no plan."""
+    """Return the progress as a heavy line, to half a cell; empty if there is no plan."""
     if not is_known(share):
         return [Segment(" " * cells)]
     halves = round(min(1.0, max(0.0, share)) * 2 * cells)
@@ -233,6 +233,6 @@ def thin(share: float, cells: int, style: Style) -> Line:
 
 
 def _began(time: float, now: float) -> str:
-    """Day and time of day, `09-21 14:03`; of what began long ago the date."""
+    """Return day and time, `09-21 14:03`; for old runs the date with year."""
     text = units.moment(time)
     return text[5:16] if abs(now - time) < _YEAR else text[:10]

@@ -1,4 +1,4 @@
-"""A section of a page: its name, a hairline, and what stands at the right; and the rows of a table below."""
+"""A section of a page: a title line with a hairline, and the rows of a table below."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SORT_MARK = palette.ink("key", "panel", bold=True)
 MARK = palette.ink("key", bold=True)
 PRESS = palette.ink("key", bold=True)
 WIDE = 100
-"""Cells from which on margins are of two cells."""
+"""Width from which margins are two cells."""
 
 
 def margin(cells: int) -> int:
-    """Cells left empty at each side; the first of them belongs to the mark of the row under the cursor."""
+    """Return the margin at each side; its first cell is for the mark of the selected row."""
     return GAP if cells >= WIDE else 1
 
 
 def section(name: str, detail: Line, right: Line, cells: int, *, hairline: bool = True) -> Line:
-    """A name with details behind it, what can be pressed at the right, and a hairline between them."""
+    """Return a title line: name, details, a hairline, and keys at the right."""
     side = margin(cells)
     left: Line = [Segment(" " * side), Segment(name, NAME), *([Segment("  "), *detail] if detail else [])]
     room = cells - 2 * side - length(left) + side - (length(right) + GAP if right else 0)
@@ -43,7 +43,7 @@ def section(name: str, detail: Line, right: Line, cells: int, *, hairline: bool 
 
 
 def keys(*pairs: tuple[str, str]) -> Line:
-    """Keys with what they do, beside a section's name."""
+    """Return keys with their descriptions, for a title line."""
     line: Line = []
     for key, what in pairs:
         line += [Segment("   " if line else ""), Segment(key, PRESS), Segment(f" {what}", theme.DIM)]
@@ -53,9 +53,9 @@ def keys(*pairs: tuple[str, str]) -> Line:
 def placed(
     columns: Sequence[TableColumn], cells: int, empty: Collection[int] = ()
 ) -> tuple[tuple[int, TableColumn], ...]:
-    """The columns that have room, the least important left out first; the flexible one has what is left.
+    """Return the columns that fit, dropping the least important first; the flexible one takes the remaining room.
 
-    `empty`: places of columns for which no row has anything.
+    `empty`: indexes of columns for which no row has a value.
     """
     room = cells - 2 * margin(cells)
     chosen = [one for one in enumerate(columns) if one[0] not in empty]
@@ -70,13 +70,15 @@ def placed(
 
 
 def wished(columns: Iterable[tuple[int, TableColumn]], *, by_wish: bool = True) -> int:
-    """Return the cells of columns that have all their wishes; else of those whose flexible one alone has its own."""
+    """Return the total width of columns at their preferred widths; without `by_wish`, only the flexible one has its
+    preferred width.
+    """
     taken = ((max(column.cells, column.wish) if by_wish or not column.cells else column.cells) for _, column in columns)
     return sum((cells or FLEXIBLE) + GAP for cells in taken) - GAP
 
 
 def heading(chosen: Sequence[tuple[int, TableColumn]], cells: int, sorted_by: int = -1, *, falls: bool = True) -> Line:
-    """The names of columns; that of the one that rows are sorted by stands out, with a mark behind it."""
+    """Return the column headings; that of the sort column is highlighted, with a mark after it."""
     side = margin(cells)
     line: Line = [Segment(" " * side, HEAD)]
     for at, (place, column) in enumerate(chosen):
@@ -85,7 +87,8 @@ def heading(chosen: Sequence[tuple[int, TableColumn]], cells: int, sorted_by: in
         if place != sorted_by:
             line.append(Segment(fit(column.title, column.cells, column.right), HEAD))
             continue
-        # Behind the name, and where that ends with its column in the gap: it stays over its numbers.
+        # The mark follows the name, or goes in the gap if the name fills its column, so that the heading stays above
+        # its numbers.
         title = fit(column.title, column.cells, True) if column.right else column.title
         line += [Segment(title, SORTED), Segment("▼" if falls else "▲", SORT_MARK)]
     return [*line, Segment(" " * max(0, cells - length(line)), HEAD)]
@@ -99,7 +102,7 @@ def rows(
     chosen: Sequence[tuple[int, TableColumn]], of: Sequence[Row], cells: int, *, top: int, height: int, cursor: int,
     has_keys: bool, drawn: Memo[Line],
 ) -> list[Line]:  # fmt: skip
-    """The rows from `top` on. `cursor`: the row that is marked, -1 for none; `has_keys`: keys move it."""
+    """Return the rows from `top` on. `cursor`: the selected row, -1 for none; `has_keys`: the table has the focus."""
     found = []
     for place in range(top, min(top + height, len(of))):
         shows = tuple(chosen), tuple(of[place]), place == cursor, has_keys, cells
@@ -130,7 +133,7 @@ def _row(
 
 
 def _add(line: Line, text: str, style: Style | None, under: Style | None) -> None:
-    """One segment for neighbors of one style: each costs bytes on the line to the terminal."""
+    """Add a text, joining it with a neighbor of the same style, because each segment costs bytes of output."""
     whole = style + under if style and under else style or under
     if not text:
         return
@@ -141,7 +144,7 @@ def _add(line: Line, text: str, style: Style | None, under: Style | None) -> Non
 
 
 def column_at(chosen: Sequence[tuple[int, TableColumn]], cells: int, x: int) -> int:
-    """The place of the column under a cell, or -1."""
+    """Return the index of the column at a cell, or -1."""
     at = margin(cells)
     for place, column in chosen:
         if at <= x < at + column.cells + 1:
@@ -151,13 +154,13 @@ def column_at(chosen: Sequence[tuple[int, TableColumn]], cells: int, x: int) -> 
 
 
 def more(below: int, above: int, cells: int) -> Line:
-    """Number of rows above and below those on screen."""
+    """Return the numbers of rows above and below the visible ones."""
     text = "   ".join(part for part in (f"+{above} ▲" if above > 0 else "", f"+{below} ▼" if below > 0 else "") if part)
     return [Segment(" " * (margin(cells) + 1)), Segment(text, theme.TITLE)]
 
 
 def side_by_side(left: Sequence[Line], right: Sequence[Line], cells: int, beside: int) -> list[Line]:
-    """Two blocks beside each other: the left one of `cells`, the right one of at most `beside`."""
+    """Join two blocks: the left one of width `cells`, the right one of at most `beside`."""
     found = []
     for place in range(max(len(left), len(right))):
         one = left[place] if place < len(left) else []

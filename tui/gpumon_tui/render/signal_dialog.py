@@ -1,4 +1,4 @@
-"""The question before a signal, as the lines of a box."""
+"""The confirmation dialog before a signal, as lines of a box."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SELECTED_KEY = palette.ink("key", "select", bold=True)
 _FOCUS, _FOCUS_BAD = palette.ink("ground", "key", bold=True), palette.ink("ground", "crit", bold=True)
 _NO, _YES = palette.ink("text", "select"), palette.ink("crit", "select", bold=True)
 NAME = 11
-"""Cells of the name of a signal."""
+"""Width of the name of a signal."""
 
 
 def question(
     title: str, about: str, consequences: Sequence[tuple[str, bool]], choices: Sequence[SignalChoice], *,
     chosen: int, is_yes: bool, cells: int, rows: int,
 ) -> tuple[list[Line], list[tuple[int, ClickPlace]]]:  # fmt: skip
-    """Return the lines, and what can be clicked: row, and cells, of `choice N`, `no` and `yes`.
+    """Return the lines and the clickable areas (row and cells) of `choice N`, `no` and `yes`.
 
-    `cells` and `rows` are the room; with little of it blank lines and explanations go first.
+    `cells` and `rows` are the available size; if it is small, blank lines and explanations are dropped first.
     """
     places: list[tuple[int, ClickPlace]] = []
     is_low = rows < len(consequences) + len(choices) + 8

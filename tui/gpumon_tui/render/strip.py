@@ -1,4 +1,4 @@
-"""The last minutes of a metric in one row: a letter for each column of time."""
+"""Strip of the last minutes of a metric in one row: one glyph per column of time."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from gpumon_tui.render.text_width import Line
 from gpumon_tui.render.time_columns import read, step_of
 
 LEVELS = "▁▂▃▄▅▆▇"
-"""Never a whole block: rows must not touch."""
+"""No full block, so that rows do not touch."""
 _MOST = len(LEVELS)
 GAP = "·"
 QUIET = 0.42
-"""Share of the color in all cells but that of now."""
+"""Share of the color in all cells except the current one."""
 NOTHING = 0.005
-"""Below, a cell is drawn as zero."""
+"""Value below which a cell is drawn as zero."""
 _LATE = 2.0
-"""Intervals, and columns, by which a sample may come late: a column is asked for again until then."""
+"""Number of intervals and columns by which a sample may be late; a column is queried again until then."""
 
 
 def strip_grid(window: float, cells: int, now: float) -> Grid:
-    """Return `cells` columns that together hold `window` seconds, as those of charts; the last one holds `now`.
+    """Return `cells` columns that together cover `window` seconds, as in charts; the last one contains `now`.
 
-    They begin at multiples of their length since 1970, so that no column ever changes but the last.
+    They start at multiples of their length since 1970, so that only the last column changes.
     """
     step = step_of(window, cells)
     return Grid(floor(now / step + 1e-6) - cells + 1, step, cells)
 
 
 def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) -> Line:
-    """Draw shares of the full scale, oldest first; NaN is a gap, and the last one is that of now.
+    """Draw shares of full scale, oldest first; NaN is a gap, and the last one is the current value.
 
-    Until all of history `is_read`, nothing stands where no value is known yet.
+    Until all history `is_read`, unknown values are blank, not gaps.
     """
     gap_letter = GAP if is_read else " "
     gap, nothing, quiet = palette.ink("faint"), palette.ink("rule"), palette.tinted(role, QUIET)
     line: Line = []
     letters, before, last = "", gap, len(shares) - 1
-    # In place, because there is one for every GPU and second: a call for each cell cost more than all else.
+    # Inlined, because this runs for every GPU and second; a call per cell would dominate the cost.
     for at, share in enumerate(shares):
         if not isfinite(share):
             letter, style = gap_letter, gap
@@ -61,7 +61,7 @@ def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) 
 
 
 class StripHistory:
-    """The columns of strips; a column that is over is asked for once."""
+    """Cache of strip columns; a complete column is queried once."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[object, Grid, list[float]]] = {}
@@ -69,7 +69,7 @@ class StripHistory:
     def shares(
         self, history: History, subject: str, metric: str, *, grid: Grid, interval: float, known: object
     ) -> list[float]:
-        """Return the mean of a metric in each column; `known` is another object when the past has changed."""
+        """Return the mean of a metric in each column; pass a different `known` when the past has changed."""
         place = subject, metric
         kept = self._kept.get(place)
         values: list[float] = []
@@ -84,5 +84,5 @@ class StripHistory:
         return values
 
     def keep(self, subjects: set[str]) -> None:
-        """Forget every other subject."""
+        """Drop all other subjects."""
         self._kept = {place: kept for place, kept in self._kept.items() if place[0] in subjects}  # type: ignore[index]

@@ -14,50 +14,50 @@ from gpumon_tui import theme
 from gpumon_tui.render.text_width import width
 
 FLEXIBLE = 12
-"""Fewest cells of a column that takes what is left."""
+"""Minimum width of a column that takes the remaining room."""
 
 
 class TableColumn(NamedTuple):
-    """A column; `cells` of 0 takes what room is left."""
+    """A column; a `cells` of 0 takes the remaining room."""
 
     title: str
     cells: int
     right: bool = False
     keep: int = 0
-    """The larger, the longer it stays when there is no room."""
+    """Priority: the larger, the longer it is kept when there is no room."""
     wish: int = 0
-    """Cells that it takes where others leave them; those that one of 0 leaves to others with a wish."""
+    """Preferred width if there is room; for a flexible column, the width it leaves to others with a preferred width."""
     least: int = FLEXIBLE
-    """Fewest cells of one of 0: others leave for these."""
+    """Minimum width of a flexible column; others are dropped to reach it."""
 
 
 _CELLS: Mapping[Unit | None, int] = {
     Unit.RATIO: 5, Unit.BYTES: 9, Unit.SECONDS: 8, Unit.JOULES: 9, Unit.PER_SECOND: 7, Unit.COUNT: 7,
 }  # fmt: skip
-"""Cells of the widest number of a unit, with a sign before it."""
+"""Width of the largest number of a unit, including a sign."""
 
 
 def table_column(column: Column, cells: int = 0, wish: int = 0) -> TableColumn:
-    """A column of `model.columns`, as wide as its numbers and its heading, or of so many `cells`."""
+    """Return a column of `model.columns`, as wide as its numbers and heading, or `cells` wide."""
     wide = cells or max(_CELLS.get(column.unit, 9), width(column.short))
     return TableColumn(column.short, wide, column.is_number, column.keep, wish)
 
 
 class Cell(NamedTuple):
-    """The content of a row in one column."""
+    """Content of a row in one column."""
 
     text: str
     style: Style = theme.PLAIN
     parts: Sequence[Segment] = ()
-    """In place of the text, where it has several styles, as a bar has."""
+    """Used instead of `text` for content with several styles, such as a bar."""
 
 
 Row = Sequence[Cell]
-"""A cell for each column."""
+"""One cell per column."""
 
 
 class LazyRows(Sequence[Row]):
-    """Rows that are made when they are asked for: most are not on screen."""
+    """Rows built on access, because most are not on screen."""
 
     def __init__(self, many: int, make: Callable[[int], Row]) -> None:
         self._many = many

@@ -1,4 +1,4 @@
-"""Words in the place of rows, the same on every page."""
+"""Text in terminal cells: sanitizing, width, fitting and placing of text; and texts shown in place of rows."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from gpumon.common.text import clean
 NO_PROCESS_DATA = "this recording has no process data"
 NO_RUN_DATA = "this recording has no run data"
 NO_RUN_SIMULATED = "no run in this simulation"
-"""Of trainings that somebody starts now it has none."""
+"""For simulations without runs; trainings started now do not appear in one."""
 READING_LEDGER = "reading the ledger …"
 READING_HISTORY = "reading history …"
 SHOW_ALL = "Esc shows all"
 
 
 def all_hidden(what: str, many: int, told: str = "all are hidden") -> str:
-    """Return why nothing of `many` is listed: `told` is what hides them."""
+    """Return why none of `many` items is listed; `told` names what hides them."""
     return f"no {what} matches: of {many}, {told}"
 
 
 Line = list[Segment]
 SENTENCE = 400
-"""Letters of a sentence: more than the widest screen has cells."""
+"""Maximum length of a sentence, longer than the widest screen."""
 
-# Latin letters, dashes, dots, arrows, lines, blocks and braille: one cell each, none combines.
+# Latin letters, dashes, dots, arrows, lines, blocks and braille: one cell each, none of them combining.
 _NARROW = re.compile("[ -\u02ff\u2010-\u2026\u2190-\u2193\u2500-\u259f\u25cf\u2800-\u28ff]*")
 
 
 @lru_cache(maxsize=2048)
 def safe(text: str, letters: int = 128) -> str:
-    """Sanitize untrusted text for a terminal, and cut it; every text of a frame passes here."""
+    """Sanitize and truncate untrusted text for a terminal; every text from a frame passes through here."""
     return clean(text, letters)
 
 
-@lru_cache(maxsize=4096)  # most of what is measured was on screen a second ago
+@lru_cache(maxsize=4096)  # most texts were already on screen a second ago
 def width(text: str) -> int:
-    """Cells that `text` takes."""
+    """Return the number of cells of `text`."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 @lru_cache(maxsize=4096)
 def is_narrow(text: str) -> bool:
-    """Whether each letter of `text` is one cell, so that letters can be counted for cells."""
+    """Whether every character of `text` is one cell wide, so that characters can be counted instead."""
     return _NARROW.fullmatch(text) is not None
 
 
 def fit(text: str, cells: int, right: bool = False) -> str:
-    """`text` in exactly `cells` cells: padded, or cut with an ellipsis."""
+    """Return `text` in exactly `cells` cells: padded, or truncated with an ellipsis."""
     if cells <= 0:
         return ""
     room = cells - width(text)
@@ -62,7 +62,7 @@ def fit(text: str, cells: int, right: bool = False) -> str:
 
 
 def spread(left: Line, right: Line, cells: int, style: Style | None = None) -> Line:
-    """`left` and `right` at the ends of a line; what has no room is cut from the left one."""
+    """Return `left` and `right` at the ends of a line; if there is no room, the left one is truncated."""
     room = cells - length(right)
     if room < 0:
         return cut(right, cells)
@@ -73,7 +73,7 @@ def spread(left: Line, right: Line, cells: int, style: Style | None = None) -> L
 
 
 def cut(line: Line, cells: int) -> Line:
-    """The first `cells` cells of a line, with an ellipsis where something is lost."""
+    """Return the first `cells` cells of a line, with an ellipsis if it is truncated."""
     kept: Line = []
     for text, style, _ in line:
         taken = width(text)
@@ -85,7 +85,7 @@ def cut(line: Line, cells: int) -> Line:
 
 
 def length(line: Line) -> int:
-    """Cells that a line takes."""
+    """Return the number of cells of a line."""
     return sum([width(text) for text, _, _ in line])
 
 
@@ -94,7 +94,7 @@ Piece = tuple[int, str, Style]
 
 
 class Placed:
-    """Texts by their first cell, in any order."""
+    """Texts at cell positions, in any order."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
@@ -106,25 +106,25 @@ class Placed:
         return at + width(text)
 
     def right(self, end: int, text: str, style: Style) -> int:
-        """Put `text` so that it ends before cell `end`; return where it begins."""
+        """Put `text` so that it ends before cell `end`; return its first cell."""
         begin = end - width(text)
         self.put(begin, text, style)
         return begin
 
     def segments(self, at: int, line: Line) -> int:
-        """Put the segments of a line one after the other; return the cell after them."""
+        """Put the segments of a line one after another; return the cell after them."""
         for text, style, _ in line:
             at = self.put(at, text, style or Style.null())
         return at
 
 
 def drawn(pieces: list[Piece], cells: int, ground: Style | None = None) -> Line:
-    """Return the line of `cells` cells; `ground` lies under all of it but its first and its last cell."""
+    """Return a line of `cells` cells; `ground` is the background of all cells except the first and the last."""
     line: Line = []
     at = 0
     for begin, text, style in sorted(pieces, key=_begin):
         if begin < at:
-            text, begin = text[at - begin :], at  # never under what stands before it
+            text, begin = text[at - begin :], at  # never overwrites the text before it
         if not text or begin >= cells:
             continue
         if begin > at:

@@ -1,4 +1,4 @@
-"""Values of history in the columns of a chart."""
+"""Time columns of charts: their length and position, and history values in them."""
 
 from __future__ import annotations
 
@@ -10,50 +10,52 @@ from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS, Grid
 from gpumon.storage.history.query import History, Query, Series
 
 HOLD = 2.2
-"""Intervals between samples for which one stands, so that columns finer than the samples have no holes."""
+"""Number of intervals for which a sample stays valid, so that columns finer than the sampling have no gaps."""
 
 
 def read(history: History, subject: str, metric: str, grid: Grid, interval: float, end: float = inf) -> Series:
-    """Return what `history` has of a metric for each column, up to `end`; samples are `interval` seconds apart."""
+    """Return the history of a metric in each column, up to `end`; samples are `interval` seconds apart."""
     query = Query(subject, (metric,), grid.begin, end, grid=grid, hold=HOLD * interval)
     return history.query(query)[metric]
 
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 BEYOND = 0.1
-"""The share of a window by which its columns may hold more: its name is still right then."""
+"""Maximum share by which columns may exceed the window, so that its name is still correct."""
 _ROUND = (
     *(number * DAY for number in (1, 0.5)), *(number * HOUR for number in (6, 3, 2, 1)),
     *(number * MINUTE for number in (30, 20, 15, 10, 5, 2, 1)), 30.0, 20.0, 10.0, 5.0, 2.0, 1.0,
     0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001,
 )  # fmt: skip
-"""Seconds of which a column lasts a multiple, the roundest first."""
+"""Units in seconds for the length of a column, roundest first."""
 _HOPS = 24
-"""The picture moves on by a part of the window: to move by each column would repaint everything each time."""
+"""The chart moves by this fraction of the window, because moving by single columns would repaint everything each
+time.
+"""
 _EARLY = 1e-6
 _A_PART = 0.01
-"""The share of half a column that is none: times are rounded."""
+"""Tolerance as a share of half a column, because times are rounded."""
 
 
 def step_of(window: float, cells: int) -> float:
-    """Return the roundest length of `cells` columns that together hold `window` seconds and hardly more."""
+    """Return the roundest column length for which `cells` columns cover `window` seconds and hardly more."""
     least = window / max(1, cells) * (1 - _EARLY)
     for unit in _ROUND:
         count = ceil(least / unit)
         if count * unit <= least * (1 + BEYOND):
-            # A decimal fraction has an error for each time it is taken.
+            # Multiplying a decimal fraction would accumulate its error.
             return count * unit if unit >= 1 else count / round(1 / unit)
     return least
 
 
 def window_words(window: float) -> str:
-    """Return a window as every page writes it: by its name, which its columns hold to a tenth."""
+    """Return the displayed name of a window; the columns match it to within a tenth."""
     named = next((one.title for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds == window), None)
     return named or units.long_duration(window)
 
 
 def column_words(step: float) -> str:
-    """Return the length of a column, exactly: `12 min`, `1 h 50 min`, `6.5 s`."""
+    """Return the exact length of a column: `12 min`, `1 h 50 min`, `6.5 s`."""
     parts, rest = [], step
     for size, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if count := int((rest + _EARLY) // size):
@@ -65,27 +67,28 @@ def column_words(step: float) -> str:
 
 
 def live_columns(window: float, cells: int, now: float) -> Grid:
-    """Return `cells` columns up to now; those of the next 24th of the window stand empty until their time has come."""
+    """Return `cells` columns up to now; those for the next 24th of the window stay empty until their time has come."""
     cells = max(1, cells)
     step, hop = step_of(window, cells), max(1, cells // _HOPS)
     return Grid((floor(now / (hop * step) + _EARLY) + 1) * hop - cells, step, cells)
 
 
 def still_columns(window: float, cells: int, end: float) -> Grid:
-    """Return `cells` columns of which the last one holds `end` (s since 1970)."""
+    """Return `cells` columns, the last of which contains `end` (s since 1970)."""
     cells = max(1, cells)
     step = step_of(window, cells)
     return Grid(ceil(end / step - _EARLY) - cells, step, cells)
 
 
 def known_halves(grid: Grid, oldest: float, until: float) -> slice:
-    """Return the halves of columns from the oldest time there is until another (s since 1970): what is outside of these
-    is not a gap."""
+    """Return the half columns between the times `oldest` and `until` (s since 1970); values missing outside are not
+    gaps.
+    """
     first = min(grid.buckets, max(0, grid.at(oldest))) if is_known(oldest) else 0
     last = min(2 * grid.buckets, ceil(2 * (until - grid.begin) / grid.step - _A_PART))
     return slice(2 * first, max(2 * first, last))
 
 
 def halves(grid: Grid) -> Grid:
-    """Return the same time in two buckets for each column: a line has two points there."""
+    """Return the same time with two buckets per column, because lines have two points per column."""
     return Grid(2 * grid.first, grid.step / 2, 2 * grid.buckets)

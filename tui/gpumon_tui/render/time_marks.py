@@ -1,4 +1,4 @@
-"""Words on a chart where the history begins within it: what is empty before is neither a gap nor zero."""
+"""Marks along the time axis: start of the history, epochs above a chart, phases and times below."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ BEGINS = "history begins here"
 
 
 def with_begin(line: Line, left: int, grid: Grid, begin: float, curve: PlotCurve) -> Line:
-    """Return a line of a chart with the words before `begin` (s since 1970, or NaN), if there is room; else the line.
+    """Return a line of a chart with a note before `begin` of the history (s since 1970, or NaN), if there is room; else
+    the line.
 
     `left` is the cell of the first column.
     """
@@ -39,18 +40,21 @@ def with_begin(line: Line, left: int, grid: Grid, begin: float, curve: PlotCurve
 
 
 AROUND = 500
-"""Epochs on each side of a picture that count for how many are named in it."""
+"""Number of epochs on each side of the window that count when choosing how many are named."""
 APART = 8
-"""Cells between epochs that are named; nearer ones are thinned."""
+"""Minimum distance in cells between named epochs."""
 FAULT = "▲ OOM"
 THINNED = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 PAINTED = 0.5
-"""The share of a cell from which it is painted as a phase."""
+"""Share of a cell from which it is drawn as a phase."""
 _LABELS_APART = 14
 
 
 def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Boundary] = ()) -> Line:
-    """Return the row of `╷e6`: of epochs too near to each other every 2nd, 5th, 10th. Lost memory stands before."""
+    """Return the row of epoch marks, `╷e6`; if they are too close, every 2nd, 5th, 10th.
+
+    Out-of-memory marks take precedence.
+    """
     row: Row = [EMPTY] * grid.buckets
     broken = sorted({cell for fault in faults if 0 <= (cell := grid.at(fault.time_ns / 1e9)) < grid.buckets})
     for cell, behind in pairwise((*broken, grid.buckets + 1)):
@@ -69,16 +73,16 @@ def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Bounda
 
 
 def _put(row: Row, cell: int, text: str, role: str) -> int:
-    """Write a text, and return the cell from which the next one may stand."""
+    """Write a text; return the first cell for the next one."""
     for place, letter in enumerate(text[: len(row) - cell], cell):
         row[place] = PaintedCell(letter, Tint(role))
     return cell + len(text) + 1
 
 
 def _every(marks: Sequence[EpochMark], grid: Grid) -> int:
-    """Return the step between named epochs, from the usual time between epochs of the runs in the picture.
+    """Return the step between named epochs, from the typical epoch duration of the runs in the window.
 
-    Epochs beside the picture count too, so that the step does not change while epochs move through it.
+    Epochs outside the window count too, so that the step does not change while epochs scroll through it.
     """
     first, last = (bisect_left(marks, time, key=attrgetter("time")) for time in (grid.begin, grid.end))
     if first == last:
@@ -95,12 +99,12 @@ def _every(marks: Sequence[EpochMark], grid: Grid) -> int:
 
 
 def phase_role(phase: str) -> str:
-    """Return the role of the color of a phase."""
+    """Return the color role of a phase."""
     return "power" if phase in EVALUATION else "temp" if phase == "checkpoint" else "dim"
 
 
 def phases_below(spans: Sequence[Span], grid: Grid, now: float) -> Line:
-    """Return the row of `▀`, painted where at least half of a cell is one kind of phase."""
+    """Return the row of `▀`, drawn where at least half of a cell belongs to one kind of phase."""
     shares: list[dict[str, float]] = [{} for _ in range(grid.buckets)]
     for role in {phase_role(span.phase) for span in spans}:
         for first, last in _merged(span for span in spans if phase_role(span.phase) == role):
@@ -117,7 +121,7 @@ def phases_below(spans: Sequence[Span], grid: Grid, now: float) -> Line:
 
 
 def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
-    """Begins and ends without overlaps: the ranks of a run validate at the same time."""
+    """Return starts and ends without overlaps; the ranks of a run validate at the same time."""
     found: list[tuple[float, float]] = []
     for begin, end, _ in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -128,7 +132,7 @@ def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
 
 
 def times_below(grid: Grid, now: float, edge: str = "") -> Line:
-    """Return round times of day; `edge` stands at `now`, where the picture goes that far and is said to."""
+    """Return rounded times of day; the label `edge` is placed at `now`, if given and within the chart."""
     cells, faint = grid.buckets, palette.ink("faint")
     labels = clock_labels(grid, cells, _LABELS_APART)
     if edge and grid.begin <= now <= grid.end + grid.step:

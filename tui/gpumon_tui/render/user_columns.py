@@ -1,4 +1,4 @@
-"""The columns of the totals by user."""
+"""Columns of the totals by user."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:
 def _sums(
     name: str, field: str, key: str, cells: int, keep: float, style: Style = _PLAIN, **layout: Any
 ) -> ProcessColumn[UserTotal]:
-    """The column of the sum `field` of a user's processes, of the column `key` of processes."""
+    """Return the column for the sum `field` of a user's processes, based on the process column `key`."""
     column = PROCESS_BY_KEY[key]
 
     def cell(total: UserTotal, facts: ProcessFacts) -> Cell:
