@@ -1,1 +1,1 @@
-"""What screens need of the ledger, the history and the processes, read in threads."""
+"""Data for the screens from ledgers, history and processes, read in background threads."""

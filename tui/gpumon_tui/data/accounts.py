@@ -1,4 +1,4 @@
-"""Accounts of users in a window of the calendar, read and added up in a thread: rows of the screen of accounts."""
+"""GPU hours by user in a calendar window, read and summed in a background thread for the accounts screen."""
 
 from __future__ import annotations
 
@@ -13,42 +13,47 @@ from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_ac
 from gpumon.storage.usage.query import StoredAccounts, read_accounts
 
 SOON, LATER = 60.0, 600.0
-"""Seconds for which an answer is good: a daemon writes the hour that goes on once a minute; what is over stays."""
+"""Seconds for which an answer stays valid: `SOON` for the current window, whose last hour the daemon updates once a
+minute, `LATER` for past ones.
+"""
 GPUS, TIMES = "GPUs", "times"
-"""Ways to divide a user's hours."""
+"""Breakdowns of a user's hours."""
 
 
 class AccountRow(NamedTuple):
-    """Somebody's hours, or a part of a user's."""
+    """Hours of a user, or a part of them."""
 
     name: str
-    """Of the user, the GPU, the day or the hour; empty for holders who are not known."""
+    """Name of the user, GPU, day or hour; empty for unknown users."""
     place: float
-    """Where it stands among GPUs, days or hours."""
+    """Position among GPUs, days or hours."""
     account: Account
     charge: Charge | None
-    """None without prices."""
+    """None without configured prices."""
     unseen: float = 0.0
-    """Seconds, added up over GPUs, of which nothing is known: told of days and hours."""
+    """GPU-seconds without data; only for days and hours."""
     device: str = ""
-    """UUID of the GPU; empty where it is of several."""
+    """UUID of the GPU; empty if the row covers several."""
     is_of_window: bool = True
-    """Whether it is of the window; else somebody just holds a GPU now."""
+    """Whether the hours belong to the window; False for a user who only holds a GPU now."""
 
 
 class WindowAccounts(NamedTuple):
-    """Accounts of a window: of everybody, or of one user."""
+    """Accounts of a window, for all users or one user."""
 
     headlines: Headlines | None
-    """None where nothing is known."""
+    """None if nothing is known."""
     rows: Mapping[str, Sequence[AccountRow]]
-    """Users below ""; of one user below `GPUS` and `TIMES`."""
+    """Rows of users under the key ""; for one user, rows under `GPUS` and `TIMES`."""
     why: str
-    """Words in the place of rows."""
+    """Text shown in place of rows."""
 
 
 def read_window(path: str, window: UserWindow, now: float, user: str, prices: Prices | None) -> WindowAccounts:
-    """Return the accounts of a window up to `now` (s since 1970); with a `user` of that one. Raises GpumonError."""
+    """Return the accounts of a window up to `now` (s since 1970), of one user if `user` is given.
+
+    Raises GpumonError.
+    """
     before = window.neighbor(-1)
     kept, earlier = (read_accounts(path, one.begin, min(one.end, now)) for one in (window, before))
     end = max(window.begin, min(window.end, now))
@@ -69,7 +74,7 @@ def read_window(path: str, window: UserWindow, now: float, user: str, prices: Pr
 
 
 def _users(group: AccountGroup, kept: StoredAccounts, prices: Prices | None) -> Sequence[AccountRow]:
-    """A row for each user, and one of holders, or of parts, who are not known."""
+    """Return a row for each user, and one for unknown users or parts of them."""
     charges = price_hours(group.hours, kept.devices, prices).users if prices else {}
     accounts = [*group.accounts, *([group.rest] if any(group.rest[1:]) else ())]
     return [
@@ -81,7 +86,7 @@ def _users(group: AccountGroup, kept: StoredAccounts, prices: Prices | None) -> 
 def _part(
     group: AccountGroup, window: UserWindow, user: str, kept: StoredAccounts, prices: Prices | None
 ) -> AccountRow:  # fmt: skip
-    """The hours of a user on a GPU, or of a day or an hour."""
+    """Return a user's hours on a GPU, or in a day or an hour."""
     charges = price_hours(group.hours, kept.devices, prices).users if prices else {}
     charge, account = charges.get(user, Charge()) if prices else None, find_account(group, user)
     if group.device:

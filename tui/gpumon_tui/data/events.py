@@ -1,4 +1,6 @@
-"""Events since the view began, from its frames: by the same watches as the daemon's log, which writes once a minute."""
+"""Events since the view started, detected in its frames by the same rules as the daemon's log, which is written once
+a minute.
+"""
 
 from __future__ import annotations
 
@@ -23,63 +25,65 @@ if TYPE_CHECKING:
     from gpumon_tui.feed import Writer
 
 OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]
-"""Reads the event log from the file of history at a path, or where there is one. Raises GpumonError where none is."""
+"""Reads the event log from the history file at a path, or the default one. Raises GpumonError if there is none."""
 AT_ONCE = 10
-"""Frames that are looked through at once: those of minutes wait when the view begins."""
+"""Frames processed at once; at startup, minutes of frames are waiting."""
 _IDLE, _IDLE_ENDED = "idle_began", "idle_ended"
 _MOST = 1000
-"""Events kept: the oldest go first."""
+"""Maximum number of events kept; the oldest are dropped."""
 _MOST_WAITING = 200
-"""Frames that wait to be looked through, at most, and with which it begins; a ring has fewer that are full."""
+"""Maximum number of waiting frames, also at startup; a ring buffer holds fewer full frames."""
 _READ_EVERY = 20.0
-"""Seconds after which the log is read anew while it is shown."""
+"""Seconds between reads of the log while it is shown."""
 _READ_SOON, _SOON = 2.0, 15.0
-"""The same, in so many seconds after another daemon began: it notes soon what of before is over, and its own begin."""
+"""The shorter interval, and for how many seconds it applies after a new daemon has started, because that daemon soon
+logs its own start and the end of earlier events.
+"""
 
 
 class Happened:
-    """Events of the log, and of the frames since the view began."""
+    """Events of the log and of the frames since the view started."""
 
     def __init__(self, asked: Asked, read: OpenEvents | None = None) -> None:
         self.asked = asked
         self._read = read
         self._waiting: deque[tuple[Frame, Origin, Driver]] = deque()
         self.labels: dict[str, str] = {}
-        """Numbers of GPUs by UUID, as frames told them last: also of those that no frame tells of any more."""
+        """Last known numbers of GPUs by UUID, including GPUs that are no longer in the frames."""
         self._writer: tuple[int, int] | None = None
         self._is_old, self._soon_until = False, 0.0
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source."""
+        """Reset for frames of another source."""
         self._waiting.clear()
         self.since = 0.0
-        """s since 1970 of the first frame; 0 before it. From here to `until` no frame was left out."""
+        """Time of the first frame (s since 1970); 0 before it. No frame is missing from here to `until`."""
         self.until = 0.0
-        """s since 1970 of the last frame that was looked through."""
+        """Time of the last processed frame (s since 1970)."""
         self.seen: deque[Event] = deque(maxlen=_MOST)
         self.dated = 0
-        """Counts events that have another time now than when they were noted."""
+        """Number of events whose time was corrected after they were recorded."""
         self._undated: list[Event] = []
-        """Idleness that the first of these frames has shown already: older frames may know when it began."""
+        """Idle events already open in the first frame; older frames may show when they started."""
         self._longer: dict[EventSubject, float] = {}
-        """Seconds by which it had lasted longer than these frames tell, where it goes on."""
+        """Additional duration (s) of open events that started before the first frame, by subject."""
         self._watches: _Watches | None = None
 
     def add(
         self, frames: Sequence[Frame], origin: Origin, driver: Driver, judged: Sequence[GpuStatus] = (),
         now: float = NAN,
     ) -> None:  # fmt: skip
-        """Take frames; where some come without runs and processes, all begins anew with those after them.
+        """Add frames. Frames without runs and processes cause a reset; recording starts again after them.
 
-        `judged` are the GPUs as all frames that the view has show them `now` (s since 1970), before these came; none
-        while it has not taken in all of them.
+        `judged` is the status of the GPUs at `now` (s since 1970) according to all frames before these; empty while
+        history is still loading.
         """
         if judged and self._undated:
             self._date(judged, now)
         for frame in frames[-1:]:
             self.labels.update((sample.device.uuid, sample.device.label) for sample in frame.samples)
-        # A log knows neither processes nor runs, so that its frames lack nothing where only their values are kept.
+        # A log has no processes or runs in any frame, so nothing is missing from frames with values only.
         has_more = Capability.PROCESSES in origin.capabilities
         for place in range(len(frames) - 1, -1, -1):
             if has_more and not frames[place].is_full:
@@ -108,7 +112,7 @@ class Happened:
         return event
 
     def _date(self, judged: Sequence[GpuStatus], now: float) -> None:
-        """Let idleness of before the first frame here begin when the view says elsewhere that it did."""
+        """Move the start of idle events before the first frame to the time that other parts of the view show."""
         waiting, self._undated = self._undated, []
         of = {status.sample.device.uuid: status for status in judged}
         for event in waiting:
@@ -126,12 +130,14 @@ class Happened:
                 self.dated += 1
 
     def all_seen(self) -> Sequence[Event]:
-        """Return the events of all frames until now, as they were noted."""
+        """Return all events up to now, in the order in which they were recorded."""
         self._look(len(self._waiting))
         return tuple(self.seen)
 
     def written_by(self, writer: Writer | None) -> None:
-        """Take who makes the frames: what goes on by the log of the one before does so no more."""
+        """Set the process that writes the frames; after a change, events left open in the previous writer's log no
+        longer count as open.
+        """
         if writer is None or (now := (writer.pid, writer.started)) == self._writer:
             return
         if self._writer is not None:
@@ -139,7 +145,7 @@ class Happened:
         self._writer = now
 
     def logged(self, path: str) -> Answer[Sequence[LoggedEvent]]:
-        """Return the events of the log at a path, the newest last; read in a thread."""
+        """Return the events of the log at a path, newest last; read in the background."""
         read, question = self._read, ("events", path)
         if read is None:
             return NOT_YET
@@ -151,12 +157,12 @@ class Happened:
 
     @property
     def can_read(self) -> bool:
-        """Whether a log can be asked at all."""
+        """Whether there is a log to read."""
         return self._read is not None
 
 
 class _Watches:
-    """The watches of the daemon's event log, imported with the first frame that they take."""
+    """The rules of the daemon's event log; imported when the first frame arrives."""
 
     def __init__(self) -> None:
         from gpumon.analysis.holders import HolderWatch
@@ -165,10 +171,13 @@ class _Watches:
 
         self._holders, self._devices, self._runs, self._xids = HolderWatch(), DeviceWatch(), RunWatch(), XidWatch()
         self._codes: dict[str, float] = {}
-        """XID of each GPU in the frame before."""
+        """Last XID of each GPU in the previous frame."""
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield what happened. A run that frames do not show any more has died only where the daemon says so."""
+        """Yield the events of a tick.
+
+        A run that disappears from the frames counts as died only if the daemon says so.
+        """
         yield from self._xids.add(tick._replace(xids=self._faults(tick)))
         yield from self._devices.add(tick, self._holders.judged(tick))
         dead = {run.id or run.key for run in tick.runs if run.state is RunState.DIED}
@@ -177,7 +186,7 @@ class _Watches:
                 yield event
 
     def _faults(self, tick: Tick) -> list[XidEvent]:
-        """Faults of cards since the frame before; frames tell no more of XIDs than the code of the worst."""
+        """Return GPU faults since the previous frame. Frames contain only the code of the most severe XID."""
         found = []
         for sample in tick.samples:
             uuid, code = sample.device.uuid, sample.value("gpu.xid")
@@ -189,7 +198,7 @@ class _Watches:
 
 
 def tick_of(frame: Frame, origin: Origin, driver: Driver) -> Tick:
-    """Return the tick that a frame was, as far as frames tell."""
+    """Return the tick that corresponds to a frame, as far as a frame contains the data."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * SECOND) if isfinite(frame.time) else 0,

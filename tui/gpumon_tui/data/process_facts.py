@@ -1,4 +1,4 @@
-"""The machine around the processes of a frame: what their rows say besides what the driver tells of each."""
+"""Context of the processes in a frame: GPUs, runs, idle times and script names for their rows."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ _TOTAL = GPU_INDEX["gpu.memory_total"]
 
 
 class ProcessFacts(NamedTuple):
-    """Answers for all rows of a frame."""
+    """Lookups for all rows of a frame."""
 
     devices: Mapping[str, Device]
-    """By UUID."""
+    """Devices by UUID."""
     places: Mapping[str, int]
-    """The order of the GPUs."""
+    """Position of each GPU, by UUID."""
     memory: Mapping[str, float]
-    """Memory of each GPU, bytes; NaN where the driver does not tell."""
+    """Memory of each GPU in bytes; NaN if the driver does not report it."""
     runs: Mapping[str, Run]
-    """By key."""
+    """Runs by key."""
     idle: Mapping[str, IdleTime]
-    """Since when a GPU that is allocated has done nothing, by UUID; the others are not in it."""
+    """Start of the idle time of allocated GPUs, by UUID; other GPUs are missing."""
     silent: Collection[str]
-    """UUIDs of GPUs whose driver does not answer: their processes, and what these use, are those of before."""
+    """UUIDs of GPUs whose driver does not respond; their processes and values are outdated."""
     now: float
-    """Seconds since 1970."""
+    """Time of the frame (s since 1970)."""
     me: str
-    """The user of this view; empty where the processes are not those of this machine, so nobody's here."""
+    """Name of the user of this view; empty if the processes do not run on this machine."""
     script: Callable[[Process], str]
-    """The script of a process of this user, else empty."""
+    """Returns the script of a process of this user, else an empty string."""
 
     def is_own(self, process: Process) -> bool:
-        """Whether it is this user's process, or all are alike."""
+        """Whether the process belongs to this user, or no user is set."""
         return not self.me or process.user == self.me
 
     def program(self, process: Process) -> str:
-        """The script of an own process; else the name that the process has for all."""
+        """Return the script of a process of this user; otherwise the process name that everyone can see."""
         return self.script(process) or process.name
 
     def run(self, process: Process) -> Run | None:
-        """The run that it is of, while that goes on: as on the line of its GPU, and in `gpumon status`."""
+        """Return the active run of a process, as in the row of its GPU and in `gpumon status`."""
         run = self.runs.get(process.run) if process.run else None
         return run if run is not None and run.state is RunState.RUNNING else None
 
     def label(self, process: Process) -> str:
-        """Number of its GPU; empty where nobody knows it."""
+        """Return the number of the process's GPU; empty if unknown."""
         device = self.devices.get(process.uuid)
         return device.label if device else ""
 

@@ -1,4 +1,4 @@
-"""Filters as people type them: words, `user:alice`, `gpu:3`, `mem>10`; all of them must hold."""
+"""Filters as typed by the user: words, `user:alice`, `gpu:3`, `mem>10`; all terms must match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Test = Callable[[Process, ProcessFacts], bool]
 Value = Callable[[Process, ProcessFacts], float]
 _GIB = 2.0**30
 HINTS = ("user:", "gpu:", "run:", "mem>", "cpu>", "time>", "idle>")
-"""Beginnings of terms, for the hint beside the field."""
+"""Prefixes of terms, shown as a hint next to the field."""
 
 TEXTS: dict[str, Callable[[Process, ProcessFacts], str]] = {
     "user": lambda process, facts: process.user,
@@ -24,7 +24,7 @@ TEXTS: dict[str, Callable[[Process, ProcessFacts], str]] = {
     "job": lambda process, facts: job_or_container(process),
     "program": lambda process, facts: facts.program(process),
 }
-"""Fields of words, by the name in a filter: a term holds where its word is a part of the field."""
+"""Text fields by their name in a filter; a term matches if its word is contained in the field."""
 EXACT: dict[str, Callable[[Process, ProcessFacts], str]] = {
     "gpu": lambda process, facts: facts.label(process),
     "pid": lambda process, facts: str(process.pid),
@@ -38,9 +38,10 @@ NUMBERS: dict[str, Value] = {
     "time": lambda process, facts: facts.now - process.started,
     "idle": lambda process, facts: since.seconds if (since := facts.idle.get(process.uuid)) else NAN,
 }
-"""Fields of numbers: GiB, percent, and for those of `SECONDS` seconds, or such as `90m`.
+"""Number fields in GiB or percent; those in `SECONDS` in seconds, or with a unit as in `90m`.
 
-`idle` is how long its allocated GPU has done nothing. No term holds for an unknown one."""
+`idle` is how long the process's allocated GPU has been idle. Unknown values never match.
+"""
 SECONDS = ("time", "idle")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq,
@@ -54,22 +55,22 @@ class Term(NamedTuple):
     """A condition of a filter."""
 
     text: str
-    """As it was typed."""
+    """The text as typed."""
     holds: Test
 
 
 def terms_of(text: str) -> tuple[Term, ...]:
-    """Return the conditions in a text. One that is not finished, such as `mem>`, is none yet."""
+    """Parse the conditions in a text. Incomplete ones, such as `mem>`, are ignored."""
     return tuple(Term(word, _test(word)) for word in text.split() if not _is_unfinished(word))
 
 
 def matching(processes: Sequence[Process], terms: Sequence[Term], facts: ProcessFacts) -> list[Process]:
-    """Return the processes for which all terms hold."""
+    """Return the processes that match all terms."""
     return [process for process in processes if all(term.holds(process, facts) for term in terms)]
 
 
 def hidden_by(processes: Sequence[Process], terms: Sequence[Term], facts: ProcessFacts) -> list[tuple[str, int]]:
-    """Return how many processes each term hides by itself: those that hide any, the first that was typed first."""
+    """Return the terms that hide processes on their own, with the number of processes hidden, in the order typed."""
     counted = [(term.text, sum(not term.holds(process, facts) for process in processes)) for term in terms]
     return [(text, number) for text, number in counted if number]
 

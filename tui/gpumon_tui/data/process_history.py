@@ -1,4 +1,6 @@
-"""Processes that no frame has room for, from kept history: a daemon writes that once a minute, so they are older."""
+"""Processes from stored history: those that frames have no room for (about a minute old), and the history of a
+single process.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +21,29 @@ from gpumon.storage.processes.usage_series import ProcessKey, ProcessLines, proc
 from gpumon_tui.background import Answer, Asked
 
 _BACK = 180.0
-"""Seconds in which history must have been written, to say anything about now."""
+"""Maximum age of the history in seconds for it to count as current."""
 _LOOK = 15.0
-"""Seconds of its end that count: two looks at the processes."""
+"""Seconds at the end of the history that are used; contains two samples of the processes."""
 _AGAIN = 20.0
 
 Read = Callable[[str, WindowSpan], ProcessWindow]
 
 
 class LeftOutProcesses(NamedTuple):
-    """Processes of kept history that the frame on screen does not have."""
+    """Processes in stored history that the frame on screen does not contain."""
 
     processes: Sequence[Process] = ()
     until: float = NAN
-    """Seconds since 1970: when they were last seen."""
+    """Time at which they were last seen (s since 1970)."""
 
 
 NONE_LEFT_OUT = LeftOutProcesses()
 
 
 class LeftOutReader:
-    """Reads them in a thread beside the view, while a frame says that it lacks any. `told` is called there."""
+    """Reads them in a background thread while a frame reports that processes are missing; `told` is called in that
+    thread.
+    """
 
     def __init__(
         self, told: Callable[[], object], read: Read = lambda path, span: read_processes(path, (), span)
@@ -47,13 +51,13 @@ class LeftOutReader:
         self.asked = Asked(told)
         self._read = read
         self._of: tuple[LeftOutProcesses, Sequence[Process]] = NONE_LEFT_OUT, ()
-        """What was read, and the processes that were present, when they were compared last."""
+        """Result of the last comparison, and the processes it was compared with."""
         self._there = NONE_LEFT_OUT
 
     def of(self, path: str, now: float, present: Sequence[Process]) -> LeftOutProcesses:
-        """Return those that are not `present`; none until they have been read.
+        """Return the processes that are not in `present`; empty until they have been read.
 
-        `path` is the file of kept history, or empty; `now` is the time of the frame, s since 1970.
+        `path` is the history file, or empty; `now` is the time of the frame (s since 1970).
         """
         if not path:
             return NONE_LEFT_OUT
@@ -69,7 +73,7 @@ class LeftOutReader:
 
 
 def left_out(path: str, now: float, read: Read) -> LeftOutProcesses:
-    """Return all processes that were there when history was written last."""
+    """Return all processes in the last entry of the history."""
     until = max((use.process.last for use in read(path, WindowSpan(now - _BACK, now)).processes), default=NAN)
     if not until > now - _BACK:
         return NONE_LEFT_OUT
@@ -97,13 +101,13 @@ def _process(use: ProcessUse) -> Process:
 
 
 AGAIN = 5.0
-"""Seconds after which it is read anew."""
+"""Seconds between reads."""
 _KEPT = 3600.0
-"""Seconds for which an answer would be good by itself."""
+"""Seconds for which a cached answer would remain valid; reads are triggered by `AGAIN` instead."""
 
 
 class ProcessTrail:
-    """Lines of one process at a time. `told` is called in the thread when they have come."""
+    """History of one process at a time. `told` is called in the background thread when it has been read."""
 
     def __init__(self, told: Callable[[], object], clock: Callable[[], float] = monotonic) -> None:
         self.asked = Asked(told)
@@ -118,14 +122,15 @@ class ProcessTrail:
     def lines(
         self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str, looks: RecentSnapshots
     ) -> Answer[tuple[Grid, ProcessLines]]:
-        """Return its lines with the grid that they were read for; none yet at first.
+        """Return the history of a process with its grid; empty until it has been read.
 
-        `frames` gives the newest ones, `path` is the file of kept history, or empty, and `looks` what there is without.
+        `frames` returns the newest frames, `path` is the history file, or empty, and `looks` the in-memory snapshots
+        used without one.
         """
         question = process_key(process), grid.step, grid.buckets
         now = self._clock()
         if self.asked.is_idle and (question != self._question or now >= self._due):
-            # Frames are read here: the feed is not for two threads.
+            # Frames are read here, because the feed must not be used from two threads.
             self._question, self._due = question, now + AGAIN
             self._grid, self._frames, self._path = grid, frames(), path
             self._earlier = looks.pieces(process.uuid, process.pid, process.started)

@@ -1,4 +1,4 @@
-"""Processes that were tagged, to be sent one signal or copied together."""
+"""Tagged processes (`ProcessTags`), and the tree of processes by their parents."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpumon.model.process import Process
 from gpumon_tui.data.programs import began_together, boot_time
 
 SAME_START = 1.0
-"""Seconds by which the start of a process may differ from frame to frame."""
+"""Maximum difference in seconds between the start times of a process in two frames."""
 
 
 class ProcessTags:
-    """The tagged ones. A tag is of a process, on whichever GPUs it is, and goes when that ends."""
+    """The tagged processes. A tag applies to a process on all its GPUs, and is removed when the process ends."""
 
     def __init__(self) -> None:
         self._of: dict[int, Process] = {}
@@ -30,67 +30,69 @@ class ProcessTags:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Each once, in the order in which they were tagged."""
+        """Return each tagged process once, in the order of tagging."""
         return tuple(self._of.values())
 
     def turn(self, process: Process) -> None:
-        """Tag a process, or take its tag away."""
+        """Toggle the tag of a process."""
         if process in self:
             del self._of[process.pid]
         else:
             self._of[process.pid] = process
 
     def clear(self) -> None:
-        """Take all tags away."""
+        """Remove all tags."""
         self._of.clear()
 
     def drop(self, processes: Sequence[Process]) -> None:
-        """Take the tags of these away."""
+        """Remove the tags of these processes."""
         for process in processes:
             self._of.pop(process.pid, None)
 
     def follow(self, processes: Sequence[Process]) -> None:
-        """Take the tagged ones from a frame: those that are not in it any more, or are others now, have ended."""
+        """Update the tagged processes from a frame; those that are missing or whose PID was reused are dropped."""
         if self._of:
             now = {process.pid: process for process in processes if process in self}
             self._of = {pid: now[pid] for pid in self._of if pid in now}
 
 
 def is_same_process(before: Process, now: Process) -> bool:
-    """Whether a pid stands for the same process in both; also one whose start is not known."""
+    """Whether a PID refers to the same process in both; also true if a start time is unknown."""
     return before.pid == now.pid and not abs(now.started - before.started) > SAME_START
 
 
 _INIT = 1
 _FAR = 12
-"""Ancestors that are looked at."""
+"""Maximum number of ancestors examined."""
 _KIN = 2
-"""Ancestors that count where they are on no GPU: a shell may stand between a launcher and its ranks. Everything that
-somebody started in a terminal has one farther off."""
+"""Number of ancestors without a GPU that are considered: a shell may stand between a launcher and its ranks.
+
+Ancestors further up would join everything that was started in one terminal.
+"""
 _MOST = 4096
 _NO_LAUNCHER = ("systemd", "init", "tini", "dumb-init", "docker-init", "containerd-shim", "sshd")
-"""Names of programs that start everything: to be started by one of them is no kinship."""
+"""Programs that start unrelated processes; having one as a common parent means nothing."""
 
 
 class ParentProcess(NamedTuple):
-    """A process that started others, and is on no GPU itself."""
+    """A process that has started others and does not use a GPU itself."""
 
     pid: int
     name: str
-    """As the process chose it."""
+    """Process name, chosen by the process itself."""
 
 
 class TreeRow(NamedTuple):
-    """A process of the list, or the parent of several."""
+    """A process of the list, or a parent of several."""
 
     depth: int
     process: Process | None
     parent: ParentProcess | None = None
-    """Where it is not of the list."""
+    """Set for a parent that is not in the list."""
 
 
 class Parents:
-    """Finds who started a process; each is asked once, since a parent that ends leaves its children to another."""
+    """Finds the ancestors of processes. Each is looked up once, because orphans get another parent."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
@@ -98,7 +100,7 @@ class Parents:
         self._of: dict[tuple[int, float], tuple[ParentProcess, ...]] = {}
 
     def above(self, process: Process) -> tuple[ParentProcess, ...]:
-        """Return its ancestors, the nearest first; none where the pid is another process here, or nobody tells."""
+        """Return the ancestors, nearest first; empty if unknown or if the PID refers to another process here."""
         key = process.pid, process.started
         found = self._of.get(key)
         if found is None:
@@ -121,9 +123,9 @@ class Parents:
 
 
 def arranged(processes: Sequence[Process], above: Callable[[Process], Sequence[ParentProcess]]) -> list[TreeRow]:
-    """Return the processes as a tree. Those of one parent stay in the order in which they come.
+    """Arrange processes as a tree. Children of one parent keep their order.
 
-    A parent stands where the first of its children would.
+    A parent is placed where the first of its children was.
     """
     listed = {process.pid for process in processes}
     chains = {process.pid: above(process) for process in processes}
@@ -152,13 +154,13 @@ def _place(
     last = {child.pid: place for place, child in enumerate(children)}
     for place, child in enumerate(children):
         rows.append(TreeRow(depth, child) if isinstance(child, Process) else TreeRow(depth, None, child))
-        # A process on several GPUs has several rows: its children stand below the last.
+        # A process on several GPUs has several rows; its children follow the last one.
         if last[child.pid] == place and depth < _FAR:
             _place(rows, by_parent, child.pid, depth + 1)
 
 
 def _shared(chains: Mapping[int, Sequence[ParentProcess]]) -> frozenset[int]:
-    """Pids of ancestors that several processes have, but for those that start everything."""
+    """Return the PIDs of ancestors shared by several processes, except those that start unrelated processes."""
     count: dict[int, int] = {}
     for chain in chains.values():
         for parent in chain[:_KIN]:
@@ -168,5 +170,5 @@ def _shared(chains: Mapping[int, Sequence[ParentProcess]]) -> frozenset[int]:
 
 
 def _nearest(chain: Sequence[ParentProcess], listed: set[int], shared: frozenset[int]) -> ParentProcess | None:
-    """The nearest ancestor that is in the list or is shared."""
+    """Return the nearest ancestor that is in the list or shared."""
     return next((parent for parent in chain if parent.pid in listed or parent.pid in shared), None)

@@ -1,9 +1,9 @@
-"""Scripts that this user's own processes run: `train.py`, where the driver's list says `python`.
+"""Script names of this user's own processes: `train.py`, where the driver reports `python`.
 
-Command lines hold passwords and tokens, and those of others are theirs: only processes of the same user are looked
-at, not even by root those of others, and only the name of the script or module is kept. The whole line is read where
-somebody opens an own process, with `***` for what its options call a secret. A pid of a frame may be another process
-here, as in a container or after it was used again, so one counts only if it began when the frame says so.
+Command lines may contain passwords and tokens, and other users' command lines are private. So only processes of the
+same user are read (even for root), and only the name of the script or module is kept. The full command line is read
+when the user opens one of their own processes, with option values that look like secrets replaced by `***`. A PID in a
+frame may belong to another process here, in a container or after reuse, so the start time must match that of the frame.
 """
 
 from __future__ import annotations
@@ -20,40 +20,42 @@ from gpumon.common.text import clean
 from gpumon.model.process import Process
 
 LONGEST = 4096
-"""Bytes of a command line that are read: the script stands at its beginning."""
+"""Maximum bytes read of a command line; the script is near its beginning."""
 SAME_START = 2.0
-"""Seconds by which the start of a process may differ: the kernel's time of its boot is in whole seconds, and is set
-with the clock."""
+"""Maximum difference in seconds between start times.
+
+The kernel reports the boot time in whole seconds and adjusts it with the clock.
+"""
 _MOST = 8192
-"""Names that are kept."""
+"""Maximum number of cached names."""
 _NAME = 64
 _PYTHON = re.compile(rb"(?:python|pypy)[0-9.]*[td]?(?:\.exe)?")
 _SHELL = re.compile(rb"(?:ba|da|z|k)?sh")
 _SECRET = re.compile(r"(?i)token(?!iz|s)|secret|passw|passphrase|api[-_]?key|access[-_]?key|credential|\bauth")
 _LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
-"""User and password of an address."""
+"""User and password in a URL."""
 HIDDEN = "***"
 MOST_SHOWN = 600
-"""Letters of a command line."""
+"""Maximum length of a displayed command line."""
 _MODULE = re.compile(rb"\w+(?:\.\w+)*")
 _TAKES_ARGUMENT = b"WX"
-"""Options of Python that have an argument of their own."""
+"""Python's options that take an argument."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class OwnPrograms:
-    """Names of the scripts of this user's processes, each read once."""
+    """Script names of this user's processes; each is read once."""
 
     def __init__(self, proc: str = "/proc", uid: int | None = None) -> None:
         self._proc = proc
         self._uid = os.geteuid() if uid is None else uid
         self.user = _user(self._uid)
-        """The name of this user, as frames have it."""
+        """Name of this user, as used in frames."""
         self._boot = boot_time(proc)
         self._known: dict[tuple[int, float], str] = {}
 
     def name(self, process: Process) -> str:
-        """Return the script or module that a process runs; empty where it is another user's, or runs none."""
+        """Return the script or module that a process runs; empty for other users' processes, or if it runs none."""
         if not is_known(process.started):
             return ""
         key = process.pid, process.started
@@ -65,7 +67,7 @@ class OwnPrograms:
         return found
 
     def command(self, process: Process) -> str:
-        """Return the command line of a process without its secrets; empty where it is another user's or unknown."""
+        """Return the command line of a process without its secrets; empty for other users' processes, or if unknown."""
         return command_of(self._words(process)) if is_known(process.started) else ""
 
     def _words(self, process: Process) -> Sequence[bytes]:
@@ -88,12 +90,12 @@ class OwnPrograms:
 
 
 def began_together(process: Process, stat: Stat, boot: float) -> bool:
-    """Whether a process here began when that of a frame did. `boot`: seconds since 1970."""
+    """Whether the start time of a process here matches that of a process in a frame. `boot`: s since 1970."""
     return abs(boot + stat.started / _TICK - process.started) <= SAME_START
 
 
 def boot_time(proc: str = "/proc") -> float:
-    """Return when the machine was started, in seconds since 1970; NaN where the kernel does not tell."""
+    """Return the boot time of the machine in s since 1970; NaN if unknown."""
     try:
         with open(f"{proc}/stat", "rb") as file:
             found = next((line for line in file if line.startswith(b"btime")), b"")
@@ -117,7 +119,7 @@ def script_of(words: Sequence[bytes]) -> str:
 
 
 def command_of(words: Sequence[bytes]) -> str:
-    """Return a command line as a shell would take it, with `***` for what its options call a secret.
+    """Return a command line in shell syntax, with `***` for option values that look like secrets.
 
     >>> command_of([b"python", b"train.py", b"--token=abc", b"--api-key", b"abc", b"--lr", b"0.1", b""])
     'python train.py --token=*** --api-key *** --lr 0.1'
@@ -159,7 +161,7 @@ def _of_python(words: Sequence[bytes]) -> str:
             for at, letter in enumerate(word[1:], 2):
                 if letter in b"cm":
                     if letter == ord("c"):
-                        return ""  # the program itself stands there
+                        return ""  # the program itself comes first
                     named = word[at:] or (words[place + 1] if place + 1 < len(words) else b"")
                     return _text(named) if _MODULE.fullmatch(named) else ""
                 if letter in _TAKES_ARGUMENT:
@@ -169,7 +171,7 @@ def _of_python(words: Sequence[bytes]) -> str:
 
 
 def _file(path: bytes) -> str:
-    """The name of a script; of `pkg/__main__.py` that of the package."""
+    """Return the name of a script; for `pkg/__main__.py`, the name of the package."""
     folder, _, name = path.rstrip(b"/").rpartition(b"/")
     return _text(folder.rpartition(b"/")[2] if name == b"__main__.py" and folder else name)
 
@@ -180,7 +182,10 @@ def _text(name: bytes) -> str:
 
 
 def read_in(home: int, name: str, most: int) -> bytes:
-    """Return the beginning of a file of a process, by its open directory. Raises OSError once it has ended."""
+    """Return the beginning of a file of a process, relative to its open /proc directory.
+
+    Raises OSError once it has ended.
+    """
     file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
     try:
         return os.pread(file, most, 0)

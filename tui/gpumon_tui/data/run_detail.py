@@ -1,4 +1,4 @@
-"""Two runs of ledgers side by side, as `gpumon runs compare` has them."""
+"""An opened run with all its rows, the comparison of two runs, and reports, read from the ledgers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from gpumon_tui.data.run_rows import (
 
 
 def compared(baseline: Record, other: Record) -> ComparedRuns:
-    """Two runs as `gpumon runs compare` has them."""
+    """Compare two runs, as `gpumon runs compare` does."""
     records = (baseline, other)
     found, config = compare.compare(records), config_differences(records)
     by_epochs = all(found.epochs)
@@ -122,18 +122,18 @@ def _curve(record: Record, epochs: Sequence[EpochSummary], metric: str) -> Epoch
 
 
 _LAST = 3
-"""Epochs that are read: the one that goes on, and the last that ended of each rank."""
+"""Number of newest epochs read; they include the active one and the last ended one of each rank."""
 
 
 class EndedEpoch(NamedTuple):
-    """The last values that a run logged in an epoch."""
+    """Last values that a run logged in an epoch."""
 
     run: RunRow
     metrics: Mapping[str, float]
 
 
 def ended_epoch(ledger: Ledger, run_id: str, number: int) -> EndedEpoch:
-    """Return one of the last epochs of a run by its number. Raises GpumonError while its end is not written."""
+    """Return one of the last epochs of a run by its number. Raises GpumonError until its end is in the ledger."""
     count = ledger.epoch_count(run_id)
     record = ledger.record(run_id, phases=False, ordinals=(max(0, count - _LAST), count))
     for epoch in aggregate.epoch_summaries(record):
@@ -143,7 +143,10 @@ def ended_epoch(ledger: Ledger, run_id: str, number: int) -> EndedEpoch:
 
 
 def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
-    """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
+    """Return a run with all its rows, and its cost if `prices` are given.
+
+    `record` is read without single phases, but with the times of phases.
+    """
     epochs = aggregate.epoch_summaries(record)
     goes_on = record.run.state is RunState.RUNNING and not record.run.unseen_seconds(now)
     total = aggregate.run_total(record, epochs, record.run.measured_until(now))
@@ -175,7 +178,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     last = [row(len(made) + place, title, of, None, False) for place, (title, of) in enumerate(beside)]
     between = [(part.phase, part.seconds) for part in outside_phases(record)]
     return OpenRun(
-        # Without thousands of rows: to free them later would hold up the view.
+        # Drop thousands of rows here; freeing them later would block the view.
         record=record._replace(epochs=(), usage=(), phases=()),
         state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
         rows=StretchRows(made, made_row), phases=_names(record.phases),
@@ -215,21 +218,23 @@ def _either(value: float, otherwise: float) -> float:
 
 
 class _Priced(NamedTuple):
-    """Charges of a run, and their prices."""
+    """Charges of a run and the prices used."""
 
     whole: Charge
     devices: Sequence[DeviceRow]
     prices: Prices
 
     def told(self) -> list[str]:
-        """A sentence on the whole run, where anything of it is known."""
+        """Return a sentence about the cost of the whole run, if any of it is known."""
         return [text for text in [sentence(self.whole, self.prices)] if text]
 
     def headings(self) -> Sequence[str]:
         return [column.short for column in priced(self.prices)]
 
     def cells(self, of: EpochSummary, *, is_epoch: bool, is_whole: bool) -> Sequence[str]:
-        """The texts of a row below these headings; none for what lies between epochs, at many hours of the day."""
+        """Return the cells of a row under these headings; empty for time between epochs, which is spread over many
+        hours of the day.
+        """
         if not (is_epoch or is_whole):
             return [""] * len(self.headings())
         return cells(self.whole if is_whole else price_summary(of, self.devices, self.prices), self.prices)
@@ -239,7 +244,7 @@ _NO_PARTS: Mapping[str, float] = {}
 
 
 def _parts(rows: Sequence[PhaseRow]) -> Mapping[int, Mapping[str, float]]:
-    """Return the seconds of each phase of each epoch, by its ordinal, as `phase_summary.phases` has them."""
+    """Return the seconds of each phase in each epoch, by ordinal, in the form of `phase_summary.phases`."""
     found: dict[int, dict[str, float]] = {}
     for row in sorted(rows, key=lambda row: (row.ordinal, entry_order(row))):
         parts = found.setdefault(row.ordinal, {})
@@ -248,7 +253,7 @@ def _parts(rows: Sequence[PhaseRow]) -> Mapping[int, Mapping[str, float]]:
 
 
 def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
-    """Return the names of all phases: by the place that they have in their epochs, where that is known."""
+    """Return the names of all phases, ordered by their position within epochs if known."""
     places: dict[str, float] = {}
     for row in rows:
         if row.position < places.setdefault(row.phase, inf):
@@ -270,11 +275,11 @@ def _metric_change(name: str, of: EpochSummary, before: EpochSummary | None) -> 
 
 
 _LETTERS = 80
-"""Of the name of a report's file."""
+"""Maximum length of the file name of a report."""
 
 
 def write_report(ledger: Ledger, run_id: str, now: float, directory: str) -> str:
-    """Write the page of `gpumon runs report` into a directory, in a file that is new; its path."""
+    """Write the page of `gpumon runs report` to a new file in a directory; return its path."""
     record = ledger.record(run_id)
     history = open_history()
     history.set_path(history_beside(ledger.path))

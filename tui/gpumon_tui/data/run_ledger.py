@@ -1,4 +1,4 @@
-"""Runs as the ledgers tell of them: read for the view in a thread beside it, and changed by nobody here."""
+"""Runs from the ledgers, read in a background thread; this module never writes to them."""
 
 from __future__ import annotations
 
@@ -19,43 +19,47 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OpenLedgers = Callable[[], "Ledgers"]
-"""Opens the ledgers that this user may read. Raises GpumonError."""
+"""Opens the ledgers that this user can read. Raises GpumonError."""
 LONG = 600.0
-"""Seconds for which an answer about a run is good that is settled in its ledger, too: a frame may know of an end before
-the ledger has all that was measured and logged until then."""
+"""Seconds for which an answer about an ended run stays valid.
+
+Not forever, because a frame may show the end before the ledger has all values.
+"""
 FRESH = 2.0
-"""Seconds for which an answer about runs that go on is good while somebody reads about runs: a daemon writes the end of
-an epoch at once, so that the list and an opened run tell the same."""
+"""Seconds for which an answer about active runs stays valid while a page about runs is open.
+
+The daemon writes the end of an epoch at once, so that list and opened run agree.
+"""
 OPENED_KEPT = 4
-"""Runs that are kept with all their rows: one of thousands of epochs takes megabytes."""
+"""Number of opened runs kept with all rows; a run with thousands of epochs takes megabytes."""
 _NO_LEDGER: Answer[Any] = Answer(None, "no ledger is read here")
 
 
 class KeptRuns:
-    """Runs of the ledgers. Without `open_ledgers` nothing is known of any."""
+    """Runs of the ledgers. Without `open_ledgers` no run is known."""
 
     def __init__(self, open_ledgers: OpenLedgers | None = None, clock: Callable[[], float] = time) -> None:
         self.asked = Asked()
         self._open = open_ledgers
         self._clock = clock
         self._runs: ListedRuns | None = None
-        """The runs that have been read."""
+        """Runs read so far."""
         self._opened: list[tuple[str, str, bool]] = []
-        """Questions of runs with all their rows, the latest last."""
+        """Queries of opened runs, latest last."""
         self.is_away: Callable[[], bool] = lambda: False
-        """Whether what is on screen is a simulation: its runs are not those of this machine."""
+        """Returns whether a simulation is on screen, whose runs are not in this machine's ledgers."""
         self.simulated: OpenLedgers | None = None
-        """Opens the ledger of that; without it nothing is known of any of its runs."""
+        """Opens the ledgers of the simulation; None if they are not available."""
         self.prices: Prices | None = None
-        """Costs of runs, where prices are configured."""
+        """Prices for the costs of runs, if configured."""
 
     def now(self) -> float:
-        """The time by which runs and accounts are judged, s since 1970."""
+        """Return the reference time for runs and accounts (s since 1970)."""
         return self._clock()
 
     @property
     def can_read(self) -> bool:
-        """Whether there are ledgers to read at all."""
+        """Whether there are ledgers to read."""
         return self._opens is not None
 
     @property
@@ -64,11 +68,11 @@ class KeptRuns:
 
     @property
     def is_all_listed(self) -> bool:
-        """Whether the last answer of `listed` has every run: the first one has the newest alone."""
+        """Whether the last answer of `listed` contains every run; the first answer has only the newest."""
         return self._runs is None or self._runs.is_all
 
     def listed(self) -> Answer[list[ListedRun]]:
-        """Every run, the newest first."""
+        """Return all runs, newest first."""
 
         def read(ledgers: Ledgers) -> list[ListedRun]:
             from gpumon_tui.data.run_list import ListedRuns
@@ -76,11 +80,11 @@ class KeptRuns:
             self._runs = self._runs or ListedRuns()
             return self._runs.read(ledgers, self._clock())
 
-        # The first answer has the newest runs alone: the others are read at once.
+        # The first answer contains only the newest runs, so the query is repeated at once.
         return self._ask(("listed",), read, lambda _: FRESH if self.is_all_listed else 0.0)
 
     def detail(self, run_id: str, *, is_over: bool) -> Answer[RunDetail]:
-        """A run in a few more words, for its row of the list."""
+        """Return further details of a run, for its row in the list."""
 
         def read(ledgers: Ledgers) -> RunDetail:
             from gpumon_tui.data.run_list import detail
@@ -90,7 +94,7 @@ class KeptRuns:
         return self._ask(("detail", run_id, is_over), read, lambda found: LONG if found.is_settled else OFTEN)
 
     def opened(self, run_id: str, *, is_over: bool, good_for: float = OFTEN) -> Answer[OpenRun]:
-        """A run with all its rows; of one that goes on the answer is good for so many seconds."""
+        """Return a run with all its rows; for an active run the answer stays valid for `good_for` seconds."""
 
         def read(ledgers: Ledgers) -> OpenRun:
             from gpumon_tui.data.run_detail import opened
@@ -106,27 +110,27 @@ class KeptRuns:
         return self._ask(question, read, lambda found: LONG if found.record.run.is_settled(self._clock()) else good_for)
 
     def ended_epoch(self, run_id: str, number: int) -> Answer[EndedEpoch]:
-        """An epoch of a run that is in the next one."""
+        """Return an ended epoch of a run that is already in the next one."""
 
         def read(ledgers: Ledgers) -> EndedEpoch:
             from gpumon_tui.data.run_detail import ended_epoch
 
             return ended_epoch(*self._found(ledgers, run_id)[:2], number)
 
-        return self._ask(("ended", run_id, number), read, lambda _: LONG)  # while it is not written, ask often
+        return self._ask(("ended", run_id, number), read, lambda _: LONG)  # until then, queried often
 
     def renew(self, run_id: str) -> None:
-        """Read a run that goes on anew when it is asked for next: what other parts know of it may be of before."""
+        """Expire the answer about an active run, because other parts of the view already have newer data."""
         self.asked.forget(("opened", run_id, False))
 
     def forget(self) -> None:
-        """Know nothing any more: what is on screen now has a ledger of its own, as another place of a recording."""
+        """Drop all answers: the source on screen has another ledger, for example after a seek."""
         self.asked.forget_all()
         self._runs = None
         self._opened = []
 
     def compared(self, baseline: str, other: str) -> Answer[ComparedRuns]:
-        """Two runs side by side."""
+        """Return the comparison of two runs."""
 
         def read(ledgers: Ledgers) -> ComparedRuns:
             from gpumon_tui.data.run_detail import compared
@@ -140,7 +144,7 @@ class KeptRuns:
         return self._ask(("compared", baseline, other), read, LONG)
 
     def report(self, run_id: str, number: int, directory: str) -> Answer[str]:
-        """The path of the report that was written as the `number`-th of this view."""
+        """Return the path of the report, the `number`-th one written by this view."""
 
         def write(ledgers: Ledgers) -> str:
             from gpumon_tui.data.run_detail import write_report
@@ -163,7 +167,10 @@ class KeptRuns:
         return self.asked.ask(question, answer, good_for)
 
     def _found(self, ledgers: Ledgers, run_id: str) -> tuple[Ledger, str, float]:
-        """The ledger that has a run, its id, and now. Raises GpumonError where none has it."""
+        """Return the ledger that contains a run, the run's full id, and the current time.
+
+        Raises GpumonError if there is none.
+        """
         for ledger, run in ledgers.candidates(run_id):
             if run.id == run_id:
                 return ledger, run_id, self._clock()

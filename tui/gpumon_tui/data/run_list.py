@@ -1,4 +1,4 @@
-"""The runs of the ledgers as rows of the list, and what a row says of its run a moment later."""
+"""Rows of the run list from the ledgers, and the details that follow with a second query."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.data.run_rows import ListedRun, RunDetail, first_metric, text_of
 
 FIRST = 200
-"""Runs that are looked into before there is an answer at all."""
+"""Maximum number of runs read for the first answer."""
 
 
 def stamps(ledgers: Ledgers) -> list[object]:
-    """Values that change when one of the ledgers does: it grows by a log beside it."""
+    """Return values that change when a ledger changes, including its write-ahead log."""
     found: list[object] = []
     for path in (part for each in ledgers.paths for part in (each, f"{each}-wal")):
         with suppress(OSError):
@@ -31,25 +31,25 @@ def stamps(ledgers: Ledgers) -> list[object]:
 
 
 class ListedRuns:
-    """All runs of the ledgers. Those of before are looked into again only where the ledger has something new of them.
+    """All runs of the ledgers. Known runs are read again only if the ledger has changes for them.
 
-    To look into thousands takes seconds: the first answer is of the newest ones alone.
+    Reading thousands of runs takes seconds, so the first answer contains only the newest.
     """
 
     def __init__(self) -> None:
         self.is_all = False
-        """Whether every run is among those that were read last."""
+        """Whether the last answer contained every run."""
         self._known: dict[str, tuple[str, RunSummary]] = {}
-        """The ledger's file and the run, by id."""
+        """Path of the ledger and the run, by id."""
         self._rows: dict[str, tuple[RunSummary, ListedRun]] = {}
-        """Rows of runs that are over: nothing that is said of them depends on the time."""
+        """Rows of ended runs, which do not depend on the current time."""
         self._runs: list[ListedRun] = []
         self._stamps: object = None
 
     def read(self, ledgers: Ledgers, now: float) -> list[ListedRun]:
-        """Return every run, the newest first; the first time no more than `FIRST`."""
+        """Return all runs, newest first; the first call returns at most `FIRST`."""
         stamped = stamps(ledgers)
-        # What is said of a run that goes on depends on the time, too.
+        # Rows of active runs depend on the current time, so they are rebuilt.
         if stamped == self._stamps and self.is_all and all(run.is_over for run in self._runs):
             return self._runs
         if not self._known:
@@ -87,13 +87,13 @@ class ListedRuns:
 
 
 def _is_same(run: RunRow, before: RunRow) -> bool:
-    """Whether nothing of a row is new."""
+    """Whether two rows are equal."""
     # NaN != NaN; no call of is_known, because there are thousands of rows with many cells.
     return all(one == other or (one != one and other != other) for one, other in zip(run, before, strict=True))
 
 
 def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
-    """A run in a few words: its first finding is the verdict."""
+    """Return the details of a run; its first finding is the verdict."""
     record = ledger.record(run_id, phases=False)
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, record.run.measured_until(now))
@@ -109,7 +109,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     if missed := sum(map(is_partly_sampled, epochs)):
         words = f"{units.counted(missed, 'epoch')} partly sampled"
         return RunDetail(total.wait_share, metric, words, None, is_settled)
-    if is_partly_sampled(total):  # as one that had begun before its recording, or before the daemon
+    if is_partly_sampled(total):  # for example a run that started before its recording or before the daemon
         return RunDetail(total.wait_share, metric, sampled_text(total), None, is_settled)
     return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_settled)
 
@@ -117,7 +117,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
 def _listed(one: RunSummary, now: float) -> ListedRun:
     run, told = one.run, state(one.run, now)
     before = run.epochs_before if one.done else 0
-    # Of one that ended before anybody looked it is unknown, as of one whose first epochs nobody saw.
+    # Unknown for a run that ended before it was observed, or whose first epochs were not observed.
     has_share = one.done or (one.done == 0 and run.state is not RunState.FINISHED)
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=told,

@@ -1,4 +1,4 @@
-"""The metrics that a training logged, as columns: a loss stands first."""
+"""Rows of listed, opened and compared runs, and the columns of logged metrics, in which losses come first."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 METRICS = 4
-"""Logged metrics that get a column."""
+"""Maximum number of logged metrics with a column."""
 
 
 def names(stretches: Sequence[EpochSummary]) -> list[str]:
-    """Names of logged metrics, losses first: the first has its change beside it."""
+    """Return the names of logged metrics, losses first; the first one also gets a column for its change."""
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))
     return sorted(names, key=lambda name: "loss" not in name.casefold())[:METRICS]
 
 
 def first_metric(metrics: Mapping[str, float]) -> str:
-    """Return the name of the metric that stands for a run; empty where it logged none."""
+    """Return the name of the metric that represents a run; empty if it logged none."""
     return next(iter(sorted(metrics, key=lambda name: "loss" not in name.casefold())), "")
 
 
 def column(stretches: Sequence[EpochSummary], name: str) -> list[str]:
-    """Return the texts of a metric, with equal decimals; empty where it was not logged."""
+    """Return the texts of a metric with common decimals; empty where it was not logged."""
     texts = iter(units.logged_column([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
 def finite_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest finite value; NaN where there is none."""
+    """Return the minimum and maximum finite value; NaN if there is none."""
     finite = [value for value in values if isfinite(value)]
     return min(finite, default=NAN), max(finite, default=NAN)
 
@@ -52,76 +52,76 @@ COLUMNS = shown(EPOCHS, View.TERMINAL)
 
 
 class ListedRun(NamedTuple):
-    """A run of the list, wherever it is known from: the frame on screen, or a ledger."""
+    """A run of the list, from the frame on screen or from a ledger."""
 
     id: str
     name: str
     user: str
     state: str
-    """One word, as `gpumon runs` has it."""
+    """One word, as in `gpumon runs`."""
     is_over: bool
-    """Whether it goes on no more, or is not known to."""
+    """Whether the run is not known to be active."""
     ended_badly: bool
     gpus: int
     place: str
-    """The epoch in which it ended, or in which it is while it goes on: `13/90`."""
+    """Current epoch, or the epoch in which it ended: `13/90`."""
     share: float
-    """The same as a share; NaN without a plan."""
+    """Progress as a share; NaN if the planned length is unknown."""
     started: float
     seconds: float
     left: float
-    """Seconds until its end, of one that a frame tells of; NaN where that is not known."""
+    """Seconds until its end, for a run in a frame; NaN if unknown."""
     utilization: float
     energy: float
     tags: Sequence[str]
     text: str
-    """All that a filter looks in."""
+    """Text that the filter searches."""
     is_kept: bool
-    """Whether a ledger has it."""
+    """Whether a ledger contains it."""
     metric: str = ""
-    """The last of what it logs, of one that a frame tells of."""
+    """Last logged value, for a run in a frame."""
     written: float = NAN
-    """When a ledger had its utilization and energy, of one that goes on (s since 1970); NaN where none has them."""
+    """Time of the ledger's values of utilization and energy for an active run (s since 1970); NaN if there are none."""
 
 
 def text_of(*words: str) -> str:
-    """Return what a filter looks in."""
+    """Return the text that the filter searches."""
     return " ".join(words).casefold()
 
 
 class RunDetail(NamedTuple):
-    """A run in a few more words, for its row of the list."""
+    """Further details of a run, for its row in the list."""
 
     wait: float
     metric: str
-    """The metric that was logged first, with its last value: `loss 1.028`."""
+    """The first logged metric with its last value: `loss 1.028`."""
     verdict: str
     severity: Severity | None
-    """None where nothing was judged."""
+    """None if there was no evaluation."""
     is_settled: bool
-    """Whether it is over, and its ledger has all of it."""
+    """Whether it has ended and its ledger is complete."""
     brief: str = ""
-    """The verdict where there is no room for it."""
+    """Short form of the verdict."""
 
 
 class StretchRow(NamedTuple):
-    """An epoch, a row of steps, all between epochs, a phase of that, or the whole run."""
+    """An epoch, a row of steps, the time between epochs, one of its phases, or the whole run."""
 
     title: str
     of: EpochSummary
     took_change: float
-    """Against the stretch before, as a share of it; NaN where one of them is not over."""
+    """Change against the previous row, as a share of it; NaN if one of them has not ended."""
     parts: Sequence[tuple[str, float]]
     """Phases with their seconds."""
     logged: Sequence[str]
-    """The values of `OpenRun.metrics`; empty where none was logged."""
+    """Values of `OpenRun.metrics`; empty where not logged."""
     logged_change: float
-    """Of the first of these."""
+    """Change of the first of these."""
     verdict: Verdict | None
     costs: Sequence[str] = ()
-    """Amounts below the headings of `OpenRun.costs`."""
+    """Amounts under the headings of `OpenRun.costs`."""
     is_running: bool = False
-    """Whether its run is in it now: one that is over may have an epoch that has not ended and never will."""
+    """Whether the run is in it now; an ended run may have an epoch that will never end."""
 
     @property
     def goes_on(self) -> bool:
@@ -130,11 +130,11 @@ class StretchRow(NamedTuple):
 
 
 class StretchRows(Sequence[StretchRow]):
-    """Rows that are made when they are asked for: of thousands of epochs a screen has some dozens."""
+    """Rows built on access; of thousands of epochs a screen shows a few dozen."""
 
     def __init__(self, stretches: Sequence[EpochSummary], make: Callable[[int], StretchRow]) -> None:
         self.stretches = stretches
-        """Summaries of what the rows are of: for what is asked of all."""
+        """Summaries that the rows are built from, for queries over all of them."""
         self._make = make
         self._made: dict[int, StretchRow] = {}
 
@@ -157,26 +157,29 @@ class StretchRows(Sequence[StretchRow]):
 
 
 class EpochTotals(NamedTuple):
-    """Facts about all rows of a run. They are computed where the run is read, because they take a look at each row."""
+    """Totals over all rows of a run.
+
+    They are computed where the run is read, because that takes a pass over every row.
+    """
 
     longest: float
     """Seconds of the longest row."""
     largest: Mapping[str, float]
-    """The largest number of each column, by its key; one that is unknown in every row has none."""
+    """Largest number of each column, by its key; columns without known values are missing."""
     ended: int
-    """Rows that have ended."""
+    """Number of ended rows."""
     done: int | None
-    """Epochs that the training has completed; None where that is not known."""
+    """Number of epochs the training has completed; None if unknown."""
     numbers: Sequence[int]
-    """The number of each epoch."""
+    """Number of each epoch."""
     metric: str
-    """The first logged metric that epochs have; empty where there is none."""
+    """First logged metric of the epochs; empty if there is none."""
     logged: Sequence[float]
     """Its value in each epoch."""
     logged_range: tuple[float, float]
-    """Its lowest and highest finite value."""
+    """Its minimum and maximum finite value."""
     diverged: int
-    """Epochs in which it is not finite."""
+    """Number of epochs in which it is not finite."""
     utilization: tuple[Sequence[float], Sequence[float], Sequence[float]]
     """5th percentile, mean and 95th percentile of each epoch."""
 
@@ -185,58 +188,58 @@ class OpenRun(NamedTuple):
     """A run with all its rows, oldest first."""
 
     record: Record
-    """Without epochs, phases and usage: the rows already hold them."""
+    """Without epochs, phases and usage, which are already in the rows."""
     state: str
     devices: str
     is_by_steps: bool
     rows: StretchRows
     phases: Sequence[str]
-    """Names of the phases of its epochs, in the order in which they come."""
+    """Names of the phases of its epochs, in order."""
     beside: Sequence[StretchRow]
-    """All between its epochs with the phases of it; last the whole run."""
+    """Rows of the time between epochs with its phases; the whole run comes last."""
     metrics: Sequence[str]
     findings: Sequence[Finding]
     about: Sequence[str]
     seconds: float
     totals: EpochTotals
     costs: Sequence[str] = ()
-    """Headings of what has a price; empty where nothing has."""
+    """Headings of the cost columns; empty if there are no costs."""
     marks: Sequence[EpochMark] = ()
-    """Begins of its epochs, oldest first."""
+    """Starts of its epochs, oldest first."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it is over in its ledger."""
+        """Whether it has ended according to its ledger."""
         return self.record.run.state is not RunState.RUNNING
 
     @property
     def whole(self) -> StretchRow:
-        """The row of all of it."""
+        """The row of the whole run."""
         return self.beside[-1]
 
 
 WARM_UP = " (warm-up)"
-"""Why the first epoch of a run does not count: where there is no room, that is left out."""
+"""Suffix that explains why the first epoch does not count; dropped if there is no room."""
 
 
 class ComparedRow(NamedTuple):
-    """One measure of two runs."""
+    """One metric of two runs."""
 
     name: str
-    """As JSON has it."""
+    """Name as in the JSON output."""
     title: str
     values: tuple[str, str]
     difference: str
-    """Of the values, without a sign."""
+    """Absolute difference of the values."""
     verdict: str
     share: float
-    """The second's difference as a share of the first's value; in points of percent for a ratio."""
+    """Difference as a share of the first run's value; in percentage points for a ratio."""
     low: float
     high: float
-    """Ends of its 95 % interval, in the same; NaN where there is none."""
+    """Upper end of its 95 % interval in the same unit (`low` is the lower end); NaN if there is none."""
     is_clear: bool
     briefs: Sequence[str] = ()
-    """The verdict in fewer and fewer words, for less room."""
+    """Shorter forms of the verdict, in descending length."""
 
 
 class ComparedRuns(NamedTuple):
@@ -244,22 +247,22 @@ class ComparedRuns(NamedTuple):
 
     records: tuple[Record, Record]
     counts: tuple[str, str]
-    """Epochs that count: `31 epochs, without the first (warm-up)`."""
+    """Number of epochs that count: `31 epochs, without the first (warm-up)`."""
     config: Sequence[tuple[str, str, str]]
     """Names of parameters that differ, with both values."""
     same: int
-    """Parameters that are equal."""
+    """Number of equal parameters."""
     equal: Sequence[tuple[str, str]]
     """Their names and values."""
     without: Sequence[int]
-    """Places of runs that told none."""
+    """Indexes of runs that reported no parameters."""
     is_dirty: bool
     rows: Sequence[ComparedRow]
     whole: Sequence[ComparedRow]
     notes: Sequence[str]
     by_epochs: bool
     curves: tuple[EpochCurve, EpochCurve]
-    """Of each run."""
+    """One curve per run."""
     metric: str
 
 
@@ -270,4 +273,4 @@ class EpochCurve(NamedTuple):
     """Seconds since the start of the run, ascending."""
     values: Sequence[float]
     range: tuple[float, float]
-    """The lowest and the highest finite value; NaN where there is none."""
+    """Minimum and maximum finite value; NaN if there is none."""

@@ -1,7 +1,8 @@
-"""Signals to processes of a frame: only to the very process that is meant, and only where its user may.
+"""Sends signals to processes of a frame, but only to the intended process and only if its user is permitted.
 
-A pid is used again once its process has ended, and in a container it is another one. So the process must have begun
-when the frame says so, and it is held from the question on by a descriptor (pidfd) that never names another one.
+A PID is reused after its process has ended, and means another process inside a container. So the start time must match
+that of the frame, and from the question on the process is referenced by a file descriptor (pidfd) that never refers to
+another one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class SignalChoice(NamedTuple):
     name: str
     number: signal.Signals
     says: str
-    """The effect, for people."""
+    """Description of the effect."""
 
 
 TERMINATE = SignalChoice("t", "Terminate", signal.SIGTERM, "asks it to end")
@@ -41,13 +42,13 @@ CHOICES = (TERMINATE, INTERRUPT, KILL)
 
 
 class SignalRefused(GpumonError):
-    """No signal is sent, and the reason."""
+    """Raised with the reason if no signal may be sent."""
 
 
 class SignalTarget:
-    """A process that is held, to be sent a signal. Raises SignalRefused where there is a reason against it.
+    """A process that is held open to be sent a signal. Raises SignalRefused if there is a reason against it.
 
-    `proc` and `uid` are of tests.
+    `proc` and `uid` are for tests.
     """
 
     def __init__(self, process: Process, proc: str = "/proc", uid: int | None = None) -> None:
@@ -58,13 +59,13 @@ class SignalTarget:
             stat = self._checked(proc, os.geteuid() if uid is None else uid)
             self._started = stat.started
             self._pidfd = _pidfd(process.pid)
-            self._still_there()  # as long as its directory can be read, its pid is not another's: so the pidfd is of it
+            self._still_there()  # while its directory is readable, the PID was not reused: so the pidfd is correct
         except BaseException:
             self.close()
             raise
 
     def send(self, number: signal.Signals) -> None:
-        """Send it, if the process is still there. Raises SignalRefused."""
+        """Send the signal, if the process still exists. Raises SignalRefused."""
         self._still_there()
         try:
             if self._pidfd >= 0:
@@ -87,7 +88,7 @@ class SignalTarget:
         return stat is None or stat.state in _OVER or stat.started != self._started
 
     def close(self) -> None:
-        """Let go of the process."""
+        """Close the descriptors."""
         for fd in (self._home, self._pidfd):
             if fd >= 0:
                 os.close(fd)
@@ -100,7 +101,7 @@ class SignalTarget:
         self.close()
 
     def _checked(self, proc: str, uid: int) -> Stat:
-        """The process as the kernel has it, if nothing speaks against a signal."""
+        """Return the kernel's data of the process, if a signal is permitted."""
         process, stat = self.process, self._stat()
         if stat is not None and stat.state == _ZOMBIE:
             raise SignalRefused(f"process {process.pid} has ended: a zombie until its parent {stat.parent} collects it")
@@ -120,7 +121,7 @@ class SignalTarget:
         return stat
 
     def _is_confined(self, proc: str) -> bool:
-        """Whether it has a pid namespace of its own; where nobody tells, whether it is in a container."""
+        """Whether it is in a PID namespace of its own; if that is unknown, whether it is in a container."""
         with suppress(OSError):
             return os.readlink("ns/pid", dir_fd=self._home) != os.readlink(f"{proc}/self/ns/pid")
         with suppress(OSError):
@@ -135,7 +136,7 @@ class SignalTarget:
     def _stat(self) -> Stat | None:
         try:
             return parse_stat(read_in(self._home, "stat", 2048))
-        except OSError:  # its directory is empty once it has ended, also when its pid is used again
+        except OSError:  # the open directory is empty once the process has ended, even if the PID is reused
             return None
 
 
@@ -151,7 +152,7 @@ def _opened(process: Process, proc: str) -> int:
 
 
 def _pidfd(pid: int) -> int:
-    """A descriptor of a process, or -1 where the kernel has none of that kind."""
+    """Return a pidfd, or -1 if the kernel does not support it."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -161,6 +162,6 @@ def _pidfd(pid: int) -> int:
 
 
 def _namespaces(status: bytes) -> int:
-    """Number of pid namespaces in which a process has a pid, as seen from here."""
+    """Return the number of PID namespaces of a process, as seen from here."""
     found = next((line for line in status.splitlines() if line.startswith(b"NSpid:")), b"")
     return len(found.split()) - 1

@@ -1,4 +1,4 @@
-"""Hours and charges of users in this month of the calendar, from the accounts that a daemon keeps."""
+"""Totals by user: current processes, and hours and charges of this calendar month from the daemon's accounts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 _AGAIN = 60.0
-"""Seconds for which they are good: a daemon writes the hour that goes on once a minute."""
+"""Seconds for which the accounts stay valid; the daemon updates the current hour once a minute."""
 Read = Callable[[str, float, float], "StoredAccounts"]
 
 
 class UserMonth(NamedTuple):
-    """A user's part of a month."""
+    """A user's share of a month."""
 
     held: float
-    """Seconds."""
+    """GPU-seconds held."""
     charge: Charge
 
 
@@ -32,14 +32,16 @@ NO_MONTHS: Mapping[str, UserMonth] = {}
 
 
 class MonthReader:
-    """Reads them in a thread beside the view. `told` is called there."""
+    """Reads the accounts in a background thread. `told` is called in that thread."""
 
     def __init__(self, told: Callable[[], object], read: Read | None = None) -> None:
         self.asked = Asked(told)
         self._read = read
 
     def of(self, path: str, now: float, prices: Prices) -> Mapping[str, UserMonth]:
-        """Return the month of `now` (s since 1970) by user; empty until it was read, or where nothing keeps it."""
+        """Return the month of `now` (s since 1970) by user; empty until it has been read, or if there are no
+        accounts.
+        """
         if not path:
             return NO_MONTHS
         return self.asked.ask(("month", path), lambda: self._month(path, now, prices), _AGAIN).found or NO_MONTHS
@@ -56,41 +58,41 @@ class MonthReader:
 
 
 class KnownSum(NamedTuple):
-    """A sum of what is known."""
+    """A sum over known values."""
 
     value: float = NAN
-    """NaN where nothing is."""
+    """NaN if nothing is known."""
     is_whole: bool = True
-    """Whether every part of it is known; else it is at least so much."""
+    """Whether every part is known; otherwise the value is a lower bound."""
 
 
 class UserTotal(NamedTuple):
-    """The processes of a user together."""
+    """The processes of a user, summed."""
 
     user: str
-    """Empty where it is not known whose they are."""
+    """Empty if the user is unknown."""
     processes: int
     gpus: frozenset[str]
     """UUIDs."""
     memory: KnownSum
-    """GPU memory, bytes."""
+    """GPU memory in bytes."""
     sm: KnownSum
-    """Kernel time over all GPUs: 2.0 is two GPUs always at work."""
+    """SM utilization summed over all GPUs: 2.0 means two fully busy GPUs."""
     cpu: KnownSum
     host_memory: KnownSum
-    """Bytes."""
+    """Host memory in bytes."""
     month: UserMonth | None = None
-    """Of this month of the calendar; None where it is not known."""
+    """This calendar month; None if unknown."""
 
 
 def user_totals(processes: Iterable[Process]) -> list[UserTotal]:
-    """Return the totals of each user, the most GPU memory first."""
+    """Return the totals of each user, most GPU memory first."""
     totals = [_total(user, found) for user, found in _by_user(processes).items()]
     return sorted(totals, key=lambda total: _most_first(total.user, total.memory))
 
 
 def memory_by_user(processes: Iterable[Process]) -> list[tuple[str, KnownSum]]:
-    """Return each user with the GPU memory of the user's processes (bytes), the most first."""
+    """Return each user with the GPU memory of their processes (bytes), largest first."""
     found = [(user, _sum([process.memory_used for process in of])) for user, of in _by_user(processes).items()]
     return sorted(found, key=lambda one: _most_first(*one))
 
@@ -107,7 +109,7 @@ def _most_first(user: str, memory: KnownSum) -> tuple[float, str]:
 
 
 def _total(user: str, processes: Sequence[Process]) -> UserTotal:
-    # A process has a row for each GPU it is on, and one CPU time and one host memory in all of them.
+    # A process has a row per GPU, each with the same CPU time and host memory.
     once = {process.pid: process for process in processes}.values()
     return UserTotal(
         user=user,

@@ -1,9 +1,10 @@
-"""Everything that relies on private parts of Textual, and a plain way without it.
+"""Everything that relies on private parts of Textual, with a fallback that does not.
 
-Three costs of the public way, measured with Textual 8: a partial update sends whole lines (`cell_diff`), frames queue
-up behind a slow terminal (`flow_control`), and keys are looked for ten times a second (`waiting_input`). At the start
-`missing` looks whether the installed Textual still has the private names; where it lacks one, the view does as Textual
-does, which costs more and shows the same.
+It avoids four costs of the public API, measured with Textual 8: a partial update sends whole lines (`cell_diff`), every
+repaint passes through queues and the compositor (`painter`), frames queue up behind a slow terminal (`flow_control`),
+and the key thread wakes up ten times a second (`waiting_input`). At startup, `missing` checks whether the installed
+Textual still has the private names. If one is missing, the view uses Textual's own code, which is slower but shows the
+same.
 """
 
 from __future__ import annotations
@@ -34,18 +35,20 @@ INPUT_PARTS: Parts = (
     ("textual.drivers.linux_driver", "LinuxDriver.disable_input", ()),
     ("textual.drivers.linux_driver", "LinuxDriver.process_message", ("message",)),
 )
-"""The same of `waiting_input`."""
+"""Module, name and parameters of what `waiting_input` overrides or reads."""
 
 Display = Callable[["RenderableType | None"], Any]
 
 
 def missing(parts: Parts = PARTS) -> list[str]:
-    """Return the names of `parts` that the installed Textual lacks, or has with other parameters."""
+    """Return the names in `parts` that the installed Textual lacks or defines with other parameters."""
     return [f"{module}.{name}" for module, name, parameters in parts if not _has(module, name, parameters)]
 
 
 def partial_updates(parts: Parts = PARTS) -> Display:
-    """Return the function that every update passes on its way to the terminal; the identity if a part is missing."""
+    """Return a function that converts every update before it is sent to the terminal; the identity if a part is
+    missing.
+    """
     if missing(parts):
         return _unchanged
     from gpumon_tui.textual_private.cell_diff import cell_diff
@@ -56,7 +59,9 @@ def partial_updates(parts: Parts = PARTS) -> Display:
 def waiting_driver(
     driver: type[Driver], parts: Sequence[tuple[str, str, tuple[str, ...]]] = INPUT_PARTS
 ) -> type[Driver]:
-    """Return the driver that waits for keys, in the place of Textual's for terminals; any other unchanged."""
+    """Return the driver class that blocks while waiting for keys, if `driver` is Textual's Linux driver; otherwise
+    `driver`.
+    """
     is_usual = driver.__module__ == "textual.drivers.linux_driver"
     if not is_usual or sys.platform != "linux" or missing(parts):  # elsewhere terminals cannot be polled
         return driver
@@ -66,7 +71,7 @@ def waiting_driver(
 
 
 def write(app: App[Any], text: str) -> bool:
-    """Write `text` to the terminal behind what was drawn; False if this Textual gives no way to do so."""
+    """Write `text` to the terminal after what was drawn; returns False if this Textual offers no way to do so."""
     driver = getattr(app, "_driver", None)
     if driver is None:
         return False

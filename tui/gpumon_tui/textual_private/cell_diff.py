@@ -1,7 +1,7 @@
 """Partial updates that send only the changed cells.
 
-Textual 8 begins each changed range at the first cell of its widget; on a line of cards that is most of
-the line, and most of what goes to the terminal. It has no public hook for this.
+Textual 8 starts each changed range at the first cell of its widget. On a line of cards that is most of the line, and
+thus most of the output. There is no public hook to change this.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from gpumon_tui.textual_private.pen import Pen, colors_of
 
 
 class CellDiffUpdate(CompositorUpdate):
-    """The ranges of a partial update, each from its own first cell."""
+    """A partial update in which each range starts at its own first cell."""
 
     def __init__(self, update: ChopsUpdate) -> None:
         self._update = update
 
     def render_segments(self, console: Console) -> str:
-        """Return the escape sequences and the text for the terminal."""
+        """Return the escape sequences and text for the terminal."""
         update, pen = self._update, Pen(colors_of(console))
         for row, begin, end in update.spans:
             for right, (left, strip) in zip(update.chop_ends[row], update.chops[row].items(), strict=False):
@@ -33,5 +33,5 @@ class CellDiffUpdate(CompositorUpdate):
 
 
 def cell_diff(renderable: RenderableType | None) -> Any:
-    """Return a partial update that sends changed cells only; anything else unchanged."""
+    """Convert a partial update to one that sends only changed cells; returns anything else unchanged."""
     return CellDiffUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable

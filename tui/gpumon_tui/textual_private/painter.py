@@ -1,8 +1,8 @@
-"""The way of changed cells to the terminal, around Textual's queues.
+"""Writes changed cells directly to the terminal, bypassing Textual's compositor.
 
-Textual takes a repaint through the messages of each widget, a timer, and a compositor that looks for what lies where:
-a quarter of what a tick cost. As long as nothing overlaps and nothing is about to move, the place of a widget is
-known, and its cells are written at once, as an update of the terminal like Textual's own.
+Textual passes a repaint through the messages of each widget, a timer, and a compositor that determines which widget is
+visible where; this took a quarter of the time of a tick. While no widgets overlap and no layout is pending, the
+position of a widget is known, and its cells are written immediately, as an update like Textual's own.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from textual.geometry import Region
 
 Change = tuple[int, int, int]
-"""Row of a widget, first cell, and the cell after the last."""
+"""Row within a widget, first cell, and end cell (exclusive)."""
 
 
 class Painted(Protocol):
-    """A widget that can be asked for a row alone."""
+    """A widget that can draw a single row."""
 
     @property
     def region(self) -> Region:
-        """Its place on the screen."""
+        """Position on the screen."""
 
     def pieces(self, row: int) -> list[tuple[str, Style]]:
-        """Return the texts of a row in the terminal's styles."""
+        """Return the texts of a row with the terminal's styles."""
 
 
 class PaintedChanges(NamedTuple):
-    """Changes that are to be painted."""
+    """Changes of a widget to be painted."""
 
     widget: Painted
     region: Region
@@ -40,25 +40,25 @@ class PaintedChanges(NamedTuple):
 
 
 class Painter:
-    """Takes what widgets would repaint, between `open` and `close`."""
+    """Collects the changes of widgets between `open` and `close`, and paints them."""
 
     def __init__(self) -> None:
         self.is_able = False
-        """Whether this Textual has what that takes."""
+        """Whether the installed Textual has the required private parts."""
         self.is_placed = False
-        """Whether every widget is where it was last laid out, and none lies above another."""
+        """Whether the layout is final and no widget covers another."""
         self._is_open = False
         self._has_refused = False
         self._taken: list[PaintedChanges] = []
 
     def open(self, app: App[Any]) -> None:
-        """Begin to take changes, if they can be painted here."""
+        """Start collecting changes, if direct painting is possible now."""
         is_held = getattr(app, "_batch_count", 0) > 0
         self._is_open = self.is_able and self.is_placed and len(app.screen_stack) == 1 and not is_held
         self._has_refused = not self._is_open
 
     def take(self, widget: Painted, changes: Sequence[Change]) -> bool:
-        """Whether these cells are painted here; else the widget has to ask Textual."""
+        """Accept changed cells; returns False if the widget must use Textual's refresh instead."""
         region = widget.region if self._is_open else None
         if not region:
             self._has_refused = True
@@ -67,11 +67,11 @@ class Painter:
         return True
 
     def refuse(self) -> None:
-        """Note that a widget has asked Textual."""
+        """Record that a widget uses Textual's refresh."""
         self._has_refused = True
 
     def close(self, app: App[Any]) -> bool:
-        """Paint what was taken; whether that was all there was to paint."""
+        """Paint the collected changes; return whether these were all changes."""
         self._is_open = False
         taken, self._taken = self._taken, []
         if taken:

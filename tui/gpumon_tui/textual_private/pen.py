@@ -1,4 +1,4 @@
-"""Escape sequences for runs of cells: of a style only what changes from one cell to the next."""
+"""Escape sequences for runs of cells; between cells, only changes of the style are sent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 PLAIN = Style.null()
 LETTERS = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "blink": "5", "reverse": "7", "strike": "9"}
-"""All that a style of gpumon or of its help may have beside its colors, and the codes of it."""
+"""Text attributes used by styles of gpumon and of its help, with their SGR codes."""
 Pieces = Iterable[tuple[str, Style | None]]
 
 
 def colors_of(console: Console) -> ColorSystem:
-    """Return the colors that a console writes."""
+    """Return the color system of a console."""
     return getattr(console, "_color_system", None) or ColorSystem.TRUECOLOR
 
 
 class Pen:
-    """Writes cells at places of the screen."""
+    """Writes cells at positions on the screen."""
 
     def __init__(self, colors: ColorSystem) -> None:
         self._colors = colors
@@ -35,7 +35,7 @@ class Pen:
         self._ink = PLAIN
 
     def write(self, row: int, column: int, pieces: Pieces, first: int, last: int) -> None:
-        """Write the cells from `first` until `last` of some pieces at a row and column, counted from 0."""
+        """Write the cells from `first` up to `last` of some pieces at a row and column, counted from 0."""
         parts, ink = self._parts, self._ink
         parts.append(f"\x1b[{row + 1};{column + 1}H")
         for text, style in _cells(pieces, first, last):
@@ -47,13 +47,13 @@ class Pen:
         self._ink = ink
 
     def written(self) -> str:
-        """Return all of it; the terminal is left without colors."""
+        """Return the output, ending with a reset of the style."""
         return "".join(self._parts) + ("" if self._ink is PLAIN else "\x1b[0m")
 
 
 @lru_cache(maxsize=1024)
 def _change(old: Style, new: Style, colors: ColorSystem) -> str:
-    """From one style to another: colors are most of what is sent, and one of the two is often the same."""
+    """Return the change between two styles. Colors are most of the output, and often one of the two stays the same."""
     if old == new:
         return ""
     if _letters(old) != _letters(new) or (old.color and not new.color) or (old.bgcolor and not new.bgcolor):
@@ -69,12 +69,14 @@ def _change(old: Style, new: Style, colors: ColorSystem) -> str:
 
 
 def _letters(style: Style) -> tuple[bool, ...]:
-    """Bold, underlined and so on."""
+    """Return the text attributes: bold, underline and so on."""
     return tuple(bool(getattr(style, name)) for name in LETTERS)
 
 
 def _cells(pieces: Pieces, first: int, last: int) -> Iterator[tuple[str, Style | None]]:
-    """The pieces of some cells; `Strip.crop` would make a strip with all its caches for each range."""
+    """Return the pieces within a range of cells; `Strip.crop` would create a strip with all its caches for each
+    range.
+    """
     begin = 0
     for text, style in pieces:
         end = begin + width(text)
@@ -88,7 +90,7 @@ def _cells(pieces: Pieces, first: int, last: int) -> Iterator[tuple[str, Style |
 
 
 def _part(text: str, first: int, last: int) -> str:
-    """The text of some cells; where letters are cells, Rich need not look for the place."""
+    """Return the text within a range of cells; if every character is one cell wide, it is sliced without Rich."""
     if is_narrow(text):
         return text[first:last]
     return Segment(text).split_cells(last)[0].split_cells(first)[1].text

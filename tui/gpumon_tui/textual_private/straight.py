@@ -1,4 +1,4 @@
-"""An update of the terminal straight from the widgets whose cells changed."""
+"""Terminal update built directly from the widgets whose cells have changed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class StraightUpdate(CompositorUpdate):
-    """Changes of widgets at their places, on a screen of so many rows."""
+    """Changes of widgets at their positions, on a screen of the given height."""
 
     def __init__(self, taken: Sequence[PaintedChanges], rows: int) -> None:
         self._taken = taken
         self._rows = rows
 
     def render_segments(self, console: Console) -> str:
-        """Return the escape sequences and the text for the terminal."""
+        """Return the escape sequences and text for the terminal."""
         pen = Pen(colors_of(console))
         for widget, (x, y, _, height), changes in self._taken:
             drawn, pieces = -1, list[tuple[str, Style]]()

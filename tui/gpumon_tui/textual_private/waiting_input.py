@@ -1,7 +1,7 @@
-"""Keys are waited for, not looked for.
+"""Keyboard input that blocks instead of polling.
 
-Textual's thread of keys wakes up ten times a second to see whether it is to end and whether an escape stands alone;
-of what the view costs a second, that was a tenth. Here it is woken up instead.
+Textual's key thread wakes up ten times a second to check whether it should stop and whether an escape is a key of its
+own; this took a tenth of the view's CPU time when idle. Here the thread is woken up only when needed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.messages import TerminalSupportsSynchronizedOutput
 
 LOOK = 100
-"""Milliseconds between looks while a sequence has begun that may be a key by itself."""
+"""Polling interval in milliseconds while an unfinished escape sequence may be a key of its own."""
 _PIECE = 4096
 _ANSWERS = frozenset(b"\x1b[?2026;%d$y" % mode for mode in (1, 2, 3, 4))
-"""Answers of a terminal that knows synchronized output; to take one apart cost as much as to draw a row."""
+"""Answers of terminals that know synchronized output; parsing one cost as much as drawing a row."""
 
 
 class WaitingDriver(LinuxDriver):
-    """Textual's driver with another thread of keys."""
+    """Textual's driver with a different key thread."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         super().__init__(*values, **named)
         self._woken, self._wakes = os.pipe()
 
     def disable_input(self) -> None:
-        """End the thread, as before the terminal is given back."""
+        """Stop the key thread, before the terminal is restored."""
         if self._key_thread is not None and self._key_thread.is_alive():
             os.write(self._wakes, b"\0")
         super().disable_input()
 
     def run_input_thread(self) -> None:
-        """Hand on what comes from the terminal until the thread is to end."""
+        """Forward terminal input until the thread is stopped."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
         poller = select.poll()
@@ -50,7 +50,7 @@ class WaitingDriver(LinuxDriver):
                 return
             data = self._read() if ready else None
             if data in _ANSWERS and not has_begun:
-                self.process_message(TerminalSupportsSynchronizedOutput())  # each frame is followed by the question
+                self.process_message(TerminalSupportsSynchronizedOutput())  # the query follows each frame
             elif data == b"":
                 poller.unregister(self.fileno)  # the terminal is gone; `guard` ends the view
             elif data:
@@ -60,7 +60,7 @@ class WaitingDriver(LinuxDriver):
                 self.process_message(message)
 
     def _read(self) -> bytes:
-        """Bytes that have come; none of a terminal that is gone."""
+        """Return the available bytes; empty if the terminal is gone."""
         try:
             return os.read(self.fileno, _PIECE)
         except OSError:
