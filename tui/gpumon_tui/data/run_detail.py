@@ -244,7 +244,7 @@ _NO_PARTS: Mapping[str, float] = {}
 
 
 def _parts(rows: Sequence[PhaseRow]) -> Mapping[int, Mapping[str, float]]:
-    """Return the seconds of each phase in each epoch, by ordinal, in the form of `phase_summary.phases`."""
+    """Return the seconds of each phase in each epoch (of the slowest rank), by ordinal; phases in their order."""
     found: dict[int, dict[str, float]] = {}
     for row in sorted(rows, key=lambda row: (row.ordinal, entry_order(row))):
         parts = found.setdefault(row.ordinal, {})

@@ -36,7 +36,7 @@ class TerminalPage(Container):
 
     DEFAULT_CSS = "TerminalPage { height: 1fr; visibility: hidden; } TerminalPage Lines { visibility: visible; }"
     name_shown: ClassVar[str] = OVERVIEW
-    """One of `keys.PAGES`."""
+    """One of `keybindings.PAGES`."""
     has_past: ClassVar[bool] = False
     """Whether it shows the window of `View.shown`; all other pages show the frame on screen."""
 
