@@ -213,9 +213,7 @@ def _without(what: str, ends: tuple[str, ...]) -> str:
 
 
 def applying(page: str) -> tuple[Key, ...]:
-    """Return the keys that apply on a page: the global ones, its own, and those of other pages unless it binds them
-    itself.
-    """
+    """Return the keys that apply on a page: its own, and the global ones that it does not bind itself."""
     own = [key for key in KEYS if page in key.pages]
     taken = {name for key in own for name in key.keys.split(",")}
     others = [key for key in KEYS if not key.pages and not taken.intersection(key.keys.split(","))]

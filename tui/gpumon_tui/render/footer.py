@@ -121,7 +121,7 @@ class Playing(NamedTuple):
     """A position in a recording."""
 
     at: float
-    """Seconds since the start, rounded except at the end."""
+    """Seconds since the start, rounded down except at the end."""
     whole: float
     """Duration in seconds; NaN if unknown."""
 

@@ -38,8 +38,8 @@ def heading(
 ) -> Line:
     """Return the column headings.
 
-    `edge` labels the end of the strips of `window` seconds, `first` their first column. Until history `is_read`, a note
-    says that it is loading.
+    `edge` labels the end of the strips of `window` seconds; `first` is the heading of the first column. Until history
+    `is_read`, a note says that it is loading.
     """
     row = Placed()
     ink = theme.HEADING
