@@ -1,1 +1,1 @@
-"""Judgments and computations that all views share: GPU states, epochs, ranks, progress, memory."""
+"""What all views compute from frames in the same way: states of GPUs, epochs, ranks, progress, memory."""

@@ -1,4 +1,4 @@
-"""Epochs, phases and steps of the runs on each device, from the boundaries that trainings publish."""
+"""The epochs, phases and steps of the runs on each device, from the boundaries that trainings publish."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CACHED_MARKS = 64
 
 
 class EpochMark(NamedTuple):
-    """The moment an epoch began."""
+    """When an epoch began."""
 
     time: float
     epoch: int
@@ -37,7 +37,7 @@ _mark_time = attrgetter("time")
 
 
 class EpochSpan(NamedTuple):
-    """An epoch from its begin to its end, or to now; s since 1970."""
+    """An epoch from its begin to its end, or to now if it is open. Times are s since 1970."""
 
     epoch: int
     begin: float
@@ -46,7 +46,7 @@ class EpochSpan(NamedTuple):
 
 
 class StepSpan(NamedTuple):
-    """Consecutive steps of a run without epochs; times in s since 1970."""
+    """A range of steps of a run without epochs. Times are s since 1970."""
 
     first: int
     """Number of steps before these."""
@@ -57,14 +57,14 @@ class StepSpan(NamedTuple):
 
 
 def marks_within(marks: Sequence[EpochMark], begin: float, end: float) -> Sequence[EpochMark]:
-    """Return the marks from `begin` to `end` (s since 1970); `marks` are oldest first."""
+    """Return the marks between two times (s since 1970). `marks` must be sorted, oldest first."""
     return marks[bisect_left(marks, begin, key=_mark_time) : bisect_right(marks, end, key=_mark_time)]
 
 
 def every_nth(marks: Sequence[EpochMark], every: int) -> Iterator[EpochMark]:
-    """Yield the marks of epochs whose number is a multiple of `every`; `marks` are oldest first.
+    """Yield the marks of epochs whose number is a multiple of `every`. `marks` must be sorted, oldest first.
 
-    Consecutive epochs of a run are skipped without looking at each: charts name a few of thousands.
+    Does not look at each mark, because charts label only a few of thousands.
     """
     place = 0
     while place < len(marks):
@@ -85,7 +85,7 @@ def _is_in_row(mark: EpochMark, later: EpochMark, count: int) -> bool:
 
 
 class EpochMarks(NamedTuple):
-    """Epoch begins, phases and out-of-memory errors of some runs, for charts."""
+    """What charts show of some runs: begins of epochs, phases, and out-of-memory errors."""
 
     marks: Sequence[EpochMark]
     """Oldest first."""
@@ -95,7 +95,7 @@ class EpochMarks(NamedTuple):
     """Out-of-memory errors."""
 
     def spans_within(self, begin: float, end: float) -> list[Span]:
-        """Return the spans of all ranks that overlap the time from `begin` to `end` (s since 1970)."""
+        """Return the phases of all ranks that overlap the time from `begin` to `end` (s since 1970)."""
         return [
             span
             for spans in self.spans
@@ -108,9 +108,9 @@ class EpochMarks(NamedTuple):
 
 
 class StepMoments:
-    """A sequence of (time in s since 1970, steps done so far) of a run, oldest first.
+    """For each time at which it is known, the number of steps done: pairs of s since 1970 and steps, oldest first.
 
-    Entries are computed on access: of thousands, only a few are used.
+    A pair is computed when it is accessed, because only a few of thousands are needed.
     """
 
     def __init__(self, boundaries: Sequence[Boundary], newest: Sequence[tuple[float, int]]) -> None:
@@ -170,7 +170,7 @@ class _MarkCache:
 
 
 class Epochs:
-    """Epochs, phases and steps by run; boundaries may arrive late, twice, or not at all."""
+    """The epochs, phases and steps of each run. Boundaries may arrive late, twice, or not at all."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, RankEpochs] = {}
@@ -206,7 +206,7 @@ class Epochs:
                 self._chart_marks = {}
 
     def copy_for(self, uuid: str) -> Epochs:
-        """Return a copy with the runs of one device, for a reader in another thread."""
+        """Return a copy with the runs of one device, which another thread may read."""
         keys = self.runs_on(uuid)
         copy = Epochs()
         copy._ranks = {key: self._ranks[key].copy() for key in keys if key in self._ranks}
@@ -215,15 +215,15 @@ class Epochs:
         return copy
 
     def run(self, key: str) -> Run | None:
-        """Return a run as last seen."""
+        """Return a run in its last known state; None if it was never seen."""
         return self._runs.get(key)
 
     def runs_on(self, uuid: str) -> list[str]:
-        """Return the keys of the runs seen on a device; of all runs for the host (empty UUID)."""
+        """Return the keys of the runs seen on a device; with an empty UUID, of all runs."""
         return list(self._runs_by_uuid.get(uuid, ())) if uuid else list(self._runs)
 
     def chart_marks(self, keys: Iterable[str]) -> EpochMarks:
-        """Return marks, phases and errors of some runs; the same object until one of them changes."""
+        """Return what charts show of these runs. The same object is returned until one of the runs changes."""
         runs = tuple(keys)
         marks = self._chart_marks.get(runs)
         if marks is None:
@@ -231,7 +231,7 @@ class Epochs:
         return marks
 
     def marks(self, keys: Iterable[str]) -> list[EpochMark]:
-        """Return the begins of epochs, oldest first; the ranks of a run share one mark per epoch."""
+        """Return when epochs began, oldest first. There is one mark for all ranks of a run."""
         runs = tuple(keys)
         # A rank without boundaries has only the epoch of its board.
         ranks = [(self._id(key), self._ranks.get(key, _NO_EPOCHS)) for key in runs]
@@ -249,11 +249,17 @@ class Epochs:
         return sorted(faults, key=attrgetter("time_ns"))
 
     def spans(self, keys: Iterable[str]) -> list[Sequence[Span]]:
-        """Return the phases other than training, by rank, oldest first; an open one ends at infinity."""
+        """Return the phases other than training: a list for each rank, oldest first.
+
+        A phase that has not ended ends at infinity.
+        """
         return [self._ranks[key].spans + self.open_span(key) for key in keys if key in self._ranks]
 
     def open_span(self, key: str) -> list[Span]:
-        """Return the newest phase of a run unless it is training; it ends at infinity while the run is running."""
+        """Return the newest phase of a run in a list; empty if it is training.
+
+        It ends at infinity while the run is running.
+        """
         rank, run = self._ranks.get(key), self._runs.get(key)
         end = INFINITY if run is None or run.state is RunState.RUNNING else run.updated
         return rank.open_span(end) if rank is not None else []
@@ -265,7 +271,7 @@ class Epochs:
         return closed + self.open_span(key)
 
     def time_range(self, keys: Iterable[str]) -> tuple[float, float]:
-        """Return begin and end of some ranks (s since 1970), as far as known; the end is infinite while one runs.
+        """Return when the first of these ranks began and the last one ended (s since 1970); infinity if one is running.
 
         Both are NaN if nothing is known.
         """
@@ -283,15 +289,18 @@ class Epochs:
         return len(self._epochs_of(key))
 
     def count_above(self, key: str, number: int) -> int:
-        """Return how many of the newest epochs in a row have a higher number."""
+        """Return how many epochs at the end of a run have a number above `number`."""
         return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._epochs_of(key))))
 
     def begin_above(self, key: str, number: int) -> float:
-        """Return when the first epoch with a higher number began (s since 1970); NaN if there is none."""
+        """Return when the first epoch with a number above `number` began (s since 1970); NaN if there is none."""
         return next((epoch.begin for epoch in self._epochs_of(key) if epoch.number > number), NAN)
 
     def epoch_spans(self, key: str, now: float, selection: slice = slice(None)) -> list[EpochSpan]:
-        """Return selected epochs of a run, oldest first; one without a known end lasts to `now` or the end."""
+        """Return the epochs of a run, oldest first. `selection`: slice of them to return.
+
+        An epoch whose end is unknown lasts until `now` (s since 1970) or the end of the run.
+        """
         run = self._runs.get(key)
         over = run is not None and run.state is not RunState.RUNNING
         until = run.updated if run is not None and over else now
@@ -301,9 +310,10 @@ class Epochs:
         ]
 
     def steps(self, key: str, now: float) -> list[StepSpan]:
-        """Return the steps of a run without epochs in the same rows as the ledger, oldest first; the last one is open.
+        """Return the ranges of steps of a run without epochs, the same as in the ledger, oldest first.
 
-        The first row begins with the oldest known boundary. Empty if the run marks no steps.
+        The last one is open. The first one starts at the oldest known boundary. Empty if the training does not report
+        its steps.
         """
         run = self._runs.get(key)
         if run is None or run.epoch >= 0 or self._epochs_of(key):
@@ -325,7 +335,7 @@ class Epochs:
         return [*rows, open_row._replace(end=until)] if run.step > open_row.first else rows
 
     def step_moments(self, key: str) -> StepMoments:
-        """Return the moments at which the step count of a run is known, oldest first."""
+        """Return the times at which the step count of a run is known, oldest first."""
         run, boundaries = self._runs.get(key), self._boundaries(key)
         is_newer = run is not None and is_known(run.updated) and (
             not boundaries or run.updated > boundaries[-1].time_ns / 1e9
@@ -333,10 +343,10 @@ class Epochs:
         return StepMoments(boundaries, [(run.updated, run.step)] if run is not None and is_newer else [])
 
     def duration(self, key: str) -> float:
-        """Return the usual seconds of a run's recent epochs, from begin to begin; NaN if none has finished.
+        """Return how many seconds a recent epoch of a run usually took, from begin to begin; NaN if none has finished.
 
-        The first epoch of a process, which compiles and fills caches, counts only until another has finished. Outliers
-        (such as a suspended machine) are left out; validation within the usual range is included.
+        The first epoch of a process, which compiles and fills caches, counts only until a second one has finished.
+        Outliers, as after a suspend of the machine, are left out. Validation counts if it lies within the usual range.
         """
         run = self._runs.get(key)
         begins: dict[int, float] = {}
@@ -359,15 +369,15 @@ class Epochs:
         return sum(usual) / len(usual) if usual else median
 
     def data_wait(self, key: str, now: float, monotonic_ns: int = 0) -> DataWait:
-        """Return the time that a running run has waited for data, within the epochs whose boundaries are kept.
+        """Return how long a running run has waited for data, in the epochs whose boundaries are kept.
 
-        `now` is s since 1970, `monotonic_ns` the same moment by CLOCK_MONOTONIC or 0 if unknown.
+        `now`: s since 1970. `monotonic_ns`: the same moment by CLOCK_MONOTONIC, 0 if unknown.
         """
         rank, run = self._ranks.get(key), self._runs.get(key)
         return DataWait() if rank is None or run is None else rank.waits.until(rank.in_force, run, now, monotonic_ns)
 
     def data_wait_in_epoch(self, keys: Iterable[str], now: float) -> DataWait:
-        """Return the time waited for data in the open epoch, summed over the ranks `keys`."""
+        """Return how long these ranks have waited for data in the open epoch, in all. `now`: s since 1970."""
         known = [(rank, run) for key in keys if (rank := self._ranks.get(key)) and (run := self._runs.get(key))]
         waits = [rank.waits.open_until(rank.in_force, run, now) for rank, run in known]
         return DataWait(sum(wait.seconds for wait in waits), sum(wait.measured for wait in waits))

@@ -1,8 +1,8 @@
-"""The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, divided, asleep, unknown, stale or lost.
+"""Decides the state of a GPU, for all views: busy, allocated, idle, free, stale, lost and so on.
 
-A state is claimed only if the frames prove it. `FREE` is the strongest claim: the GPU answers, runs no kernel, lists no
+A state is claimed only if the frames prove it. `FREE` is the strongest claim: the GPU answers, runs no kernel, has no
 process, and its memory is empty. If one of these is unknown, the state is at most `IDLE`. `HELD` requires a minute of
-samples: one frame cannot distinguish an idle process from a pause between two steps, and proves only `ALLOCATED`.
+samples. A single frame cannot tell an idle process from a pause between two steps, so it proves only `ALLOCATED`.
 
 A GPU in MIG mode is always `DIVIDED`: its instances are busy or free. Drivers report no utilization of an instance.
 GPM's graphics activity is used instead where available; without it, an instance without processes is `FREE`, and one
@@ -34,7 +34,7 @@ from gpumon.model.process import Process
 
 
 class Load(Enum):
-    """How much a busy GPU works; the value is the word that views show."""
+    """How much a busy GPU works. The value is the word that views show."""
 
     PAUSING = "pausing"
     LIGHT = "light load"
@@ -42,7 +42,10 @@ class Load(Enum):
 
 
 def classify_load(share: float) -> Load:
-    """Return the load of one sample with this utilization; "busy" next to 0 % or 5 % would read as an error."""
+    """Return the load for a utilization (0 to 1).
+
+    There are words for small ones, because "busy" next to 5 % looks wrong.
+    """
     return Load.BUSY if not share < LIGHT else Load.LIGHT if share >= IDLE else Load.PAUSING
 
 
@@ -59,17 +62,20 @@ class _TrackedLoad(NamedTuple):
 
 
 class LoadTracker:
-    """Tracks the load of each GPU over samples in order, with hysteresis.
+    """Determines the load of each GPU from samples in order, so that it does not change at each sample.
 
-    A GPU that starts to work is busy at once. A busy GPU gets a lower load when all samples of `LETS_UP` seconds
-    indicate it, and pauses when no kernel ran for as long. Between pausing and light load, it takes `STEADY` seconds.
+    A GPU that starts to work is busy at once. Its load becomes lower if all samples of `LETS_UP` seconds show it, and
+    it pauses if no kernel ran for that long. A change between pausing and light load takes `STEADY` seconds.
     """
 
     def __init__(self) -> None:
         self._tracked: dict[str, _TrackedLoad] = {}
 
     def update(self, uuid: str, share: float, monotonic_ns: int, elapsed_ns: int) -> None:
-        """Add the utilization of a GPU at a moment, `elapsed_ns` after its previous sample."""
+        """Add the utilization (0 to 1) of a GPU at a time (ns, CLOCK_MONOTONIC).
+
+        `elapsed_ns`: time since its previous sample.
+        """
         load, tracked = classify_load(share), self._tracked.get(uuid)
         is_work = share >= IDLE
         worked = monotonic_ns if is_work or tracked is None else tracked.worked_ns
@@ -91,7 +97,7 @@ class LoadTracker:
             self._tracked[uuid] = _TrackedLoad(tracked.load, worked, since, work)
 
     def reset(self, uuid: str) -> None:
-        """Forget a GPU that is free or whose work is unknown, so that its next load counts at once."""
+        """Forget a GPU that is free or whose work is unknown. Its next load then counts at once."""
         self._tracked.pop(uuid, None)
 
     def clear(self) -> None:
@@ -99,7 +105,7 @@ class LoadTracker:
         self._tracked.clear()
 
     def retain(self, uuids: Container[str]) -> None:
-        """Forget devices other than these."""
+        """Forget all devices except those with these UUIDs."""
         self._tracked = {uuid: tracked for uuid, tracked in self._tracked.items() if uuid in uuids}
 
     def load(self, uuid: str) -> Load | None:
@@ -113,7 +119,7 @@ _MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memor
 
 
 class GpuState(Enum):
-    """State of a GPU. The value is its name in JSON and the API; `title` is for people."""
+    """State of a GPU. The value is its name in JSON and the API; `title` is the word for users."""
 
     BUSY = "busy"
     ALLOCATED = "allocated"
@@ -132,7 +138,7 @@ class GpuState(Enum):
 
     @property
     def title(self) -> str:
-        """The adjective for people."""
+        """The state as an adjective for users."""
         return _TITLES.get(self, self.value)
 
 
@@ -145,7 +151,7 @@ _TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", 
 
 
 class Observed(NamedTuple):
-    """What samples before a frame prove about a GPU, in seconds; NaN if there were none."""
+    """What samples before a frame show about a GPU, in seconds; NaN without such samples."""
 
     since_work: float = NAN
     """Since the last sample with work."""
@@ -157,7 +163,7 @@ UNOBSERVED = Observed()
 
 
 def work_share(sample: Sample) -> float:
-    """Return the share of time in which kernels run: the utilization, or GPM's graphics activity of a MIG instance."""
+    """Return the share of time in which kernels run: utilization, or GPM's graphics activity for a MIG instance."""
     utilization = sample.values[_UTILIZATION]
     if math.isfinite(utilization) or not sample.device.is_instance:
         return utilization
@@ -167,8 +173,8 @@ def work_share(sample: Sample) -> float:
 def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, live: bool = True) -> GpuState:
     """Return the state of a GPU.
 
-    `held` as returned by `is_held`; `observed` describes the samples before this one; `live` is False if the frame is
-    the last one of a source that stopped sampling.
+    `held`: result of `is_held`. `observed`: what samples before this one show. `live`: False if this is the last frame
+    of a source that stopped sampling.
     """
     if sample.state is _LOST:
         return GpuState.LOST
@@ -204,15 +210,18 @@ def _unmeasured(sample: Sample, held: bool | None) -> GpuState:
 
 
 def is_late(sample: Sample, interval: float) -> bool:
-    """Return whether a GPU missed a deadline but has a sample recent enough not to count as a gap."""
+    """Return whether a GPU did not answer in time, but has a sample that is recent enough not to count as a gap.
+
+    `interval`: planned seconds between frames.
+    """
     return sample.state is _STALE and 0.0 < sample.age <= GAP * max(interval, WATCHED)
 
 
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
-    """Return whether a process holds the GPU; None if unknown or if MIG divides it.
+    """Return whether a process holds the GPU; None if that is unknown or the GPU is divided by MIG.
 
-    `processes` are those on this device. Memory in use proves a process that the list does not show, for example one
-    in another container or under MPS.
+    `processes`: those on this device. Memory in use also proves a process, one that the list does not show because it
+    is in another container or uses MPS.
     """
     if processes or has_run:
         return True
@@ -227,7 +236,7 @@ def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool
 
 
 def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
-    """Return whether memory is in use although the process list is empty or unreadable."""
+    """Return whether memory is in use although no process is listed, or the list cannot be read."""
     return not processes and is_held(sample, (), False) is True
 
 
@@ -263,10 +272,10 @@ class _IdlePeriod(NamedTuple):
 
 
 class Activity:
-    """Tracks when each GPU last worked, over frames in order. A gap in the samples does not count as idle time.
+    """Remembers when each GPU last worked, from frames in order. A gap between samples does not count as idle time.
 
-    For a GPU that was taken or released meanwhile, it also gives the idle time since then: a process is not idle for
-    the time before it started.
+    If a process took or released the GPU while it was idle, the idle time since then is known as well, because a
+    process is not to blame for the time before it started.
     """
 
     def __init__(self) -> None:
@@ -282,7 +291,7 @@ class Activity:
         """Number of devices in the last frame."""
 
     def add(self, frame: Frame) -> None:
-        """Add a frame; a frame older than the last one resets everything."""
+        """Add a frame. If it is older than the last one, everything before is forgotten."""
         now = frame.monotonic_ns
         elapsed_ns = now - self._now
         self.watch(frame.samples, monotonic_ns=now, time=frame.time, interval=frame.interval)
@@ -302,11 +311,11 @@ class Activity:
         interval: float,
         holders: Container[str] = (),
     ) -> None:
-        """Add the samples of a frame.
+        """Add the samples of a frame. If it is older than the last one, everything before is forgotten.
 
-        `monotonic_ns` (CLOCK_MONOTONIC) and `time` (s since 1970) are when it was taken, `interval` the planned seconds
-        between frames. `holders` contains the UUIDs known to be held for other reasons than the samples: most frames of
-        a ring carry no process list. A frame that is older than the last resets everything.
+        `monotonic_ns` (CLOCK_MONOTONIC), `time` (s since 1970): when it was taken. `interval`: planned seconds between
+        frames. `holders`: UUIDs of devices that are known to be held, although these samples do not show it; most
+        frames of a ring have no process list.
         """
         elapsed_ns = monotonic_ns - self._now
         if elapsed_ns < 0:
@@ -357,7 +366,7 @@ class Activity:
         self._loads.retain(present)
 
     def observed(self, uuid: str) -> Observed:
-        """Return what the samples up to the newest frame prove about a GPU."""
+        """Return what the samples up to the newest frame show about a GPU."""
         worked, periods = self._worked.get(uuid), self._idle.get(uuid)
         since_work = NAN if worked is None else (self._now - worked) / SECOND
         return Observed(since_work, NAN if periods is None else (self._now - periods[1].begin_ns) / SECOND)
@@ -367,12 +376,15 @@ class Activity:
         return self._loads.load(uuid)
 
     def idle_since(self, uuid: str) -> IdleTime | None:
-        """Return how long a GPU has been idle without a gap; None if it works or that is unknown."""
+        """Return for how long a GPU has been idle, without a gap in its samples.
+
+        None if it works, or if that is unknown.
+        """
         periods = self._idle.get(uuid)
         return self._idle_time(periods[0]) if periods else None
 
     def idle_as_held(self, uuid: str) -> IdleTime | None:
-        """Return the same, but only the time since the GPU was last taken or released."""
+        """Return for how long a GPU has been idle since it was last taken or released; None as for `idle_since`."""
         periods = self._idle.get(uuid)
         return self._idle_time(periods[1]) if periods else None
 

@@ -1,4 +1,4 @@
-"""One GPU of a frame as every view shows it: its state, its processes and runs, and how long it has been idle."""
+"""One GPU of a frame as all views show it: state, processes, runs, and for how long it has been idle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOT_WORKING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
 
 class GpuStatus(NamedTuple):
-    """A GPU with its judged state. All views take the state from here, so that they agree."""
+    """A GPU with its state. All views take the state from here, so they agree."""
 
     sample: Sample
     state: GpuState
@@ -50,11 +50,11 @@ class GpuStatus(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known that no process holds it."""
+        """Whether it is known that no process is on it."""
         return self.held is False and self.state in (GpuState.FREE, GpuState.UNKNOWN)
 
     def word(self, age: float = 0.0) -> str:
-        """Return the state for people: `busy`, `allocated, idle`, `stale 12 s`; `age` is the age of the frame, s."""
+        """Return the state for users: `busy`, `allocated, idle`, `stale 12 s`. `age`: age of the frame in seconds."""
         if self.state is GpuState.STALE:
             ages = [seconds for seconds in (self.sample.age, age) if isfinite(seconds)]
             return f"stale {units.duration(sum(ages))}" if ages else "stale"
@@ -66,12 +66,12 @@ class GpuStatus(NamedTuple):
 
 
 def is_unreadable(frame: Frame) -> bool:
-    """Return whether no GPU of the frame answers."""
+    """Return whether no GPU of the frame can be read."""
     return not any(sample.state in ANSWERS for sample in frame.samples)
 
 
 def no_gpu_reason(frame: Frame, problem: str) -> str:
-    """Return why no GPU of a frame can be read; `problem` is the problem of its origin, empty if there is none."""
+    """Return why no GPU of a frame can be read. `problem`: problem of its origin, empty if there is none."""
     if problem:
         return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
     return "no GPU can be read: " + ", ".join(
@@ -80,15 +80,15 @@ def no_gpu_reason(frame: Frame, problem: str) -> str:
 
 
 def countable_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
-    """Return the statuses that count as a GPU: instead of a GPU in MIG mode, its instances."""
+    """Return the statuses that count as GPUs: a GPU in MIG mode is replaced by its instances."""
     devices = countable_uuids([status.sample.device for status in statuses])
     return [status for status in statuses if status.sample.device.uuid in devices]
 
 
 def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> list[tuple[int, str]]:
-    """Return how many busy GPUs there are for each word in their rows, the busiest word first; at least `(0, "busy")`.
+    """Return how many GPUs are busy, as pairs of number and word, the busiest word first; at least `(0, "busy")`.
 
-    `is_brief`: one number only, with their common word or else `in use`.
+    `is_brief`: return a single pair, whose word is the one they share, else `in use`.
     """
     words = Counter(status.word() for status in statuses if status.state is GpuState.BUSY)
     if is_brief and len(words) > 1:
@@ -99,10 +99,10 @@ def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> lis
 def gpu_statuses(
     frame: Frame, ranks: Sequence[Ranks], activity: Activity | None = None, live: bool = True
 ) -> tuple[GpuStatus, ...]:
-    """Judge the GPUs of a frame, in the order of its samples.
+    """Return the status of each GPU of a frame, in the order of its samples.
 
-    `ranks` are the runs of the frame as returned by `ranks_of`. `activity` contains the frames up to this one. `live`
-    is False if the frame is the last one of a source that stopped sampling.
+    `ranks`: runs of the frame, from `ranks_of`. `activity`: has all frames up to this one. `live`: False if this is the
+    last frame of a source that stopped sampling.
     """
     if activity is None:
         activity = Activity()
@@ -141,16 +141,16 @@ def _status(
 
 
 def longest_held(processes: Sequence[Process], now: float) -> float:
-    """Return the longest time for which these processes can have held their GPU, in seconds: the age of the oldest.
+    """Return for how many seconds these processes can have held their GPU at most: the age of the oldest.
 
-    Infinite without processes, or if the start of one is unknown. Idle time counts for them from their start on.
+    Infinite without processes, or if it is unknown when one of them started.
     """
     ages = [now - process.started for process in processes]
     return max(0.0, *ages) if ages and all(map(isfinite, ages)) else inf
 
 
 def runs_on(sample: Sample, processes: Sequence[Process], ranks: Sequence[Ranks]) -> tuple[Ranks, ...]:
-    """Return the runs on a GPU, in the order of `GpuStatus.runs`."""
+    """Return the runs on a GPU."""
     keys = [sample.run, *(process.run for process in processes)]
 
     def priority(candidate: Ranks) -> int | None:

@@ -1,4 +1,4 @@
-"""Who holds each GPU at each tick, and its state: `gpu_state` applied by the daemon, for accounts, events and sums."""
+"""For the daemon: who holds each GPU at each tick, and the state of the GPU. Used for accounts, events and sums."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNKNOWN_USERS: Mapping[str, float] = {UNKNOWN_USER: NAN}
 
 
 class HeldDevice(NamedTuple):
-    """A GPU at a tick, with its state and users."""
+    """A GPU at one tick, with its state and the users who hold it."""
 
     sample: Sample
     state: GpuState
@@ -51,7 +51,7 @@ class HeldDevice(NamedTuple):
 
 
 class HolderWatch:
-    """Judges the GPUs of ticks in order, each tick once however many followers ask.
+    """Determines the state and the holders of each GPU, once for each tick, whoever asks for it.
 
     A user holds a GPU while one of their processes is on it, or one of their running runs claims it. Users are
     determined again only when the process list or the claims have changed.
@@ -70,7 +70,7 @@ class HolderWatch:
         self._judged: Sequence[HeldDevice] = ()
 
     def judged(self, tick: Tick) -> Sequence[HeldDevice]:
-        """Return the judged GPUs of a tick; asking again for the newest tick costs nothing."""
+        """Return the GPUs of a tick with state and holders. For the newest tick, the result is cached."""
         if tick is not self._tick:
             self._judged, self._tick = self._judge(tick), tick
         return self._judged
@@ -139,7 +139,7 @@ class HolderWatch:
 
 
 def devices_by_user(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:
-    """Return the devices that each user holds; under the name "" those that may have an unknown holder."""
+    """Return the devices that each user holds; under "", those that may be held by an unknown user."""
     devices: dict[str, list[Device]] = {"": []}
     for status in statuses:
         users = {process.user for process in status.processes} | {run.first.user for run in status.runs}

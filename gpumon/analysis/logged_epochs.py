@@ -1,4 +1,4 @@
-"""The last values that trainings logged in each epoch, as seen in frames."""
+"""The last value of each metric that trainings logged in each epoch, as far as frames show it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _EpochStart(NamedTuple):
 
 
 class LoggedEpochs:
-    """Values by run, epoch and name; of a distributed run, the values of its first rank.
+    """Logged values by run, epoch and name. For a distributed run, these are the values of its first rank.
 
-    A board shows the last value of each name without its time. A value therefore belongs to the epoch in which it was
-    seen to change, and to a finished epoch only if the boundary of its end carries it. For epochs shorter than a tick,
-    and for values logged at every step, only the ledger knows the last one.
+    A board shows the last value of each name without its time. So a value is assigned to the epoch in which it was seen
+    to change, and to a finished epoch only if the boundary at its end has it. For epochs shorter than a tick, and for
+    values logged at every step, only the ledger knows the last one.
     """
 
     def __init__(self) -> None:
@@ -84,14 +84,14 @@ class LoggedEpochs:
         return self._values.get(run_id, {}).get(epoch, {})
 
     def value(self, run_id: str, epoch: int, name: str) -> float:
-        """Return the last value of an epoch, or NaN."""
+        """Return the last value of a metric in an epoch; NaN if unknown."""
         return self.values(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
-        """Return the relative change of a value against the final one of the epoch before its own; NaN if unknown.
+        """Return the relative change of a value since the end of the epoch before it; NaN if unknown.
 
-        A value that the present epoch has not logged yet belongs to the epoch before. `kept` returns the final value of
-        an epoch in the ledger, NaN if it has none, so that this agrees with the table of epochs.
+        If the current epoch has not logged the metric yet, the current value is that of the epoch before. `kept`:
+        returns the last value of an epoch in the ledger, NaN if unknown, so that this agrees with the table of epochs.
         """
         value, previous = run.metrics.get(name, NAN), self._final(run, name, run.epoch - 1, kept)
         if isclose(value, previous, rel_tol=_REL_TOLERANCE) and not is_known(self.value(run.id, run.epoch, name)):

@@ -1,4 +1,4 @@
-"""Breakdown of a device's memory into parts, and fragmentation of the memory that a framework reserved."""
+"""Divides the memory of a device into parts, and measures fragmentation of the memory that a framework has reserved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpumon.model.frame import FrameworkMemory, Sample
 
 
 class MemoryBreakdown(NamedTuple):
-    """The parts of a device's memory, bytes. Known parts add up to the total; unknown ones are NaN."""
+    """The parts of a device's memory in bytes. Known parts add up to the total; unknown parts are NaN."""
 
     allocated: float
     """In live tensors of the run on this device, as reported by its framework."""
@@ -27,7 +27,7 @@ class MemoryBreakdown(NamedTuple):
 
 
 class MemoryPart(NamedTuple):
-    """A part of the breakdown with its title."""
+    """One part of the breakdown, with its title."""
 
     name: str
     """Field of `MemoryBreakdown`."""
@@ -72,7 +72,7 @@ class Fragmentation(NamedTuple):
 
 
 def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
-    """Return the breakdown of a sample's device; None for a GPU in MIG mode, where each instance has its own."""
+    """Return the parts of a device's memory; None for a GPU in MIG mode, because each instance has its own."""
     if sample.device.is_divided:
         return None  # memory outside the instances is usable by no process
     return memory_breakdown(*(sample.value(name) for name in BREAKDOWN_METRICS))
@@ -81,10 +81,10 @@ def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
 def memory_breakdown(
     total: float, used: float, kept: float, allocated: float, held: float, own: float
 ) -> MemoryBreakdown | None:
-    """Return the breakdown for the values of `BREAKDOWN_METRICS`; None if the used memory is unknown.
+    """Return the parts of a device's memory, from the values of `BREAKDOWN_METRICS`.
 
-    The framework's numbers are up to half a second older than the driver's and are capped by them. Without them, all
-    memory of the run is `context`, under another title.
+    None if the used memory is unknown. The framework's values are up to half a second older than the driver's, so they
+    are limited by these. Without them, all memory of the run is in `context`, which then has another title.
     """
     if not 0 <= used <= total:
         return None
@@ -105,7 +105,7 @@ def memory_breakdown(
 
 
 def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
-    """Return the title of each part by its name, for breakdowns that are shown together."""
+    """Return the title of each part by name, for breakdowns that are shown together."""
     by_name = {part.name: part.title for part in PARTS}
     shown = list(breakdowns)
     if not any(is_known(value) for breakdown in shown for value in breakdown[:2]):
@@ -118,7 +118,7 @@ def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
 
 
 def known_parts(breakdown: MemoryBreakdown) -> list[tuple[MemoryPart, float]]:
-    """Return the known parts with their values, each under its title for this breakdown."""
+    """Return the known parts and their bytes; each part has its title for this breakdown."""
     names = titles([breakdown])
     return [
         (part._replace(title=names[part.name]), value)

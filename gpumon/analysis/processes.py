@@ -9,7 +9,7 @@ from gpumon.model.process import Process, pod_parts
 
 
 def missing_value_reasons(process: Process) -> str:
-    """Return why values are missing, such as `the driver has no sample of its work`; empty if none is missing."""
+    """Return why values of a process are missing, such as `the driver has no sample of its work`; empty if none is."""
     shares = (
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
@@ -37,7 +37,10 @@ _UID = 8
 
 
 def job_or_container(process: Process) -> str:
-    """Return for example `job 4242` or `pod ml/train-0 · containerd 3f2a9c1b04de`; empty if nothing is known."""
+    """Return the job or container of a process, such as `job 4242` or `pod ml/train-0 · containerd 3f2a9c1b04de`.
+
+    Empty if neither is known.
+    """
     if not (process.job or process.pod or process.container):
         return ""
     job = f"job {process.job}" if process.job else ""

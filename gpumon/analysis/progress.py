@@ -1,4 +1,4 @@
-"""Progress, speed and time left of a run: one answer for every view."""
+"""Progress, speed and remaining time of a run, for all views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _time = itemgetter(0)
 
 
 class RecentPace(NamedTuple):
-    """The recent speed of a run; NaN if unknown."""
+    """How fast a run has been recently; NaN if unknown."""
 
     rate: float = NAN
     """Training steps per second, not counting the time of validation and checkpoints."""
@@ -32,10 +32,11 @@ class RecentPace(NamedTuple):
 
 
 def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
-    """Return the pace of a run over the last `OVER` seconds or a little more, starting at a known step count.
+    """Return the pace of a run over about the last `OVER` seconds. `now`: s since 1970.
 
-    The first epoch of a process, which compiles and fills caches, is left out once `PACE_FROM` seconds after it are
-    known. A run that has stopped making steps at `now` (s since 1970, see `QUIET`) has no pace.
+    It is measured from a time at which the number of steps is known. The first epoch of a process, which compiles and
+    fills caches, is left out as soon as `PACE_FROM` seconds after it are known. The pace is NaN if the run has stopped
+    making steps (see `QUIET`).
     """
     moments = epochs.step_moments(key)
     if len(moments) < 2:
@@ -51,9 +52,10 @@ def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
 
 
 def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, is_open: bool = False) -> float:
-    """Return the training steps per second of an epoch from `begin` to `end` (s since 1970); NaN if unknown.
+    """Return the training steps per second from `begin` to `end` of an epoch (s since 1970); NaN if unknown.
 
-    `is_open`: the epoch is running or was aborted; then its first `PACE_FROM` seconds have no pace.
+    `is_open`: whether the epoch is still running or was aborted. Then there is no pace in its first `PACE_FROM`
+    seconds.
     """
     moments = epochs.step_moments(key)
     first = bisect_left(moments, begin - _SAME_MOMENT, key=_time)
@@ -84,7 +86,7 @@ _MAX_OPEN_SHARE = 0.99
 
 
 class Progress(NamedTuple):
-    """Progress of a run; NaN if the plan or the pace is unknown."""
+    """Progress of a run. NaN if it is unknown what was planned or how fast the run is."""
 
     done: float
     """Share of the planned epochs (or else steps) done, 0 to 1, including earlier processes of a resumed run."""
@@ -95,9 +97,9 @@ class Progress(NamedTuple):
 
 
 def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) -> Progress:
-    """Return the progress of a run at `now` (seconds since 1970), measured by its slowest rank.
+    """Return the progress of a run's slowest rank at `now` (s since 1970).
 
-    `monotonic_ns` is the same moment by CLOCK_MONOTONIC; 0 if unknown.
+    `monotonic_ns`: the same moment by CLOCK_MONOTONIC, 0 if unknown.
     """
     run = ranks.slowest
     duration = epochs.duration(run.key)
@@ -108,7 +110,7 @@ def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) ->
 
 
 def share_done(run: Run, duration: float, now: float) -> float:
-    """Return the share of the planned epochs (or else steps) that is done, if an epoch takes `duration` seconds."""
+    """Return which share (0 to 1) of the planned epochs, or else steps, is done. `duration`: seconds of an epoch."""
     if not run.epochs:
         planned = run.facts.planned_steps
         return min(1.0, run.step / planned) if planned > 0 else NAN
@@ -123,16 +125,16 @@ def share_done(run: Run, duration: float, now: float) -> float:
 
 
 def seconds_since_begin(run: Run, now: float, monotonic_ns: int = 0) -> float:
-    """Return the seconds since a run began, by the monotonic clock if both moments are known by it."""
+    """Return for how many seconds a run has been running. CLOCK_MONOTONIC is used if it is known for both moments."""
     steady = monotonic_ns / SECOND - run.facts.begun
     return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
 
 
 def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> float:
-    """Return the seconds until the last planned epoch (or else step) ends, if an epoch takes `duration` seconds.
+    """Return in how many seconds the last planned epoch, or else step, ends. `duration`: seconds of an epoch.
 
-    NaN if the open epoch is far longer than that or steps have stopped, because the estimate would only move on with
-    the clock; NaN also beyond the plan.
+    NaN if the open epoch already takes much longer than that or steps have stopped, because the estimate would only
+    grow with time. NaN also if the plan is exceeded.
     """
     if has_stopped(run, now):
         return NAN
@@ -149,9 +151,9 @@ def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> f
 
 
 def has_stopped(run: Run, now: float) -> bool:
-    """Return whether several steps are overdue at `now`, judged by the mean time of all steps.
+    """Return whether several steps are overdue at `now` (s since 1970), judged by the mean time of all steps.
 
-    False while the run makes no counted steps, as in a validation.
+    False while no steps are counted, as in a validation.
     """
     if not run.step > 0 or run.phase not in ("", TRAINING):
         return False

@@ -1,4 +1,4 @@
-"""The epochs of one rank, folded from boundaries that may come late, twice, or not at all."""
+"""The epochs of one rank, computed from boundaries that may arrive late, twice, or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumon.model.frame import TRAINING, Boundary, Mark, Run, wait_between
 
 
 class DataWait(NamedTuple):
-    """Time waited for data."""
+    """How long a training waited for data."""
 
     seconds: float = 0.0
     measured: float = 0.0
@@ -20,12 +20,12 @@ class DataWait(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The wait as a share of the measured time; NaN if none was measured."""
+        """Share of the measured time that was spent waiting (0 to 1); NaN if nothing was measured."""
         return min(self.seconds / self.measured, 1.0) if self.measured > 0 else NAN
 
 
 class DataWaitFold:
-    """Adds up the wait between boundaries, epoch by epoch; a phase counts if any wait was measured in it."""
+    """Sums the waits for data between boundaries, for each epoch. A phase counts if any wait was measured in it."""
 
     def __init__(self) -> None:
         self._ended = DataWait()
@@ -42,9 +42,9 @@ class DataWaitFold:
         self._ended, self._phases = _sum(self._ended, self._phases), {}
 
     def until(self, last: Boundary | None, run: Run, now: float, monotonic_ns: int = 0) -> DataWait:
-        """Return the wait in all epochs up to `now` (s since 1970), including the phase that `last` began.
+        """Return the wait in all epochs up to `now` (s since 1970), including the phase that began at `last`.
 
-        `monotonic_ns` is the same moment by CLOCK_MONOTONIC; 0 if unknown.
+        `last`: the newest boundary. `monotonic_ns`: the same moment as `now` by CLOCK_MONOTONIC, 0 if unknown.
         """
         return _sum(self._ended, self._open_until(last, run, now, monotonic_ns))
 
@@ -83,7 +83,7 @@ KEEP = 4096
 
 
 class RankEpoch(NamedTuple):
-    """An epoch of a rank; times in seconds since 1970."""
+    """An epoch of a rank. Times are s since 1970."""
 
     begin: float
     number: int
@@ -94,12 +94,12 @@ class RankEpoch(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether it was completed."""
+        """Whether the epoch was completed."""
         return self.how is EpochEnd.FINISHED
 
 
 class Span(NamedTuple):
-    """A phase other than training, such as validation; times in seconds since 1970."""
+    """A phase other than training, such as validation. Times are s since 1970."""
 
     begin: float
     end: float
@@ -108,7 +108,7 @@ class Span(NamedTuple):
 
 
 class RankEpochs:
-    """The boundaries of a rank by number, and the epochs folded from them."""
+    """The boundaries of a rank by number, and the epochs computed from them."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, Boundary] = {}
@@ -119,7 +119,7 @@ class RankEpochs:
         self._reset()
 
     def add(self, boundary: Boundary) -> bool:
-        """Add a boundary, and return whether it is new."""
+        """Add a boundary; return whether it was new."""
         if boundary.number in self._by_number:
             return False
         self._by_number[boundary.number] = boundary
@@ -131,7 +131,7 @@ class RankEpochs:
         return True
 
     def copy(self) -> RankEpochs:
-        """Return a copy for reading; boundaries cannot be added to it."""
+        """Return a copy that can only be read."""
         copy = RankEpochs()
         copy._by_number = dict(self._by_number)
         copy.boundaries, copy.epochs, copy.ends = list(self.boundaries), list(self.epochs), dict(self.ends)
@@ -140,7 +140,10 @@ class RankEpochs:
         return copy
 
     def open_span(self, end: float) -> list[Span]:
-        """Return the phase that the newest boundary begins, until `end` (s since 1970); empty for training."""
+        """Return the phase that began at the newest boundary in a list; empty if it is training.
+
+        It ends at `end` (s since 1970).
+        """
         return _span(self._last, end)
 
     def _refold(self) -> None:

@@ -1,4 +1,4 @@
-"""The ranks of a run combined, for views that show one row per run."""
+"""Combines the ranks of a run, for views that show one row for each run."""
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
@@ -16,24 +16,24 @@ _WORST = (
 
 
 class Ranks(NamedTuple):
-    """A run as published by its ranks on this machine; at least one."""
+    """The ranks of one run on this machine; there is at least one."""
 
     all: tuple[Run, ...]
     """Sorted by rank."""
 
     @property
     def first(self) -> Run:
-        """The lowest rank on this machine; its name, user and plan stand for all."""
+        """The rank with the lowest number on this machine. Its name, user and plan are shown for the run."""
         return self.all[0]
 
     @property
     def slowest(self) -> Run:
-        """The rank that has made the least progress; the others wait for it."""
+        """The rank that is furthest behind; the others wait for it."""
         return min(self.all, key=lambda run: (run.epoch, run.step))
 
     @property
     def state(self) -> RunState:
-        """The worst state of any rank: if one rank died, the run has died, even while others still wait for it."""
+        """The worst state of all ranks: if one has died, the run has, even while others still wait for it."""
         states = {run.state for run in self.all}
         return next(state for state in _WORST if state in states)
 
@@ -55,12 +55,15 @@ class Ranks(NamedTuple):
 
     @property
     def ooms(self) -> float:
-        """Out-of-memory errors of all ranks; NaN if unknown."""
+        """Number of out-of-memory errors in all ranks; NaN if unknown."""
         return _sum(run.memory.ooms for run in self.all)
 
 
 def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
-    """Combine runs by their id: running ones first, then the newest; runs that started together by name."""
+    """Group ranks by the id of their run.
+
+    Running runs come first, then the newest; those that began together by name.
+    """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.id, []).append(run)
@@ -69,7 +72,7 @@ def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
 
 
 def run_memory(runs: Sequence[Run], processes: Iterable[Process]) -> float:
-    """Return the device memory of some ranks, bytes: by the driver, or else as reserved by their framework."""
+    """Return the device memory of these ranks in bytes: by the driver, or else as reserved by their framework."""
     keys = {run.key for run in runs}
     used = _sum(process.memory_used for process in processes if process.run in keys)
     return used if is_known(used) else _sum(run.memory.reserved for run in runs)

@@ -1,4 +1,4 @@
-"""Thresholds of states and of diagnosis rules. Thresholds of single metrics are in `model.metrics`."""
+"""Thresholds for states of GPUs and for findings. Thresholds of single metrics are in `model.metrics`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Throttling: which counters say that the driver lowers a GPU's clocks, and which of its reasons need attention.
+"""Throttling: by which values the driver tells that it lowers a GPU's clocks, and which reasons need attention.
 
-Two readings tell of it. A mask of clock event reasons (`gpu.event_reasons`) says what lowers the clocks at the moment
-of the sample; counters (`gpu.throttled_*`, seconds) say for how long each reason did so between two samples.
+The driver tells this in two ways. A mask of clock event reasons (`gpu.event_reasons`) says what lowers the clocks at
+the moment of the sample. Counters (`gpu.throttled_*`, seconds) say for how long each reason did so between two samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEVERE_REASONS = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdo
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return why the clocks of a GPU are below their maximum, in words; None if unknown."""
+    """Return the reasons why the clocks of a GPU are below their maximum, as words; None if unknown."""
     mask = sample.value("gpu.event_reasons")
     vendor = find_vendor(sample.device.name, sample.device.uuid)
     if vendor is None or not vendor.clock_events or not is_known(mask) or not 0 <= mask < 2**64:
@@ -33,6 +33,6 @@ def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
 
 
 def throttle_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return the reasons of `clock_event_reasons` without `IDLE`."""
+    """Return the reasons of `clock_event_reasons` except `IDLE`, which needs no attention."""
     reasons = clock_event_reasons(sample)
     return None if reasons is None else tuple(reason for reason in reasons if reason != IDLE)

@@ -1,6 +1,6 @@
-"""Client of a Prometheus-compatible engine: credentials, TLS, queries, and the parsing of its answers.
+"""Client for a Prometheus-compatible server, here called engine: credentials, TLS, queries, and parsing of answers.
 
-Credentials come from a file that only its owner can read. They never appear in a log, an error or a page.
+Credentials come from a file that only its owner can read. They never appear in a log, an error message or a page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, slots=True)
 class EngineAccess:
-    """Credentials for an engine; never in a log, an error or a page."""
+    """Credentials for an engine. They must never appear in a log, an error message or a page."""
 
     token: str = ""
     """For `Authorization: Bearer`."""
@@ -60,7 +60,7 @@ class EngineAccess:
         return "EngineAccess(...)"
 
     def mask(self, text: str) -> str:
-        """Return a message of the engine without the secrets that were sent to it."""
+        """Return a message of the engine with all secrets removed that were sent to it."""
         pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
         secrets = {self.token, self.password, pair, *self.headers.values()}
         for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_SECRET), key=len, reverse=True):
@@ -72,7 +72,10 @@ NO_ACCESS = EngineAccess()
 
 
 def read_access(path: str) -> EngineAccess:
-    """Read the TOML file of `--prometheus-config`. Raises UsageError, which never repeats its content."""
+    """Read the TOML file given by `--prometheus-config`.
+
+    Raises UsageError, whose message never contains text of the file.
+    """
     try:
         mode = os.stat(path).st_mode
         settings = read_toml(path)
@@ -146,7 +149,7 @@ _ADVICE = (
 
 
 def advice(problem: str, engine: str) -> str:
-    """Return a sentence on what to do about an error of the engine, whose public URL is `engine`."""
+    """Return a sentence that says what to do about an error. `engine`: URL of the engine, without credentials."""
     text = next((text for words, text in _ADVICE if words in problem), _CHECK_RUNNING)
     return text.format(engine=engine)
 
@@ -175,18 +178,18 @@ _MAX_OFFSET = 10 * 366 * 86400.0
 
 
 class EngineError(GpumonError):
-    """A query failed; the message says why, without credentials."""
+    """Raised if a query failed. The message says why, without credentials."""
 
 
 class EngineLateError(EngineError):
-    """The engine did not answer in time."""
+    """Raised if the engine did not answer in time."""
 
 
 _NO_RAW: Mapping[str, str] = MappingProxyType({})
 
 
 class EngineSeries(NamedTuple):
-    """A series of an answer."""
+    """One series of an answer: its labels and its value."""
 
     labels: Mapping[str, str]
     """Sanitized and shortened for display."""
@@ -196,7 +199,7 @@ class EngineSeries(NamedTuple):
 
     @property
     def node(self) -> str:
-        """The `instance` that the series belongs to."""
+        """The node that the series is about, from its label `instance`."""
         return self.labels.get("instance", "")
 
 
@@ -209,7 +212,7 @@ class EngineAnswer(NamedTuple):
 
 
 class Engine:
-    """Runs queries on one engine. Thread-safe."""
+    """Sends queries to one engine. Can be used from several threads."""
 
     def __init__(
         self, url: str, access: EngineAccess = NO_ACCESS, transport: httpx.BaseTransport | None = None,
@@ -240,13 +243,14 @@ class Engine:
         self._client.close()
 
     def query(self, expression: str, at: float) -> EngineAnswer:
-        """Evaluate an expression at a time (s since 1970). Raises EngineError."""
+        """Return the value of a PromQL expression at a time (s since 1970). Raises EngineError."""
         return _parse_vector(self._evaluate(expression, time=f"{at:.3f}"), self._sanitize)
 
     def clock_offset(self) -> float:
-        """Return the seconds by which its clock is ahead of ours. Raises EngineError.
+        """Return by how many seconds the engine's clock is ahead of this machine's. Raises EngineError.
 
-        A query without a time is evaluated at the engine's own; the header `Date` may come from a proxy.
+        It is found by a query without a time, which the engine answers for its own time. The header `Date` is not used
+        because it may come from a proxy.
         """
         begun = self._now()
         document = self._evaluate("vector(1)")
@@ -399,6 +403,6 @@ Answers = Mapping[str, Sequence[EngineSeries]]
 
 
 def single(answers: Answers, name: str) -> float:
-    """Return the value of an answer with one row; NaN without one."""
+    """Return the value of the answer to the query `name`, which has one row; NaN if it has none."""
     rows = answers.get(name, ())
     return rows[0].value if len(rows) == 1 else NAN

@@ -1,7 +1,7 @@
-"""Cost of the usage of a cluster's users: the queries that it needs in addition to their hours, and the result.
+"""What the usage of a cluster's users cost, and the queries needed for this in addition to those for usage.
 
-Held time is priced by GPU model. If the price of electricity depends on the hour of the day, there is a query for the
-energy in the hours of each price; these are hours of this machine's time zone, with its clock changes.
+Held time is priced by GPU model. If the price of electricity depends on the hour, there is a query for the energy used
+in the hours of each price. These hours are in this machine's time zone, including its clock changes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _STEP_ERROR = 0.02
 def cost_queries(
     prices: Prices | None, utc_offset: float | None = None, periods: Sequence[Period] = ROLLING
 ) -> tuple[Query, ...]:
-    """Return the queries that the prices need.
+    """Return the queries that are needed to compute costs.
 
-    `utc_offset` are the seconds by which the hours of the tariffs are ahead of UTC; by default a placeholder for the
-    site's clock is inserted.
+    `utc_offset`: by how many seconds the hours of the prices are ahead of UTC; by default a placeholder, which is
+    replaced by the local clock just before the query.
     """
     if prices is None:
         return ()
@@ -53,7 +53,10 @@ def cost_queries(
 
 
 def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charge]:
-    """Return the charge of each user with any usage; amounts without an answer are unknown."""
+    """Return the cost of each user with any usage in the period.
+
+    Amounts that depend on a missing answer are unknown.
+    """
     held, idle = (_price_time(answers, prices, kind, period) for kind in _BY_MODEL)
     kwh, money = _price_energy(answers, prices, period)
     by_user: dict[str, Charge] = {}
@@ -71,7 +74,7 @@ def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charg
 
 
 def as_minimum(charge: Charge) -> Charge:
-    """Return a charge whose amounts are lower bounds."""
+    """Return the charge with all its amounts marked as lower bounds."""
     return Charge(*(part._replace(complete=False) for part in charge))
 
 
@@ -83,7 +86,7 @@ def _zero_charge(prices: Prices) -> Charge:
 
 
 def total_charge(by_user: Mapping[str, Charge], users: Sequence[str]) -> Charge:
-    """Return the charge of some users together."""
+    """Return the sum of the charges of these users."""
     return sum_charges(by_user.get(user, NO_CHARGE) for user in users)
 
 
@@ -187,10 +190,11 @@ _MAX_MODEL_WIDTH = 40
 def unpriced_seconds(
     answers: Answers, prices: Prices | None, period: Period, user: str | None = None
 ) -> Mapping[str, float]:
-    """Return the seconds of a period without a price by model, for all users or one; "" stands for unknown models.
+    """Return for how many seconds GPUs of each model were held that have no price; "" stands for an unknown model.
 
-    A small share of a user's time is ignored, as in their charge. So is time held in two minutes: rules record the sums
-    by user and those by model at different moments, so that one may have a sample more.
+    `user`: only this user, None for all. A small share of a user's time is ignored, as it is in their charge. So is
+    time held in only two minutes, because the sums by user and by model are recorded at different moments and one may
+    have a sample more.
     """
     by_model = answers.get(f"held_by_model_{period}")
     if prices is None or not prices.gpu_hour or by_model is None:

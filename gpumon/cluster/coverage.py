@@ -1,8 +1,8 @@
-"""How much of a period the engine knows: its samples, and nodes that were absent for a part of it.
+"""How complete the samples of a period are: for how long the engine has any, and which nodes were absent for a part.
 
-Sums of a period are lower bounds if a part is missing. If only some nodes were absent, only the sums of users who are
-known to have been on them in the period are lower bounds. Nothing is known of a user who was on such a node only while
-it was absent and whose time there was never reported later.
+If samples are missing, sums are lower bounds. If only some nodes were absent, only the sums of users are lower bounds
+who are known to have been on these nodes in the period. A user who was on such a node only while it was absent does not
+appear at all.
 """
 
 from __future__ import annotations
@@ -36,49 +36,50 @@ _MAX_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """Whose sums of a period are lower bounds."""
+    """Which users' sums of a period are only lower bounds."""
 
     everyone: bool
     nodes: Mapping[str, Sequence[str]]
     """Absent nodes, by the users who were on them."""
 
     def is_complete(self, user: str) -> bool:
-        """Whether the sums of a user are exact."""
+        """Return whether the sums of this user are exact."""
         return not self.everyone and user not in self.nodes
 
     def is_group_complete(self, group: str, groups: UserGroups) -> bool:
-        """Whether the sums of a group are exact; also considers members without a row in any table."""
+        """Return whether the sums of a group of users are exact. Members without any row are taken into account."""
         return not self.everyone and all(groups.of_user.get(user, NO_GROUP) != group for user in self.nodes)
 
 
 def covered_seconds(answers: Answers, period: Period) -> float:
-    """Return the seconds of a period for which the engine has samples; NaN if unknown."""
+    """Return for how many seconds of the period the engine has samples; NaN if unknown."""
     return single(answers, f"covered_{period}")
 
 
 def period_length(answers: Answers, period: Period) -> float:
-    """Return the seconds of a period; for a calendar month, of the one that was queried."""
+    """Return the length of the period in seconds. For a calendar month, it is that of the month that was queried."""
     length = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
     return float(length) if length.isdecimal() else period.seconds
 
 
 def is_complete(answers: Answers, period: Period) -> bool:
-    """Whether the engine is known to have samples of every node for all of a period; else sums are lower bounds.
+    """Return whether the engine is known to have samples of every node for the whole period.
 
-    A node that was added or removed counts as absent before or after: what it did then is unknown.
+    If not, sums are lower bounds. A node that was added or removed counts as absent before or after that, because what
+    it did then is unknown.
     """
     return has_all_samples(answers, period) and absences(answers, period) == {}
 
 
 def has_all_samples(answers: Answers, period: Period) -> bool:
-    """Whether the engine has samples, of any node, for all of a period."""
+    """Return whether the engine has samples for the whole period, of at least some node at each time."""
     return covered_seconds(answers, period) >= WHOLE * period_length(answers, period)
 
 
 def absences(answers: Answers, period: Period) -> Mapping[str, float] | None:
-    """Return the seconds of a period in which nodes were absent, the longest first; None if unknown.
+    """Return for how many seconds of the period each node was absent, the longest first; None if unknown.
 
-    At most one node more than `MAX_ABSENT` is included.
+    At most `MAX_ABSENT` nodes are included, and one more to show that there are others.
     """
     rows, length = answers.get(f"covered_by_node_{period}", ()), period_length(answers, period)
     missing = {row.node: length - row.value for row in rows if length - row.value > (1 - WHOLE) * length}
@@ -86,7 +87,7 @@ def absences(answers: Answers, period: Period) -> Mapping[str, float] | None:
 
 
 def uncertainty(answers: Answers, period: Period) -> Uncertainty:
-    """Return whose sums of a period are lower bounds."""
+    """Return which users' sums of the period are only lower bounds."""
     if is_complete(answers, period):
         return Uncertainty(False, {})
     missing = absences(answers, period)
@@ -100,12 +101,12 @@ def uncertainty(answers: Answers, period: Period) -> Uncertainty:
 
 
 def absent_users_name(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the query for the users of these absent nodes; other nodes make another query."""
+    """Return the name of the query for the users who were on these absent nodes. It depends on the nodes."""
     return " ".join((f"away_users_{period}", *sorted(nodes)))
 
 
 def absence_times_name(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the query for the times at which the first of these nodes were absent."""
+    """Return the name of the query for when the first of these nodes were absent. It depends on the nodes."""
     return " ".join((f"away_times_{period}", *sorted(_first(nodes))))
 
 
@@ -115,14 +116,14 @@ def _first(nodes: Mapping[str, float]) -> Sequence[str]:
 
 
 def format_sum(value: float, text: Callable[[float], str], *, is_complete: bool) -> str:
-    """Return the text of a sum, marked if it is a lower bound; as for costs, "at least 0" counts as unknown."""
+    """Return a sum as text, with a mark if it is a lower bound. "At least 0" is shown as unknown, as in costs."""
     if is_complete or not is_known(value):
         return text(value)
     return f"≥ {text(value)}" if value else units.MISSING
 
 
 def gap_sentence(answers: Answers, period: Period) -> str:
-    """Return a sentence on the missing parts of a period; empty if there are none."""
+    """Return a sentence about what is missing of the period; empty if nothing is."""
     if has_all_samples(answers, period):
         return _absence_sentence(answers, period)
     known = covered_seconds(answers, period)
@@ -137,7 +138,7 @@ def gap_sentence(answers: Answers, period: Period) -> str:
 
 
 def missing_note(answers: Answers, period: Period, user: str) -> str:
-    """Return a few words on the missing part of a user's period; empty if nothing is missing."""
+    """Return a few words about what is missing of a user's period; empty if nothing is."""
     known, missing = uncertainty(answers, period), absences(answers, period)
     if known.is_complete(user):
         return ""
@@ -212,7 +213,10 @@ _RECENT = HOUR + 600.0
 
 
 def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
-    """Return queries about absent nodes, according to earlier answers; `at` is the time of the queries."""
+    """Return queries about nodes that are absent according to earlier answers.
+
+    `at`: time of the queries, s since 1970.
+    """
     queries: list[Query] = []
     for period in Period:
         missing = absences(answers, period)

@@ -1,4 +1,7 @@
-"""A cluster's nodes, users, runs and free GPUs, from the answers of an engine. What was not answered is unknown."""
+"""A cluster's nodes, users, runs and free GPUs, computed from the answers of an engine.
+
+Without an answer, they are unknown.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ STATES = ("free", "busy", "held_idle", "lost", "unknown")
 
 
 class Node(NamedTuple):
-    """A node as last reported by its exporter."""
+    """A node, as its exporter last reported it."""
 
     name: str
     """Its `instance`."""
@@ -44,16 +47,16 @@ class Node(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of its GPUs."""
+        """Number of the node's GPUs."""
         return sum(self.gpus.values()) if self.gpus else 0
 
     def count(self, state: str) -> int:
-        """Return the number of GPUs in a state; 0 for a silent node."""
+        """Return how many of the node's GPUs are in a state; 0 for a node that does not report any more."""
         return 0 if self.silent or self.gpus is None else self.gpus.get(state, 0)
 
 
 class ClusterUser(NamedTuple):
-    """A user or a group, with their GPUs now and their usage in a period."""
+    """A user or a group of users: the GPUs they hold now, and their usage in a period."""
 
     name: str
     held: float = NAN
@@ -71,14 +74,14 @@ class ClusterUser(NamedTuple):
 
     @property
     def used(self) -> float:
-        """The used share of held time; NaN if usage is not known for nearly all of it."""
+        """Share of the held time in which GPUs were busy (0 to 1); NaN if that is unknown for a notable part of it."""
         is_judged = self.judged_seconds > 0 and self.judged_seconds >= _NEARLY_ALL * self.held_seconds
         return self.busy_seconds / self.judged_seconds if is_judged else NAN
 
 
 @dataclass(frozen=True, slots=True)
 class UserGroup:
-    """The users of a group together."""
+    """A group of users, with their sums."""
 
     sums: ClusterUser
     """Sums of the known values of its users, under the group's name."""
@@ -117,7 +120,7 @@ class ClusterRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FreeGpus:
-    """Nodes with the same number of free GPUs of the same model."""
+    """The nodes that have the same number of free GPUs of the same model."""
 
     model: str
     together: int
@@ -128,12 +131,12 @@ class FreeGpus:
 
     @property
     def gpus(self) -> int:
-        """The number of free GPUs on all of these nodes."""
+        """Number of free GPUs on all of these nodes together."""
         return self.together * len(self.nodes)
 
 
 def nodes(answers: Answers, now: float) -> list[Node]:
-    """Return the nodes by name; `now` is the time of the queries."""
+    """Return the nodes sorted by name. `now`: time of the queries, s since 1970."""
     jobs = _newest_jobs(answers)
     gpus, models = _gpus_and_models(answers, jobs)
     # A node with a new sample in one of its scrape jobs is not late, whatever its other jobs report.
@@ -191,12 +194,12 @@ NO_SERIES = "The engine has no series of gpumon's exporters: scrape 'gpumon expo
 
 
 def has_no_series(answers: Answers) -> bool:
-    """Whether the engine answered but knows no node at all."""
+    """Return whether the engine answered, but has no data of any node."""
     return all(name in answers and not answers[name] for name in ("gpus", "seen", "seen_before"))
 
 
 def natural_key(name: str) -> tuple[object, ...]:
-    """Return a sort key that orders numbers in names by value: gn2 before gn10."""
+    """Return a sort key that compares numbers in names by value, so that gn2 comes before gn10."""
     parts: list[tuple[bool, int, str]] = []
     digits = text = ""
     for letter in f"{name}\0":
@@ -211,7 +214,7 @@ def natural_key(name: str) -> tuple[object, ...]:
 
 
 def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:
-    """Return free GPUs, nodes with the most free GPUs first."""
+    """Return the free GPUs, grouped; nodes with the most free GPUs first."""
     groups: dict[tuple[int, str, bool], list[str]] = {}
     for node in nodes:
         count = node.count("free")
@@ -223,7 +226,7 @@ def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:
 
 
 def users(answers: Answers, period: Period) -> list[ClusterUser]:
-    """Return the users by held seconds of the period, the most first."""
+    """Return the users sorted by held time in the period, the most first."""
     fields = {
         "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}",
         "judged_seconds": f"judged_{period}", "busy_seconds": f"busy_{period}",
@@ -241,7 +244,10 @@ def users(answers: Answers, period: Period) -> list[ClusterUser]:
 
 
 def users_without_use(answers: Answers, period: Period) -> set[str]:
-    """Return users who hold GPUs now and held none in the last month, provided that it is completely known."""
+    """Return the users who hold GPUs now but held none in the last month.
+
+    Empty if the month is not known completely.
+    """
     held = f"held_{period}"
     if period is not Period.LAST_MONTH or held not in answers or not is_complete(answers, period):
         return set()  # in a period up to now, the answer may be older than their first minute
@@ -250,7 +256,10 @@ def users_without_use(answers: Answers, period: Period) -> set[str]:
 
 
 def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
-    """Return the groups of users by held seconds of the period, the most first, and users without a group last."""
+    """Return the groups sorted by held time in the period, the most first. Users without a group come last.
+
+    `named`: which user is in which group.
+    """
     by_name = {user.name: user for user in users}
     result = []
     for group, names in named.shared_out(by_name).items():
@@ -264,7 +273,7 @@ def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
 
 
 def idle_holders(answers: Answers) -> list[IdleHolder]:
-    """Return the GPUs that are held without being used, the longest first."""
+    """Return GPUs that are held but not used, sorted by how long this has lasted, the longest first."""
     holders = [
         IdleHolder(row.node, row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
         for row in answers.get("idle_holders", ())
@@ -273,7 +282,7 @@ def idle_holders(answers: Answers) -> list[IdleHolder]:
 
 
 def runs(answers: Answers) -> list[ClusterRun]:
-    """Return the runs by their number of GPUs, the most first."""
+    """Return the runs sorted by their number of GPUs, the most first."""
     nodes: dict[str, list[str]] = {}
     for row in answers.get("run_places", ()):
         nodes.setdefault(row.labels.get("run", ""), []).append(row.node)
@@ -293,12 +302,12 @@ def runs(answers: Answers) -> list[ClusterRun]:
 
 
 def simulated_nodes(answers: Answers) -> int:
-    """Return the number of nodes that report a simulation or a replay."""
+    """Return how many nodes report a simulation or a played recording."""
     return _count(answers, "unreal")
 
 
 def dcgm_only_hosts(answers: Answers) -> int:
-    """Return the number of hosts with NVIDIA's exporter alone in a cluster with gpumon's: these are not shown."""
+    """Return how many hosts run only NVIDIA's exporter, although others run gpumon's. Such hosts are not shown."""
     return _count(answers, "dcgm_alone")
 
 
@@ -364,7 +373,10 @@ _SUBJECT_PREFIXES = ("user_places ", "user_jobs ")
 
 
 def drop_stale(answers: Answers, nodes: Sequence[Node]) -> Answers:
-    """Return answers without current values of silent nodes; without any current values if every node is silent."""
+    """Return the answers without the current values of nodes that do not report any more.
+
+    If no node reports any more, no current values are left.
+    """
     silent = {node.name for node in nodes if node.silent}
     if not silent:
         return answers
@@ -391,10 +403,10 @@ def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
 
 
 def staleness_note(nodes: Sequence[Node]) -> str:
-    """Return a note on a sum that may include nodes that became silent a moment ago; empty if there are none.
+    """Return a note that a sum may include nodes that stopped reporting a moment ago; empty if there are none.
 
-    Most engines drop the series of a node that does not answer. A node that is no longer scraped keeps its last values
-    for a while.
+    Most engines drop the series of a node that does not answer. If a node is no longer scraped at all, its last values
+    remain for a while.
     """
     count = sum(1 for node in nodes if 0 < node.silent <= _LINGER and _has_known_gpus(node))
     return f"may include {units.counted(count, 'silent node')}" if count else ""

@@ -33,12 +33,12 @@ RECENT = 600.0
 def price_energy(
     by_price: Mapping[float, float], recent: Mapping[float, float], total: float, *, all_priced: bool
 ) -> Amount:
-    """Return the cost of `total` kWh; `by_price` has the kWh at each price, summed up in steps.
+    """Return the cost of `total` kWh. `by_price`: kWh at each price, summed up in steps.
 
-    `recent` is the energy of the last minutes, by each price that held in them. `all_priced` is True if every hour has
-    a price and the query of every price was answered. A step may hold energy of the adjacent tariff, so that a sum of
-    steps is not a lower bound: the result is then marked as approximate. If the price of a large part is unknown, the
-    result is a lower bound: everything at the lowest price.
+    `recent`: the same for the last minutes only. `all_priced`: whether every hour has a price and the query for each
+    price was answered. A step may contain energy of the time before or after it, when another price applied, so the
+    result is marked as approximate and not as a lower bound. If the price of a large part is unknown, the result is a
+    lower bound, with that part at the lowest price.
     """
     known = sum(by_price.values())
     value = sum(price * kwh for price, kwh in by_price.items())
@@ -65,9 +65,9 @@ _MIN_MONTH = 60.0
 
 
 def month_bounds(month: str, at: float, zone: tzinfo | None = None) -> tuple[float, float]:
-    """Return begin and end of `last-month` or `this-month` (s since 1970); the current month ends now.
+    """Return begin and end of `last-month` or `this-month` in seconds since 1970; the current month ends at `at`.
 
-    `zone` is the time zone of the month; the default is that of this process.
+    `zone`: time zone of the month, by default that of this process.
     """
     begin, _ = PERIODS["month"](at, zone)
     if month == LAST_MONTH:
@@ -141,7 +141,7 @@ def hourly_series(series: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HourlySums:
-    """Hourly sums that an engine has."""
+    """Which hourly sums an engine has."""
 
     phase: float = NAN
     """Seconds into each hour at which they are recorded; NaN if they are not."""
@@ -150,12 +150,15 @@ class HourlySums:
 
 
 def summed_by_hour(series: str, by: str, selector: str) -> str:
-    """Return an expression that sums up a series over a period by labels, with placeholders for `insert_windows`."""
+    """Return an expression that sums a series over a period, by the labels `by`.
+
+    It has placeholders that `insert_windows` replaces.
+    """
     return _sum_hours("sum_over_time", series, hourly_series(series), by, selector)
 
 
 def seen_by_hour(selector: str) -> str:
-    """Return an expression for the seconds of a period in which each node reported its GPUs."""
+    """Return an expression for how many seconds of a period each node reported its GPUs."""
     return _sum_hours("count_over_time", NODE_SAMPLES, _NODE_SECONDS, "instance", selector)
 
 
@@ -169,7 +172,7 @@ def _sum_hours(function: str, series: str, hours: str, by: str, selector: str) -
 
 
 def hourly_coverage_query(selectors: Collection[str]) -> str:
-    """Return the expression with a row for each period that hourly sums cover, with placeholders."""
+    """Return an expression with a row for each period for which there are hourly sums. It has placeholders."""
     return " or ".join(
         f"label_replace(max(sum_over_time({PROOF}[hours {selector}]))"
         f" >= {_MIN_COVERAGE * RULE_INTERVAL:g} * max(count_over_time({_MINUTES}[hours {selector}])),"
@@ -183,7 +186,10 @@ PHASE_QUERY = f"max(max_over_time(timestamp({PROOF})[{_LOOKBACK}]))"
 
 
 def parse_phase(rows: Iterable[EngineSeries]) -> float:
-    """Return the phase from the answer to `PHASE_QUERY`; NaN if it is empty."""
+    """Return the minute of the hour at which hourly sums are recorded, in seconds; NaN if unknown.
+
+    `rows`: answer to `PHASE_QUERY`.
+    """
     return next((row.value % HOUR for row in rows if isfinite(row.value)), NAN)
 
 

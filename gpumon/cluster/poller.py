@@ -1,6 +1,6 @@
-"""Polls an engine in rounds: runs the queries that are due, and publishes snapshots while someone views them.
+"""Sends queries to an engine in rounds, and publishes the results as snapshots, as long as someone views them.
 
-An engine that answers late is spared the remaining queries of a round.
+If the engine answers late, the remaining queries of a round are left out.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _MAX_TIMEOUTS = 4
 
 
 class QueryEngine(Protocol):
-    """An engine, or a substitute in a test."""
+    """The methods of an engine that the poller needs. Tests have a substitute."""
 
     name: str
 
     def clock_offset(self) -> float:
-        """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
+        """Return by how many seconds the engine's clock is ahead of this machine's. Raises EngineError."""
 
     def query(self, expression: str, at: float) -> EngineAnswer:
-        """Evaluate an expression at a time. Raises EngineError."""
+        """Return the value of a PromQL expression at a time (s since 1970). Raises EngineError."""
 
 
 class QueryRunner:
-    """Runs the queries of one round at a time on an engine."""
+    """Sends the queries of a round to an engine, one round at a time."""
 
     def __init__(self, engine: QueryEngine, zone: tzinfo | None = None) -> None:
         """`zone` is the time zone of the site's months and hours; the default is that of this process."""
@@ -74,15 +74,16 @@ class QueryRunner:
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="gpumon-cluster")
 
     def close(self) -> None:
-        """Run no more queries."""
+        """Send no more queries."""
         self._pool.shutdown(cancel_futures=True)
 
     def answers(
         self, batches: Sequence[Batch], guaranteed: Batch, at: float, hours: HourlySums, rules_problem: str = ""
     ) -> Mapping[str, tuple[EngineAnswer | None, str]]:
-        """Run all of these and return answers and problems by query; `guaranteed` runs in any case.
+        """Send these queries, and return for each its answer, or None, and its problem, or an empty text.
 
-        `rules_problem` is the reason not to run queries that need the rules; empty if these are loaded.
+        `guaranteed`: a batch that is sent even if the engine is late. `at`: time for which to ask, s since 1970.
+        `rules_problem`: why queries that need recording rules cannot be sent, empty if they can.
         """
         self._timeouts = 0
         queries = [query for batch in batches for query in batch]
@@ -120,7 +121,7 @@ _MISSING_RULES_INTERVAL = 2 * TICK
 
 
 class EngineCapabilities:
-    """The exporters and rules that an engine has; checked from time to time, and after a query failed."""
+    """Which exporters and recording rules an engine has. Checked from time to time, and after a failed query."""
 
     def __init__(self, engine: QueryEngine, clock: Callable[[], float]) -> None:
         self._engine = engine
@@ -134,30 +135,30 @@ class EngineCapabilities:
 
     @property
     def is_dcgm(self) -> bool:
-        """Whether it has NVIDIA's exporters alone."""
+        """Whether the engine has data only of NVIDIA's exporter."""
         return DCGM in self.series_counts and GPUMON not in self.series_counts
 
     @property
     def missing_files(self) -> Sequence[str]:
-        """Rule files that an engine with gpumon's exporters has not loaded; an engine without these needs none."""
+        """Rule files that the engine has not loaded; none are needed without gpumon's exporters."""
         if GPUMON not in self.series_counts:
             return []
         return [file for proof, file in RULE_FILES.items() if proof not in self.series_counts]
 
     @property
     def rules_problem(self) -> str:
-        """The reason not to run queries that need the rules; empty if they can run."""
+        """Why queries that need recording rules cannot be sent; empty if they can."""
         if not self.series_counts and self.problem:
             return self.problem
         return RULES_MISSING if self.missing_files else ""
 
     @property
     def is_small(self) -> bool:
-        """Whether the cluster is known to be small enough to query each GPU."""
+        """Whether the cluster is known to be so small that each GPU can be queried."""
         return 0 < self.series_counts.get(GPUMON, self.series_counts.get(DCGM, 0.0) / GPUS_PER_NODE) <= SMALL
 
     def clock_offset(self, previous: float) -> float:
-        """Return the seconds by which its clock is ahead, 0 if it is close; the previous value if it cannot be read."""
+        """Return by how many seconds the engine's clock is ahead; 0 if it is close, `previous` if it cannot be read."""
         try:
             offset = self._engine.clock_offset()
         except EngineError:
@@ -165,7 +166,7 @@ class EngineCapabilities:
         return round(offset) if abs(offset) > _MAX_CLOCK_OFFSET else 0.0
 
     def update(self, at: float) -> bool:
-        """Check for rules and exporters if that is due; return whether they changed."""
+        """Check for rules and exporters if it is time to; return whether they have changed. `at`: s since 1970."""
         if self._clock() < self._due:
             return False
         before = self.series_counts.keys(), self.is_small
@@ -182,7 +183,7 @@ class EngineCapabilities:
         return before != (self.series_counts.keys(), self.is_small)
 
     def expire(self) -> None:
-        """Check again in the next round: another engine may answer then, or the same one without its rules."""
+        """Make sure that the next round checks again, because another engine may answer, or rules may be gone."""
         self._due = 0.0
 
     def _read_hours(self, at: float) -> HourlySums:
@@ -213,7 +214,7 @@ class _Subject:
 
 
 class ClusterPoller:
-    """Polls an engine while someone views its snapshots. Thread-safe."""
+    """Polls an engine as long as someone views the snapshots. Can be used from several threads."""
 
     def __init__(
         self, engine: QueryEngine, queries: Sequence[Query] = QUERIES, clock: Callable[[], float] = monotonic,
@@ -241,17 +242,17 @@ class ClusterPoller:
 
     @property
     def engine_name(self) -> str:
-        """The engine's URL for display."""
+        """URL of the engine as displayed, without credentials."""
         return self._engine.name
 
     def start(self, report: Callable[[str], object] = bool) -> ClusterPoller:
-        """Start polling in a thread; `report` is called once if the engine lacks rules."""
+        """Start polling in a thread. `report` is called once if the engine lacks recording rules."""
         self._thread = Thread(target=self._poll, args=(report,), name="gpumon-cluster", daemon=True)
         self._thread.start()
         return self
 
     def snapshot(self) -> ClusterSnapshot:
-        """Return the newest snapshot; its caller counts as a viewer."""
+        """Return the newest snapshot. The caller counts as a viewer, so polling goes on."""
         is_first = self._clock() - self._viewed > UNWATCHED
         self._viewed = self._clock()
         if is_first:
@@ -261,18 +262,24 @@ class ClusterPoller:
             return self._snapshot
 
     def is_waking(self, snapshot: ClusterSnapshot) -> bool:
-        """Whether a snapshot is from before the last pause: the first round after it has not finished."""
+        """Return whether a snapshot is from before the last pause.
+
+        The first round after the pause has not ended then.
+        """
         return self._woken > snapshot.began
 
     def silence(self, snapshot: ClusterSnapshot) -> float:
-        """Return the seconds since the engine's last answer, also if rounds no longer end.
+        """Return how many seconds ago the engine last answered, even if rounds do not end any more.
 
-        The first answers after a pause are in no snapshot yet: until then the last answer of the given snapshot counts.
+        After a pause, the first answers are in no snapshot yet; until then, the last answer of `snapshot` counts.
         """
         return self._clock() - (snapshot.last_answer if self.is_waking(snapshot) else self._answered)
 
     def watch(self, subject: str, queries: Callable[[str], Sequence[Query]]) -> None:
-        """Also run the queries about a subject, such as a node, for as long as it is viewed."""
+        """Also send the queries about one node, user or month, as long as it is viewed.
+
+        `queries`: returns the queries for `subject`.
+        """
         with self._lock:
             known = self._subjects.pop(subject, None)
             self._subjects[subject] = _Subject(known.queries if known else queries(subject), self._clock())
@@ -290,7 +297,7 @@ class ClusterPoller:
         self._runner.close()
 
     def round(self) -> ClusterSnapshot:
-        """Run the queries that are due, all for the same moment, and return the new snapshot."""
+        """Send the queries that are due, all for the same moment, and return the new snapshot."""
         began, ours, previous, capabilities = self._clock(), self._now(), self._snapshot, self._capabilities
         offset = capabilities.clock_offset(previous.clock_offset)
         at = ours + offset

@@ -1,4 +1,7 @@
-"""Problems of a cluster's nodes, and the words for queries in messages, which do not use the names of queries."""
+"""Problems of a cluster's nodes.
+
+Messages name queries by what they show, because users do not know the queries' names.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ class Problem:
 
     @property
     def dated(self) -> str:
-        """Its text with its time in the time zone of this machine."""
+        """Text of the problem with its time, in the time zone of this machine."""
         return f"{self.text} at {units.moment(self.at)}" if is_known(self.at) else self.text
 
 
@@ -103,7 +106,10 @@ def clock_distance(seconds: float) -> str:
 
 
 def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
-    """Return nodes that never reported GPUs: texts for one node, and for several after their number."""
+    """Return the nodes that have never reported GPUs, each with two texts.
+
+    The first is for this node alone; the second follows the number of such nodes if there are several.
+    """
     known = {node.name for node in nodes}
     return {
         row.node: texts for query, texts in _TARGET_PROBLEMS.items() for row in answers.get(query, ())
@@ -112,9 +118,9 @@ def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str
 
 
 def find_problems(nodes: Sequence[Node], answers: Answers, *, knows_states: bool = True) -> list[Problem]:
-    """Return the problems of a cluster, the severe ones first.
+    """Return the problems of a cluster, severe ones first.
 
-    `knows_states` is False if the exporters cannot tell that a GPU is free.
+    `knows_states`: False if the exporters cannot tell that a GPU is free.
     """
     reasons = {row.node: text for query, (text, _) in _TARGET_PROBLEMS.items() for row in answers.get(query, ())}
     problems = [problem for node in nodes for problem in _node_problems(node, reasons, knows_states=knows_states)]
@@ -153,9 +159,9 @@ def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool
 
 
 def interleave_kinds(problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems with the first of each kind before the second of any; the severe ones still come first.
+    """Return the problems reordered: severe ones first, and of each kind one before the second of another.
 
-    If there is room for a few only, a rack that is switched off does not hide a lost GPU.
+    So if only a few can be shown, many nodes that are switched off do not hide a lost GPU.
     """
     counts: dict[str, int] = {}
     ranked = []

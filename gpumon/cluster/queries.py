@@ -1,8 +1,8 @@
-"""Queries about a cluster: their PromQL, how often they run, and which of them belong together.
+"""Queries about a cluster: their PromQL, how often they are sent, and which must be answered together.
 
-`QUERIES` are for an engine that scrapes gpumon's exporters. `DCGM_QUERIES` are for one that has NVIDIA's exporter alone
-(dcgm-exporter, metric names up to 4.8) and give their answers the same names. That exporter does not report who holds a
-GPU: a GPU that computes nothing may be free or held, and counts as unknown.
+`QUERIES` are for an engine that scrapes gpumon's exporters. `DCGM_QUERIES` are for one that has only NVIDIA's exporter
+(dcgm-exporter, metric names up to 4.8); their answers have the same names. That exporter does not tell who holds a GPU:
+a GPU that computes nothing may be free or held, so its state is unknown.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
 
 
 class Period(StrEnum):
-    """A period for which usage is summed up: the time up to now, or a calendar month."""
+    """A period over which usage is summed: a length of time up to now, or a calendar month."""
 
     DAY = "day"
     WEEK = "week"
@@ -68,12 +68,12 @@ class Period(StrEnum):
 
     @property
     def seconds(self) -> float:
-        """Its length; nominally 30 days for a calendar month."""
+        """Length in seconds; 30 days for a calendar month."""
         return {Period.DAY: _DAY, Period.WEEK: 7 * _DAY}.get(self, 30 * _DAY)
 
     @property
     def selector(self) -> str:
-        """Its length in PromQL, or the placeholder of a calendar month for `insert_months`."""
+        """Length in PromQL; for a calendar month, a placeholder that `insert_months` replaces."""
         return self.value if self.is_dated else f"{round(self.seconds / HOUR)}h"
 
     @property
@@ -101,7 +101,7 @@ HOURS_QUERY = hourly_coverage_query([period.selector for period in BY_HOUR])
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query with a fixed text."""
+    """A query whose PromQL is fixed, apart from placeholders."""
 
     name: str
     promql: str
@@ -123,42 +123,52 @@ class Query:
 
     @property
     def needs_rules(self) -> bool:
-        """Whether it reads a recorded series."""
+        """Whether it reads series that recording rules create."""
         return _RECORD.search(self.promql) is not None
 
     def interval(self, *, is_small: bool) -> float:
-        """Return its interval (s): in a large cluster no shorter than that in which its answer changes."""
+        """Return how often to send it, in seconds.
+
+        In a large cluster, this is not more often than the answer changes.
+        """
         if is_small:
             return self.every
         return max(self.every, RULE_INTERVAL if self.needs_rules else _SCRAPES)
 
     def expression(self, hours: Container[str] = ()) -> str:
-        """Return its PromQL; `hours` are the selectors of the periods that hourly sums cover."""
+        """Return its PromQL. `hours`: selectors of the periods for which there are hourly sums."""
         return self.by_hour if self.by_hour and self.selector in hours else self.promql
 
 
 def hours_batch(period: Period) -> str:
-    """Return the batch of queries about held time."""
+    """Return the name of the batch of queries about held time in a period."""
     return f"hours of {period}"
 
 
 def energy_batch(period: Period) -> str:
-    """Return the batch of queries about energy."""
+    """Return the name of the batch of queries about energy in a period."""
     return f"energy of {period}"
 
 
 def refresh_interval(period: Period) -> float:
-    """Return the interval of queries about a period (s): sums of a month change slowly, and are the most expensive."""
+    """Return how often to send queries about a period, in seconds.
+
+    Sums over a month change slowly and are the most expensive.
+    """
     return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.LAST_MONTH: 3600.0}.get(period, 900.0)
 
 
 def sum_expression(series: str, period: Period) -> str:
-    """Return an expression that integrates a recorded rate over a period."""
+    """Return an expression that sums a recorded rate over a period."""
     return f"sum_over_time({series}[{period.selector}]) * {RULE_INTERVAL:g}"
 
 
 def sum_query(name: str, series: str, period: Period, batch: str, by: str = "user") -> Query:
-    """Return a query that integrates a recorded rate over a period; a day needs no hourly sums."""
+    """Return a query that sums a recorded rate over a period. For a day, no hourly sums are needed.
+
+    It reads samples of every node, so the engine must have all of the period. For a calendar month, both queries about
+    missing samples are in the same batch.
+    """
     by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
     return Query(
         f"{name}_{period}", sum_expression(series, period), refresh_interval(period), by_hour=by_hour,
@@ -254,7 +264,7 @@ SERIES_QUERY = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *RULE_FILES)
 
 
 def select_period(queries: Sequence[Query], period: Period) -> tuple[Query, ...]:
-    """Return the queries without those about other periods."""
+    """Return the queries without those that are about other periods."""
     others = tuple(f"_{other}" for other in Period if other is not period)
     return tuple(query for query in queries if not query.name.endswith(others) or query.name.endswith("_of_day"))
 
@@ -351,7 +361,10 @@ GPU_QUERIES = tuple(
 
 
 def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
-    """Return the queries about one node's GPUs; `raw` is the engine's name of the node if `node` was sanitized."""
+    """Return the queries about the GPUs of one node.
+
+    `raw`: the engine's name of the node, if `node` is a cleaned form of it.
+    """
     matcher = f"instance={quoted(raw or node)}"
     return tuple(
         Query(f"node_{name} {node}", _select(text, matcher), is_single=True)
@@ -360,7 +373,7 @@ def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
 
 
 def user_queries(user: str, raw: str = "") -> tuple[Query, ...]:
-    """Return the queries about one user's nodes and runs; `raw` is the engine's name of the user if it differs."""
+    """Return the queries about one user's nodes and runs. `raw`: the engine's name of the user, if it differs."""
     matcher = f"user={quoted(raw or user)}"
     return tuple(
         Query(f"user_{name} {user}", f"topk({LISTED}, {_select(text, matcher)})", every=30.0, is_single=True)

@@ -1,7 +1,7 @@
-"""Names of recorded series, and PromQL expressions over the exporters' series that several queries share.
+"""Names of the series that recording rules create, and PromQL expressions that several queries share.
 
-`deploy/prometheus/rules.yml` and `cluster.yml` record once a minute what the cluster page shows: the cost of a query
-grows with the series that it reads and the rows that it returns.
+`deploy/prometheus/rules.yml` and `cluster.yml` record once a minute what the cluster page shows, because a query takes
+longer the more series it reads and the more rows it returns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _with_label(label: str, text: str, vector: str) -> str:
 
 
 def throttled(by: str, selector: str = "") -> str:
-    """Return an expression for the share of time with lowered clocks: the largest by these labels and by `cause`."""
+    """Return an expression for the largest share of time with lowered clocks, by the labels `by` and by `cause`."""
     rates = (
         _with_label(
             "cause",

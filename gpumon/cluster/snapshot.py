@@ -1,4 +1,4 @@
-"""What is known of a cluster at a moment, which queries are due, and the format of a cluster's large numbers."""
+"""The answers about a cluster at one moment, which queries are due next, and how large numbers are formatted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def watts(value: float) -> str:
 
 
 def power_of_limit(value: float, limit: float) -> str:
-    """Format power and its limit in the same unit: `168 / 224 kW`."""
+    """Format power and its limit in one unit: `168 / 224 kW`."""
     if not is_known(value) or not is_known(limit):
         return watts(value)
     scale, unit = (_MEGA, "MW") if limit >= _MEGA else (_KILO, "kW") if limit >= _KILO else (1.0, "W")
@@ -42,7 +42,7 @@ def power_of_limit(value: float, limit: float) -> str:
 
 
 def energy(joules: float) -> str:
-    """Format energy: `3.9 MWh`, `121 kWh`; smaller amounts as everywhere."""
+    """Format energy: `3.9 MWh`, `121 kWh`; amounts below that as in other views."""
     if not is_known(joules):
         return units.MISSING
     kwh = joules / _KWH
@@ -52,7 +52,7 @@ def energy(joules: float) -> str:
 
 
 def kwh(joules: float) -> str:
-    """Format energy for a column, in one unit except for small amounts: `3,900 kWh`, `0.67 kWh`, `4.2 Wh`."""
+    """Format energy for a column, in kWh unless it is small: `3,900 kWh`, `0.67 kWh`, `4.2 Wh`."""
     if not is_known(joules):
         return units.MISSING
     value = joules / _KWH
@@ -69,7 +69,7 @@ def hours(seconds: float) -> str:
 
 
 class CachedAnswer(NamedTuple):
-    """The last answer to a query."""
+    """The newest answer to a query, and the problem if later ones failed."""
 
     rows: Sequence[EngineSeries] | None = None
     """None before the first answer."""
@@ -90,7 +90,10 @@ NOT_YET = CachedAnswer()
 def update_answer(
     cached: CachedAnswer, answer: EngineAnswer | None, problem: str, queried_at: float, at: float
 ) -> CachedAnswer:
-    """Return the new answer, or the previous one with the problem of a query that failed."""
+    """Return the new answer to keep.
+
+    If the query failed (`answer` is None), it is the previous one with the problem.
+    """
     if answer is None:
         return cached._replace(queried_at=queried_at, problem=problem, failing=cached.failing or at)
     return CachedAnswer(answer.rows, at, "", 0.0, answer.warning, queried_at)
@@ -99,11 +102,11 @@ def update_answer(
 def keep_consistent(
     previous: Mapping[str, CachedAnswer], current: Mapping[str, CachedAnswer], at: float, interval: float
 ) -> Mapping[str, CachedAnswer]:
-    """Return the answers of a batch such that all are of the same moment.
+    """Return the answers of a batch so that all of them are for the same moment.
 
-    `previous` and `current` are the answers of the previous round and of this one, evaluated for `at`, by query. While
-    one query fails, the previous answers are kept for all. After an hour, or if they were never complete, the current
-    answers replace them, and those that failed are missing.
+    `previous`, `current`: answers of the previous and of this round, by query. `at`: time of this round. If a query of
+    the batch failed, the previous answers of all are returned. After an hour, or if the previous answers are not
+    complete, the current ones are returned, without those that failed.
     """
     problem = next((answer.problem for answer in current.values() if answer.problem), "")
     if not problem or all(answer.problem for answer in current.values()):
@@ -133,7 +136,7 @@ Batch = tuple[Query, ...]
 
 
 def batches(queries: Iterable[Query]) -> list[Batch]:
-    """Return queries grouped by batch."""
+    """Return the queries grouped into batches, which must be answered for the same moment."""
     by_name: dict[str, list[Query]] = {}
     for query in queries:
         by_name.setdefault(query.batch or f" {query.name}", []).append(query)
@@ -143,9 +146,9 @@ def batches(queries: Iterable[Query]) -> list[Batch]:
 def due(
     batches: Sequence[Batch], cached: Mapping[str, CachedAnswer], intervals: Mapping[str, float], now: float
 ) -> list[Batch]:
-    """Return the batches that are due: the most frequent first, since a query over a month may keep an engine busy.
+    """Return the batches that are due, those with the shortest interval first; a query over a month may take long.
 
-    Of batches with the same interval, the one that has waited longest comes first.
+    If intervals are equal, the batch that has waited longest comes first.
     """
     short = _short_periods(cached)
     result = [batch for batch in batches if _is_due(batch, cached, intervals, now, short)]
@@ -153,7 +156,7 @@ def due(
 
 
 def longest_postponed(batches: Sequence[Batch], cached: Mapping[str, CachedAnswer]) -> Batch:
-    """Return the batch that rounds had no time for, for the longest; it runs even if other queries are late."""
+    """Return the batch that was left out for the longest time. It is sent even if the engine is late."""
     waiting = [
         batch for batch in batches if any(cached.get(query.name, NOT_YET).problem == NOT_ASKED for query in batch)
     ]
@@ -202,7 +205,7 @@ def missing_rules(files: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Everything that is known of a cluster at a moment."""
+    """Everything known about a cluster at one moment."""
 
     at: float
     """Time of the last queries by the engine's clock, s since 1970; 0 before the first."""
@@ -226,12 +229,12 @@ class ClusterSnapshot:
     """The same as `answered`, by the monotonic clock."""
 
     def answers(self) -> dict[str, Sequence[EngineSeries]]:
-        """Return the rows of all queries that were ever answered."""
+        """Return the rows of each query that was ever answered, by query."""
         return {name: answer.rows for name, answer in self.cached.items() if answer.rows is not None}
 
     @property
     def is_answered(self) -> bool:
-        """Whether the last round had any answer, or did not query the current state."""
+        """Whether the last round had any answer, or had no queries about the current state."""
         state = [self.cached.get(name, NOT_YET) for name in _CURRENT_STATE]
         return self.last_answer >= self.began or not any(
             answer.problem and answer.queried_at >= self.began for answer in state
@@ -239,25 +242,28 @@ class ClusterSnapshot:
 
     @property
     def is_old(self) -> bool:
-        """Whether the engine has not answered any query for so long that nothing here is current."""
+        """Whether the engine has not answered for so long that nothing here is current."""
         return self.began - self.last_answer > NO_ANSWER
 
     @property
     def newest_at(self) -> float:
-        """The time of the newest answer; the time of the last queries if there is none."""
+        """Time of the newest answer; of the last queries if there is none (s since 1970)."""
         return max((answer.at for answer in self.cached.values() if answer.rows is not None), default=0.0) or self.at
 
     @property
     def unanswered(self) -> Sequence[str]:
-        """Queries whose missing answers make the state of GPUs unknown: a silent node would count as free."""
+        """Queries whose answers are missing, so that the state of GPUs is unknown.
+
+        Without them, a node that stopped reporting would count as free.
+        """
         return [name for name in _CURRENT_STATE if self.is_old or not self._is_current(self.cached.get(name, NOT_YET))]
 
     def nodes(self) -> list[model.Node]:
-        """Return the nodes as last reported."""
+        """Return the nodes as they last reported."""
         return model.nodes(self.answers(), self.seen_at)
 
     def nodes_now(self) -> list[model.Node]:
-        """Return the nodes as they are now, without the state of their GPUs if that is unknown."""
+        """Return the nodes as they are now; if the state of their GPUs is unknown, without it."""
         nodes = self.nodes()
         return [node._replace(gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
 
@@ -266,12 +272,12 @@ class ClusterSnapshot:
 
     @property
     def seen_at(self) -> float:
-        """The time of the answer with the nodes' newest samples: a node is silent or not as of this time."""
+        """Time (s since 1970) of the answer that tells when each node last reported."""
         return self.cached.get("seen", NOT_YET).at or self.at
 
     @property
     def clocks(self) -> str:
-        """A sentence on the engine's clock if it differs from ours; else empty."""
+        """A sentence about the engine's clock if it differs from this machine's; else empty."""
         if not self.clock_offset:
             return ""
         side = "ahead of" if self.clock_offset > 0 else "behind"
@@ -279,7 +285,7 @@ class ClusterSnapshot:
 
     @property
     def missing_rules(self) -> str:
-        """A sentence on the rule files to load; empty if the engine has them."""
+        """A sentence that says which rule files to load; empty if the engine has all."""
         return missing_rules(self.missing_files)
 
     def problems(self) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Building blocks that know nothing of GPUs: units, text, paths, clocks, settings, errors."""
+"""Helpers that know nothing about GPUs: text, numbers, paths, clocks, settings, errors."""

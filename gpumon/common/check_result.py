@@ -1,4 +1,4 @@
-"""Checks of `gpumon doctor`: each is about one part of this machine, its condition, and what to do."""
+"""Results of `gpumon doctor`. Each is about one part of this machine: its condition, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Condition(IntEnum):
-    """Condition of a checked part, the worst last."""
+    """Condition of a part. The worst comes last."""
 
     OK = 0
     NOTE = 1
@@ -20,12 +20,12 @@ class Condition(IntEnum):
 
     @property
     def word(self) -> str:
-        """As text, such as `warning`."""
+        """The condition as text, such as `warning`."""
         return self.name.lower()
 
 
 class Check(NamedTuple):
-    """The result of one check."""
+    """What was found about one part, and what to do."""
 
     name: str
     """Such as `driver library`."""
@@ -37,7 +37,7 @@ class Check(NamedTuple):
 
 
 class CheckSection(NamedTuple):
-    """Checks under one heading."""
+    """Results that are shown under one heading."""
 
     title: str
     checks: Sequence[Check]

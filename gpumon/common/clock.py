@@ -1,4 +1,4 @@
-"""Clocks that are passed in, so that tests control the time, and parsing of durations and times."""
+"""Clocks, which are passed as arguments so that tests can control the time, and parsing of durations and times."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ SHORTEST, LONGEST = 0.01, 60.0
 
 
 class Sign(Protocol):
-    """A flag that is set once, such as a `threading.Event`."""
+    """A flag that can be set once and waited for, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds, and return whether it is set."""
+        """Wait up to `timeout` seconds for the flag; return whether it is set."""
 
     def is_set(self) -> bool:
         """Return whether it is set."""
 
 
 class Clock(Protocol):
-    """The clock of the sampler."""
+    """What the sampler needs of a clock."""
 
     def monotonic(self) -> int:
-        """Return ns of CLOCK_MONOTONIC, which never steps and is the same for all processes of a boot."""
+        """Return the time of CLOCK_MONOTONIC in ns.
+
+        It never jumps, and is the same for all processes until a reboot.
+        """
 
     def time(self) -> int:
-        """Return ns since 1970 of the wall clock."""
+        """Return the time of the wall clock in ns since 1970."""
 
     def wait(self, stop: Sign, until: int) -> bool:
-        """Sleep until `monotonic()` reaches `until`; returns True at once if `stop` is set."""
+        """Sleep until `monotonic()` reaches `until` (ns). Return True as soon as `stop` is set, else False."""
 
 
 class SystemClock:
@@ -55,9 +58,9 @@ class SystemClock:
 
 
 class StopSign:
-    """A stop flag for one thread that waits repeatedly.
+    """A flag that tells a thread to stop, for a thread that waits again and again.
 
-    It is a bare lock, because waiting for an Event runs through seven Python functions.
+    It is a plain lock, because waiting for an Event goes through seven Python functions.
     """
 
     def __init__(self) -> None:
@@ -65,7 +68,7 @@ class StopSign:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Set the flag. Any thread may call this, also repeatedly."""
+        """Set the flag. May be called from any thread, and more than once."""
         with suppress(RuntimeError):  # already set
             self._lock.release()
 
@@ -83,7 +86,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(length: str | float) -> float:
-    """Parse a duration: a number of seconds, or text such as "90s", "10m", "2h". Raises UsageError."""
+    """Return a duration in seconds. `length`: seconds, or a text such as "90s", "10m", "2h". Raises UsageError."""
     if isinstance(length, int | float):
         return float(length)
     try:
@@ -93,7 +96,7 @@ def seconds(length: str | float) -> float:
 
 
 def positive_seconds(length: str) -> float:
-    """Parse a duration of more than 0 seconds. Raises UsageError."""
+    """Return a duration in seconds, which must be more than 0. Raises UsageError."""
     value = seconds(length)
     if not (isfinite(value) and value > 0):
         raise UsageError(f"'{length}' is not a duration: write 90s, 10m or 2h")
@@ -101,9 +104,10 @@ def positive_seconds(length: str) -> float:
 
 
 def point_in_time(point: str | float | datetime, now: float) -> float:
-    """Parse a time to seconds since 1970: a number, a datetime, ISO 8601, or a duration before `now` such as "7d".
+    """Return a time in seconds since 1970. Raises UsageError.
 
-    Without a time zone it is local time. Raises UsageError.
+    `point`: seconds since 1970, a datetime, an ISO 8601 text, or a duration before `now` such as "7d". A time without a
+    time zone is local time.
     """
     if isinstance(point, int | float):
         value = float(point)

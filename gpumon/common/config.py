@@ -1,6 +1,6 @@
-"""The settings file: its path, reading it, and its tables of groups of users and of prices.
+"""The settings file: where it is, how it is read, and its tables with groups of users and with prices.
 
-A user is in at most one group, so that the sum over all groups is the sum over all users.
+A user can be in only one group. So the sum over all groups is the sum over all users.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_GROUP_LETTERS = 64
 
 
 class UserGroups(NamedTuple):
-    """The groups of users."""
+    """Which user is in which group."""
 
     of_user: Mapping[str, str]
     """Group by user."""
@@ -29,7 +29,7 @@ class UserGroups(NamedTuple):
         return self.of_user.get(user, NO_GROUP)
 
     def shared_out(self, users: Iterable[str]) -> dict[str, Sequence[str]]:
-        """Return the users by group in the order given; those without a group last."""
+        """Return the users of each group, by group and in the order given. Users without a group come last."""
         groups: dict[str, list[str]] = {}
         for user in users:
             groups.setdefault(self.name(user), []).append(user)
@@ -38,7 +38,7 @@ class UserGroups(NamedTuple):
 
 
 def read_groups(table: Any) -> UserGroups:
-    """Parse a `[groups]` table. Raises ValueError with what is wrong."""
+    """Read the table `[groups]`. Raises ValueError that says what is wrong."""
     if not isinstance(table, Mapping) or len(table) > _MAX_GROUPS:
         raise ValueError('groups must be a table, such as [groups] with lines such as vision = ["ann", "bob"]')
     group_of: dict[str, str] = {}
@@ -85,7 +85,7 @@ class Tariff(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """Prices; NaN if unknown, and then amounts are unknown, too."""
+    """The configured prices. If a price is NaN (unknown), amounts that depend on it are unknown, too."""
 
     currency: str
     """Such as EUR; chosen by the admin, and only shown."""
@@ -99,7 +99,10 @@ class Prices(NamedTuple):
     """Grams per kWh."""
 
     def of_model(self, model: str) -> float:
-        """Return the price of a GPU hour for a model, from the longest configured name that is part of its name."""
+        """Return the price of a GPU hour for a model.
+
+        It is that of the longest configured name which is part of the model's name.
+        """
         name = model.casefold()
         matches = [part for part in self.gpu_hour if part != DEFAULT and part.casefold() in name]
         return self.gpu_hour.get(max(matches, key=len) if matches else DEFAULT, NAN)
@@ -111,7 +114,7 @@ class Prices(NamedTuple):
 
 
 def read_prices(table: Any) -> Prices:
-    """Parse a `[cost]` table. Raises ValueError with what is wrong."""
+    """Read the table `[cost]`. Raises ValueError that says what is wrong."""
     if not isinstance(table, Mapping):
         raise ValueError("cost must be a table, such as [cost] with lines of its own")  # noqa: TRY004
     unknown = sorted(set(table) - _READERS.keys())
@@ -194,13 +197,13 @@ MAX_BYTES = 64 * 1024
 
 
 def settings_path(env: Mapping[str, str], name: str) -> str:
-    """Return the path of a file in `~/.config/gpumon`; empty without a home directory."""
+    """Return the path of the file `name` in `~/.config/gpumon`; empty if there is no home directory."""
     base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     return f"{base}/gpumon/{name}" if base else ""
 
 
 def read_settings(path: str) -> bytes:
-    """Read the file, if it is a regular one. Raises OSError, also if it is too large."""
+    """Return the content of the file. Raises OSError, also if it is not a regular file or too large."""
     content = read_regular(path, MAX_BYTES + 1, follow=True)
     if len(content) > MAX_BYTES:
         raise OSError(errno.EFBIG, "too large for a settings file", path)

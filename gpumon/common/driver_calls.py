@@ -1,4 +1,4 @@
-"""Costs of driver calls, which the daemon writes to a file in its directory and `status --verbose` shows.
+"""How long driver calls take: a file that the daemon writes and `gpumon status --verbose` shows.
 
 The file is one JSON object: {"schema": 1, "calls": [{"function", "calls", "mean", "worst", "every"}, …]}.
 """
@@ -21,7 +21,7 @@ _LONGEST_NAME = 80
 
 
 class DriverCall(NamedTuple):
-    """One function of the driver's library, summed over all GPUs since the daemon started."""
+    """One function of the driver's library, over all GPUs since the daemon started."""
 
     function: str
     calls: int
@@ -48,7 +48,7 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
 
 
 def read_calls(directory: str) -> tuple[DriverCall, ...]:
-    """Return the calls in the file; none if it does not exist or is invalid."""
+    """Return the calls in the file; empty if it does not exist or is invalid."""
     try:
         document = json.loads(read_regular(f"{directory}/{FILE}", _MAX_BYTES))
         if not isinstance(document, dict) or document.get("schema") != _SCHEMA:

@@ -1,6 +1,6 @@
 """The exceptions of gpumon, and the exit codes of its commands.
 
-A message is one line: what failed, the value, and what to do.
+The message of an exception is one line: what failed, the value, and what to do.
 """
 
 import sys
@@ -12,43 +12,43 @@ EXIT_NO_GPU = 3
 
 
 class GpumonError(Exception):
-    """Base of all errors; `cli.main` prints it as one line on stderr."""
+    """Base class of all errors. `cli.main` prints the message as one line on stderr."""
 
     exit_code = EXIT_FAILED
 
 
 class UsageError(GpumonError):
-    """A command or a function was called with invalid arguments."""
+    """Raised if a command or function gets invalid arguments."""
 
     exit_code = EXIT_USAGE
 
 
 class SourceError(GpumonError):
-    """A source cannot be opened or read: no driver, an unreadable recording."""
+    """Raised if a source cannot be opened or read, for example without a driver."""
 
 
 class RingError(GpumonError):
-    """A ring file is missing, damaged or of another version."""
+    """Raised if a ring file is missing, damaged or of another version."""
 
 
 class NotBegunError(GpumonError):
-    """A file that a daemon creates does not exist yet, or is empty; its disk may be full."""
+    """Raised if a daemon has not created a file yet or it is empty, perhaps because the disk is full."""
 
 
 def quoted(word: str) -> str:
-    """Return a path or name quoted for a shell."""
+    """Return a path or name in quotes, if a shell needs them."""
     from shlex import quote  # needed only for messages
 
     return quote(word)
 
 
 def pip(arguments: str) -> str:
-    """Return a pip command for the environment of this program; a bare `pip` may belong to another one."""
+    """Return a pip command for the Python environment of this program; a plain `pip` may belong to another one."""
     return f"{quoted(sys.executable or 'python3')} -m pip {arguments}"
 
 
 class AlreadyRunning(GpumonError):
-    """Another daemon uses this directory."""
+    """Raised if another daemon is using the directory."""
 
     def __init__(self, directory: str, pid: int, *, for_command: bool = False) -> None:
         option = f"--dir {quoted(directory)}"
@@ -65,11 +65,11 @@ class AlreadyRunning(GpumonError):
 
 
 class BoardError(GpumonError):
-    """A file is not a tag board, or is not trusted."""
+    """Raised if a file is not a board, or cannot be trusted."""
 
 
 class MissingPackage(GpumonError, ImportError):
-    """An optional Python package is not installed."""
+    """Raised if an optional Python package is not installed."""
 
     def __init__(self, what: str, *packages: str) -> None:
         pronoun = "it" if len(packages) == 1 else "them"
@@ -78,4 +78,4 @@ class MissingPackage(GpumonError, ImportError):
 
 
 class FrameworkError(GpumonError, ImportError):
-    """The framework of a callback is missing, or older than gpumon supports."""
+    """Raised if the framework of a callback is not installed or too old."""

@@ -26,11 +26,11 @@ _NETLOC = re.compile(r"(?:\[([^\[\]@]+)\]|([^\[\]:@]+))(?::[0-9]*)?")
 
 
 def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
-    """Return the token in `file`; with `make` it is created with mode 0600 if there is none.
+    """Return the token in `file`. With `make`, create the file (mode 0600) with a new token if it does not exist.
 
-    `is_mounted`: the file may be mounted by a secret manager, such as systemd's credentials or a Kubernetes volume.
-    Then links are followed, and its group may read it. Raises GpumonError if it cannot be read, belongs to another
-    user, can be read by others, or is too weak.
+    `is_mounted`: whether a secret manager may have mounted the file, such as systemd's credentials or a Kubernetes
+    volume; then links are followed, and its group may read it. Raises GpumonError if the file cannot be read, belongs
+    to another user, or can be read by others, or if the token is too weak.
     """
     try:
         fd = open_regular(file, follow=is_mounted)
@@ -59,13 +59,13 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
 
 
 def host_of(netloc: str) -> str:
-    """Return the lower-case host of a Host header, without port and final dot; empty if it has anything else."""
+    """Return the host in a Host header, in lower case, without port and final dot; empty if the header is invalid."""
     match = _NETLOC.fullmatch(netloc.lower())
     return (match[1] or match[2]).rstrip(".") if match else ""
 
 
 def is_weak(token: str) -> bool:
-    """Return whether a token has few different characters, or repeats a part."""
+    """Return whether a token is easy to guess: few different characters, or a part that repeats."""
     repeats = any(token == (token[:length] * len(token))[: len(token)] for length in range(1, len(token) // 2 + 1))
     return repeats or len(set(token)) < VARIED
 
@@ -89,7 +89,7 @@ _LOOPBACK = (*LOCAL, "::ffff:127.0.0.1")
 
 
 class Address(NamedTuple):
-    """The address of a listening socket."""
+    """An address to listen on."""
 
     host: str = LOCAL[0]
     port: int = 0
@@ -109,7 +109,10 @@ class Address(NamedTuple):
 
 
 def listen(address: Address, options: tuple[str, ...] = ("--host", "--port")) -> socket.socket:
-    """Return a listening socket. Raises GpumonError with what to do, naming the command's `options` for the address."""
+    """Return a socket that listens on `address`. Raises GpumonError that says what to do.
+
+    `options`: the command's options for the address, to be named in the message.
+    """
     if address.path:
         return _listen_on_path(address.path, address.group)
     if not 0 <= address.port < 65536:
@@ -130,7 +133,7 @@ def listen(address: Address, options: tuple[str, ...] = ("--host", "--port")) ->
 
 
 class SocketFile:
-    """The file of a listening unix socket, which is not removed if another program has replaced it."""
+    """The file of a unix socket. It is not removed if another program has replaced it."""
 
     def __init__(self, path: str) -> None:
         self._path, self._stamp = path, _inode(path)

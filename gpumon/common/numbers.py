@@ -66,7 +66,7 @@ def logged(value: float) -> float | int | str:
 
 
 def parse_logged(cell: Any) -> float | None:
-    """Return the number that `logged` wrote; None for anything else, such as null, a boolean or another text."""
+    """Return the number from which `logged` made this JSON value; None for any other value."""
     if isinstance(cell, str):
         return _WORDS.get(cell)
     if isinstance(cell, bool) or not isinstance(cell, int | float):

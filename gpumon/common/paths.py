@@ -23,7 +23,7 @@ NOT_REGULAR = "not a regular file"
 
 
 def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) -> int:
-    """Return a descriptor to read the file at `path`; a symbolic link is rejected unless `follow` is set.
+    """Open the file at `path` for reading; return its descriptor. Symbolic links are rejected unless `follow`.
 
     Raises OSError, also if it is not a regular file.
     """
@@ -46,7 +46,7 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
 
 
 def may_exist(path: str) -> bool:
-    """Return False only if nothing is at `path`; True also if this is unknown (no permission, I/O error)."""
+    """Return False only if there is certainly nothing at `path`; True also if this cannot be checked."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -64,19 +64,22 @@ def read_regular(path: str, limit: int, *, follow: bool = False) -> bytes:
 
 
 def require_readable(path: str) -> None:
-    """Raise OSError like `open_regular`, following links: for files that a library opens by name."""
+    """Raise OSError if the file at `path` is not regular or cannot be read. Links are followed.
+
+    For files that a library opens by name.
+    """
     os.close(open_regular(path, follow=True))
 
 
 def require_regular(fd: int, path: str) -> None:
-    """Raise OSError if a descriptor is not a regular file."""
+    """Raise OSError if the open file `fd` is not a regular file."""
     _require(os.fstat(fd).st_mode, path)
 
 
 def require_regular_or_absent(path: str) -> None:
-    """Raise OSError if anything but a regular file is at `path`, such as a symbolic link.
+    """Raise OSError if there is something at `path` that is not a regular file, such as a symbolic link.
 
-    For files that SQLite opens: opening and closing a descriptor of ours would drop its locks.
+    For files that SQLite opens. They cannot be opened here, because closing them would release SQLite's locks.
     """
     with suppress(FileNotFoundError):
         _require(os.lstat(path).st_mode, path)
@@ -106,10 +109,11 @@ def is_directory_of(path: str, owners: Collection[int]) -> bool:
 
 
 def is_trusted(path: str, uid: int) -> bool:
-    """Return whether the user `uid` can trust the files in the directory `path`.
+    """Return whether user `uid` can trust the files in the directory `path`.
 
-    True if only its owner can write to it, and that is `uid`, root, or a user to whom root gave it: a service manager
-    creates `/run/gpumon` for the daemon's user, and nobody else can create it there.
+    This is so if only its owner can write to it, and the owner is `uid`, root, or a user to whom root gave it. The last
+    case is that of `/run/gpumon`, which a service manager creates for the daemon's user; nobody else can create it
+    there.
     """
     status = _stat_directory(path)
     if status is None or status.st_mode & _OTHERS_WRITE:
@@ -150,7 +154,7 @@ class MakeDir(Protocol):
 
 
 class Places(NamedTuple):
-    """The directories that are used; tests pass their own."""
+    """The directories to use. Tests pass their own."""
 
     explicit: str = ""
     """From `--dir` or GPUMON_DIR; if set, no other is used."""
@@ -169,7 +173,7 @@ class Places(NamedTuple):
 
     @property
     def machine_state(self) -> str:
-        """`system_state` if readers use it, too; empty if a directory was named instead."""
+        """The state directory of a machine-wide daemon, if readers use it; empty if another directory was given."""
         return "" if self.explicit else self.system_state
 
     @property
@@ -186,7 +190,7 @@ class Places(NamedTuple):
 
 
 def places(directory: str | None = None, state: str | None = None, env: Mapping[str, str] | None = None) -> Places:
-    """Return the directories for this user from options and environment; options have precedence."""
+    """Return the directories for this user, from options and environment. Options take precedence."""
     env = os.environ if env is None else env
     home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
     named_state = state or env.get("GPUMON_STATE_DIR", "")
@@ -228,7 +232,7 @@ def untrusted_rings(places: Places) -> list[str]:
 
 
 def unreadable_rings(places: Places) -> list[str]:
-    """Return the rings that this user cannot read or search, perhaps of a daemon for a group of users."""
+    """Return the rings that this user cannot read. They may belong to a daemon for a group of users."""
     rings = [f"{directory}/{RING}" for directory in live_dirs(places)]
     return [path for path in rings if _failure(path) is not None]
 
@@ -264,17 +268,17 @@ def why_unread(places: Places) -> str:
 
 
 def dir_option(places: Places) -> str:
-    """Return the option with which another command uses the same directory; empty if it is the default."""
+    """Return the option by which another command uses the same directory. Empty if it is the default directory."""
     return f" --dir {quoted(places.explicit)}" if places.explicit else ""
 
 
 def is_missing(places: Places) -> bool:
-    """Return whether the named directory does not exist."""
+    """Return whether a directory was given that does not exist."""
     return bool(places.explicit) and not os.path.lexists(places.explicit) and not may_exist(places.explicit)
 
 
 def without_daemon(places: Places) -> str:
-    """Return a short text on why a view reads no daemon."""
+    """Return a short text that says why a view does not use a daemon."""
     if is_missing(places):
         return f"no daemon: {places.explicit} does not exist"
     return "no daemon that may be read" if unreadable_rings(places) else "no daemon"
@@ -289,16 +293,16 @@ def _rings(places: Places) -> Iterator[tuple[str, bool]]:
 
 
 def ledger_path(places: Places) -> str:
-    """Return the ledger of a daemon of this user; empty if there is no state directory."""
+    """Return the path of this user's own ledger; empty if there is no state directory."""
     if places.uid == 0 and places.usual_state and not places.explicit:
         return f"{places.system_state}/{LEDGER}"
     return f"{places.state}/{LEDGER}" if places.state else ""
 
 
 def ledger_paths(places: Places) -> list[str]:
-    """Return the existing ledgers that a reader uses: the user's own, then that of the whole machine.
+    """Return the existing ledgers to read: the user's own first, then that of a machine-wide daemon.
 
-    The user's own is also returned if its directory cannot be searched.
+    The user's own is included even if its directory may not be searched.
     """
     own, machine = ledger_path(places), f"{places.machine_state}/{LEDGER}" if places.machine_state else ""
     existing = [own] if own and may_exist(own) else []
@@ -306,12 +310,12 @@ def ledger_paths(places: Places) -> list[str]:
 
 
 def history_path(places: Places) -> str:
-    """Return the history of a daemon of this user; empty if there is no state directory."""
+    """Return the path of this user's own history file; empty if there is no state directory."""
     return history_beside(ledger_path(places))
 
 
 def history_paths(places: Places) -> list[str]:
-    """Return the existing histories that a reader uses, the last modified first."""
+    """Return the existing history files to read, the one modified last first."""
     own, machine = history_path(places), f"{places.machine_state}/{HISTORY}" if places.machine_state else ""
     existing = [own] if own and may_exist(own) else []
     existing += [machine] if machine not in ("", own) and os.path.exists(machine) else []
@@ -319,7 +323,7 @@ def history_paths(places: Places) -> list[str]:
 
 
 def history_beside(ledger: str) -> str:
-    """Return the history next to a ledger; empty without a ledger."""
+    """Return the history file in the directory of a ledger; empty if `ledger` is empty."""
     return f"{os.path.dirname(ledger)}/{HISTORY}" if ledger else ""
 
 
@@ -333,10 +337,10 @@ def _modified_at(path: str) -> float:
 
 
 def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[str] = ()) -> str:
-    """Return the live directory for a daemon of this user, creating it if necessary; `make` creates or only checks it.
+    """Return the live directory for a daemon of this user, and create it if it does not exist.
 
-    `full`: directories without room for live data. Raises GpumonError with all directories and reasons if none can be
-    used.
+    `make`: function that creates a directory, or only checks it. `full`: directories on a full disk, which are not
+    used. Raises GpumonError if none can be used, with the reason for each.
     """
     problems = []
     for directory in places.candidates():
@@ -357,9 +361,9 @@ def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[
 
 
 def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
-    """Create `directory` if it is missing; reject one that others may have planted.
+    """Create `directory` if it does not exist. Raise an error if another user may have put it there.
 
-    A machine-wide one (`shared`) has mode 0755, because others may read the daemon's ring; else 0700.
+    That of a machine-wide daemon (`shared`) gets mode 0755, because others may read the ring in it; any other 0700.
     """
     parent = os.path.dirname(directory.rstrip("/"))
     if shared or not os.path.isdir(parent):
@@ -372,7 +376,7 @@ def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
 
 
 def check_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
-    """Raise the error that `make_private_dir` would raise, as far as it can be predicted; create nothing."""
+    """Raise the error that `make_private_dir` would raise, as far as it can be predicted. Creates nothing."""
     if os.path.lexists(directory):
         _require_own(directory, uid)
         return
@@ -384,7 +388,7 @@ def check_private_dir(directory: str, uid: int, *, shared: bool = False) -> None
 
 
 def nearest_existing(path: str) -> str:
-    """Return the path itself, or its nearest parent that exists."""
+    """Return `path` if it exists, else its nearest parent that exists."""
     while path and not os.path.lexists(path):
         path = os.path.dirname(path)
     return path or "/"
@@ -401,9 +405,10 @@ def _require_own(directory: str, uid: int) -> None:
 
 
 def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
-    """Return the board directory for trainings of this user, creating it if necessary; `make` creates or checks it.
+    """Return the directory for boards of this user's trainings, and create it if it does not exist.
 
-    Raises OSError with all directories and reasons if none can be used.
+    `make`: function that creates a directory, or only checks it. Raises OSError if none can be used, with the reason
+    for each.
     """
     problems: list[OSError] = []
     for directory in places.candidates():
@@ -428,10 +433,10 @@ def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
 
 
 def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
-    """Create the board directory next to a daemon's ring, and return it.
+    """Create the directory for boards next to a daemon's ring, and return its path.
 
-    `everyone`: a daemon for the whole machine lets every user add boards. Mode 1733 prevents users from listing the
-    directory and from modifying boards of others.
+    `everyone`: let all users add boards, for a machine-wide daemon. With mode 1733, users cannot list the directory or
+    change boards of others.
     """
     tags = f"{live_dir}/{TAGS}"
     os.makedirs(tags, mode=0o700, exist_ok=True)
@@ -441,7 +446,7 @@ def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
 
 
 def tag_dirs(places: Places) -> Iterator[str]:
-    """Yield the directories with boards that this user can see, without following links."""
+    """Yield the directories for boards that this user can see. Links are not followed."""
     if places.explicit:
         if os.path.isdir(f"{places.explicit}/{TAGS}"):
             yield f"{places.explicit}/{TAGS}"

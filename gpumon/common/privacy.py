@@ -1,4 +1,4 @@
-"""Names of people as a server shows them: as they are, hashed, or hidden together with all that people wrote."""
+"""How a server shows the names of users: unchanged, hashed, or hidden together with all texts that users wrote."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HOME = re.compile(r"/(?:home|Users)/[^/\s]")
 
 
 def contains_user_name(text: str, user: str) -> bool:
-    """Return whether a text contains the name of `user` as a word, or a path below a home directory."""
+    """Return whether a text contains the name of `user` as a word, or a path in a home directory."""
     if _HOME.search(text):
         return True
     return bool(user) and re.search(rf"(?<![^\W_]){re.escape(user)}(?![^\W_])", text, re.IGNORECASE) is not None
 
 
 class People(NamedTuple):
-    """A policy for names."""
+    """How to show the names of users."""
 
     way: str = SHOWN
     """One of `WAYS`."""
@@ -35,26 +35,29 @@ class People(NamedTuple):
     """Hash of the user who views their own page while names are hidden."""
 
     def name(self, user: str) -> str:
-        """Return the name of a user as shown; an unknown one stays empty."""
+        """Return the name of a user as it is to be shown; empty if the user is unknown."""
         if self.way == SHOWN or not user:
             return user
         alias = self.alias(user)
         return alias if self.way == HASHED or alias == self.me else SOMEBODY
 
     def alias(self, user: str) -> str:
-        """Return the hash of a name, such as `user-3fa9c1d20b`."""
+        """Return a hash of a user's name, such as `user-3fa9c1d20b`."""
         return _USER + self._hash(user)
 
     def run_id(self, run_id: str) -> str:
-        """Return the id of a run, which people choose; if names are not shown, a hash such as `run-3fa9c1d20b`."""
+        """Return the id of a run as it is to be shown.
+
+        Users choose ids, so if names are hidden this is a hash: `run-3fa9c1d20b`.
+        """
         return run_id if self.way == SHOWN or not run_id else _RUN + self._hash(run_id)
 
     def text(self, text: str) -> str:
-        """Return a text that people wrote, or a path; hidden if names are not shown, because it may contain names."""
+        """Return a text that a user wrote, or a path. It is hidden if names are, because it may contain names."""
         return text if self.way == SHOWN or not text else SOMEBODY
 
     def label(self, label: str) -> str:
-        """Return the label of a source; if names are not shown only its first word, because a file name may follow."""
+        """Return the label of a source. If names are hidden, only its first word, because a file name may follow."""
         return label if self.way == SHOWN else label.partition(" ")[0]
 
     def _hash(self, text: str) -> str:
@@ -69,13 +72,13 @@ _POLICY: ContextVar[People] = ContextVar("people", default=EVERYBODY)
 
 
 def current_policy() -> People:
-    """Return the current policy."""
+    """Return how to show names now."""
     return _POLICY.get()
 
 
 @contextmanager
 def use_policy(people: People) -> Iterator[None]:
-    """Use a policy for a block."""
+    """Show names in this way during the `with` statement."""
     token = _POLICY.set(people)
     try:
         yield

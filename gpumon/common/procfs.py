@@ -28,7 +28,7 @@ class Stat(NamedTuple):
 
 @cache
 def boot_id() -> bytes:
-    """Return 16 bytes that are unique to this boot; zeros if unknown."""
+    """Return 16 bytes that differ after each boot; zeros if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return bytes.fromhex(file.read().strip().replace(b"-", b"").decode())
@@ -57,7 +57,7 @@ def _split_stat(raw: bytes, limit: int) -> tuple[bytes, list[bytes]]:
 
 
 def parse_stat(raw: bytes) -> Stat | None:
-    """Parse a `/proc/<pid>/stat`; None if it is invalid, as for a process that has just ended."""
+    """Parse the content of a `/proc/<pid>/stat`; None if it is invalid, as it is for a process that has just ended."""
     head, fields = _split_stat(raw, 22)
     try:
         # Fields 2, 3, 4, 14, 15, 22 and 24 of proc(5), which counts from 1 with the pid. Positional arguments, because
@@ -86,14 +86,14 @@ def start_time(pid: int | str = "self", proc: str = "/proc") -> int:
 
 
 def start_timestamp(started: int) -> float:
-    """Convert a start in clock ticks after boot to seconds since 1970, by the current setting of the clock."""
+    """Convert a start time in clock ticks after boot to seconds since 1970, by the wall clock as it is set now."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + started / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_time(pid: int) -> int:
-    """Return the ns for which all threads of a process have run; -1 if it does not exist or this is unknown.
+    """Return for how many ns all threads of a process have run; -1 if it does not exist or this is unknown.
 
-    This is the clock of clock_getcpuclockid(3).
+    It is read from the clock of clock_getcpuclockid(3).
     """
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
@@ -102,13 +102,13 @@ def cpu_time(pid: int) -> int:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """Return whether the process with this pid and start time still runs (a zombie does not)."""
+    """Return whether the process with this pid and start time is still running; False for a zombie."""
     stat = read_stat(pid)
     return stat is not None and stat.state not in ("Z", "X") and stat.started == started
 
 
 def has_own_pids(proc: str = "/proc") -> bool:
-    """Return whether this is another pid namespace than the machine's, as in a container; False if unknown."""
+    """Return whether this process is in another pid namespace than the machine, as in a container; False if unknown."""
     try:
         return os.readlink(f"{proc}/self/ns/pid") != _INIT_NAMESPACE
     except OSError:

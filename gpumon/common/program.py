@@ -1,4 +1,4 @@
-"""The command line by which this program can be called again, as for hints."""
+"""How to call this program again from a shell, for hints in messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMMAND = "'gpumon "
 
 
 def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """`gpumon` where the shell finds it, else its path, as after `make tui`; else the module of this Python."""
+    """Return `gpumon` if the shell finds it, else its path, else `python -m gpumon` with this Python."""
     import shutil  # only messages need it
     from shlex import quote
 
@@ -24,5 +24,5 @@ def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.envir
 
 
 def callable_commands(text: str) -> str:
-    """Return a message with the commands 'gpumon …' in it as they can be run here."""
+    """Return a message in which each command 'gpumon …' is written so that it can be run from this shell."""
     return text.replace(_COMMAND, f"'{program()} ") if _COMMAND in text else text

@@ -20,7 +20,7 @@ _MICRO = 1e-6
 
 
 class PackageReading(NamedTuple):
-    """The sum of all packages."""
+    """The energy counters of all CPU packages, added up, at one time."""
 
     monotonic_ns: int
     joules: float
@@ -34,7 +34,7 @@ class _Zone(NamedTuple):
 
 
 class PackageEnergy:
-    """Reads the packages of this machine, which are searched at the first read."""
+    """Reads the energy counters of this machine's CPU packages. They are searched at the first read."""
 
     def __init__(self, root: str = POWERCAP, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self.unknown = ""
@@ -46,7 +46,7 @@ class PackageEnergy:
         self._total = 0
 
     def read(self) -> PackageReading:
-        """Read all packages. Never raises."""
+        """Read all counters. Never raises."""
         try:
             if self._zones is None:
                 self._zones = self._find()

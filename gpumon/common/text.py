@@ -55,7 +55,7 @@ def clean(text: str, limit: int = 256) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return the width of a text in terminal cells."""
+    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -64,7 +64,7 @@ def text_width(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells; a truncated one ends with …."""
+    """Return `text`, cut to at most `width` terminal columns. If it is cut, it ends with …."""
     if text_width(text) <= width:
         return text
     while text and text_width(text) > width - 1:

@@ -1,4 +1,4 @@
-"""Followers of the recorder: `ActivityRecorder` keeps accounts of users and the event log, `LazyLedger` runs."""
+"""What gets each tick from the recorder: `ActivityRecorder` for accounts and events, `LazyLedger` for runs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ two or three in a batch."""
 
 
 class ActivityRecorder:
-    """Keeps accounts and events; a plugin of the history recorder.
+    """Records accounts of users and events, as a plugin of the history recorder.
 
-    `now` returns ns since 1970. `holders` may be shared with other followers. `earlier` returns the ticks of a daemon
-    that was killed.
+    `now`: returns ns since 1970. `holders`: may be shared with other followers. `earlier`: returns the ticks of a
+    daemon that was killed.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ActivityRecorder:
         """Whether the entries that an earlier daemon left open are closed."""
 
     def add(self, tick: Tick) -> None:
-        """Add a tick; ticks come in order."""
+        """Add a tick. Ticks must be in order."""
         judged = self._holders.judged(tick)
         self._first_ns = self._first_ns or tick.monotonic_ns
         with self._lock:
@@ -57,7 +57,7 @@ class ActivityRecorder:
                 self._process_pending()
 
     def on_open(self, connection: sqlite3.Connection) -> None:
-        """Write what a killed daemon had not written, and close the entries it left open. Raises sqlite3.Error."""
+        """Write what a killed daemon had not written, and end the events that it left open. Raises sqlite3.Error."""
         if not self._is_recovered:
             written_ns = last_written(connection, self._boot)
             unwritten = (
@@ -107,9 +107,9 @@ _EARLIER_TICKS = 8
 
 
 class LazyLedger:
-    """Opens a ledger with the first tick that contains a run, and passes this and later ticks on.
+    """Opens a ledger when a tick first contains a run. This tick and all later ones are passed to the ledger.
 
-    `open_ledger` gets the keys of the runs of that tick.
+    `open_ledger` gets the keys of the runs in that tick.
     """
 
     name = LEDGER
@@ -122,11 +122,11 @@ class LazyLedger:
 
     @property
     def problem(self) -> str:
-        """Why the file cannot be written now, for people; empty if it can."""
+        """Why the ledger cannot be written now, as text for users; empty if it can."""
         return self._ledger.problem if self._ledger is not None else ""
 
     def add(self, tick: Tick) -> None:
-        """Add a tick; ticks come in order."""
+        """Add a tick. Ticks must be in order."""
         if self._ledger is None:
             self._earlier.append(tick)
             if not (tick.runs or tick.boundaries):
@@ -139,7 +139,10 @@ class LazyLedger:
             self._ledger.add(tick)
 
     def restart(self) -> None:
-        """Close the ledger and open another with the next run, because later ticks do not continue it (a seek)."""
+        """Close the ledger, and open another one when the next run appears.
+
+        Needed after a jump in a recording, because later ticks do not continue the earlier ones.
+        """
         self.close()
         self._ledger = None
         self._earlier.clear()
@@ -154,11 +157,11 @@ def lazy_ledger(
     path: Callable[[], str], uid: int, log: Callable[[str], object], *, waits: bool, shared: bool = False,
     earlier: Callable[[], Sequence[str]] = tuple,
 ) -> LazyLedger:  # fmt: skip
-    """Return a ledger at `path()` that is opened with the first run.
+    """Return a ledger at `path()` that is opened when the first run appears.
 
-    `waits`: frames wait until it is open, for sources that deliver minutes of frames at once. `shared`: other users may
-    read the file. `log` gets one line for each problem. `earlier` returns the paths of ledgers that may contain earlier
-    parts of the same runs; they are continued.
+    `waits`: let ticks wait until it is open; for sources that deliver minutes of ticks at once. `shared`: let other
+    users read the file. `log`: gets a line for each problem. `earlier`: returns paths of ledgers that may have the
+    begin of the same runs, which are then continued.
     """
 
     def open_ledger(keys: Collection[str]) -> Follower:

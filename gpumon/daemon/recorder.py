@@ -1,4 +1,4 @@
-"""Stores ticks in a ring and passes them to the followers, for as long as this daemon owns the directory."""
+"""Stores ticks in a ring and passes them to followers, as long as this daemon owns the directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIRST_WRITE, _WRITE_EVERY = 2 * SECOND, 30 * SECOND
 
 
 class DriverCallFile:
-    """Writes the file with the durations of driver calls into the daemon's directory."""
+    """Writes a file with the durations of driver calls into the daemon's directory."""
 
     def __init__(self, source: Source | HasDriverCalls, directory: str, log: Callable[[str], None]) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class DriverCallFile:
         self._is_failing = False
 
     def update(self, now: int) -> None:
-        """Write the file if it is due; `now` in ns. Never raises: a failure must not cost a sample."""
+        """Write the file if it is time to. `now`: ns. Never raises, because a failure must not cost a sample."""
         if now < self._due or not isinstance(self._source, HasDriverCalls):
             return
         self._due = now + self._wait
@@ -66,13 +66,13 @@ class DriverCallFile:
             self._is_failing = True
 
     def close(self) -> None:
-        """Remove the file: it describes the calls of this daemon only."""
+        """Remove the file, because it is only about this daemon's calls."""
         with suppress(OSError):  # it was never written, or its directory is gone
             os.unlink(f"{self._directory}/{FILE}")
 
 
 def slow_call_message(call: DriverCall) -> str:
-    """Return the log line for a driver call that has become slow."""
+    """Return the log line about a driver call that has become slow."""
     return (
         f"{call.function} takes {1000 * SHARE * call.every:.0f} ms or more per GPU: it is made every "
         f"{call.every:.1f} s there instead of at each sample"
@@ -83,7 +83,7 @@ _MAX_REFUSALS_LOGGED = 100
 
 
 class DaemonLog:
-    """Logs lost frames and refused claims, each once."""
+    """Logs lost frames and rejected claims of runs, each once."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -92,7 +92,7 @@ class DaemonLog:
         """Keys of runs whose refusal was logged."""
 
     def update(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
-        """Log what has changed since the last round; `refused` as in `Sampler.refused`."""
+        """Log what has changed since the last call. `refused`: see `Sampler.refused`."""
         if writer.is_failing and not self._lost_frames:
             self._log("frames cannot be stored, because the file system is full or failing; sampling continues")
         elif self._lost_frames and not writer.is_failing:
@@ -118,14 +118,14 @@ FINAL_WRITE_S = 1.0
 
 
 class LostDirectory(GpumonError):
-    """The directory was removed, or belongs to another daemon now."""
+    """Raised if the directory was removed, or another daemon has taken it over."""
 
 
 class Recorder:
     """Stores ticks in a ring that it owns.
 
-    The ring is created with the first tick, when the number of devices is known. It is replaced when more devices
-    appear than it has rows (then with spare rows), and when its file was removed or damaged.
+    The ring is created with the first tick, when the number of devices is known. It is replaced if there are more
+    devices than rows (the new one has spare rows), or if its file was removed or damaged.
     """
 
     def __init__(
@@ -166,9 +166,10 @@ class Recorder:
         """Set when no driver call will be made any more."""
 
     def store(self, tick: Tick) -> None:
-        """Append a tick, to a new ring if it does not fit into the present one.
+        """Store a tick. If it does not fit into the current ring, a new one is created.
 
-        Raises OSError or NoRoom if the first ring cannot be created; later, a frame that cannot be stored is lost.
+        Raises OSError or NoRoom if the first ring cannot be created. After that, a tick that cannot be stored is only
+        counted.
         """
         self.ensure_ring(tick)
         if self.writer is not None:
@@ -184,7 +185,7 @@ class Recorder:
         self.followers.add(tick)
 
     def ensure_ring(self, tick: Tick) -> None:
-        """Create the ring for a tick if there is none; it is given its name once the tick is stored."""
+        """Create a ring for a tick if there is none. It gets its name after the tick is stored."""
         if self.writer is None and not self._has_begun:
             self.writer = self._create_ring(tick)
             self._has_begun = True
@@ -192,9 +193,9 @@ class Recorder:
             self._renew(tick)
 
     def heartbeat(self) -> None:
-        """Publish a heartbeat after each round, and check once a second that the directory is still ours.
+        """Publish a heartbeat, and check once a second whether the directory is still ours.
 
-        Raises LostDirectory when another daemon took over, or the directory is gone.
+        Raises LostDirectory if another daemon has taken it over or it was removed.
         """
         writer, now = self.writer, self._clock.monotonic()
         if not self._has_begun:
@@ -250,7 +251,7 @@ class Recorder:
         )
 
     def run(self, stop: Sign) -> None:
-        """Sample until `stop` is set, then mark the ring as stopped."""
+        """Sample until `stop` is set, then record in the ring that sampling has stopped."""
         try:
             self.sampler.run(self.store, stop, self.heartbeat)
         finally:
@@ -265,9 +266,9 @@ class Recorder:
             self.log(line)
 
     def sample_once(self, ticks: Iterable[Tick] | None = None) -> None:
-        """Sample one round without waiting; `ticks` continues a round that has already begun.
+        """Sample once, without waiting. `ticks`: the ticks of a round that has begun already, if any.
 
-        A simulation begins with some minutes of simulated past. Its ring is published only when all of them are stored;
+        A simulation begins with some minutes of simulated past. Its ring is published when all of them are stored;
         otherwise a reader would take them for live samples.
         """
         self._publishes = Capability.LIVE in self.sampler.source.capabilities
@@ -278,26 +279,35 @@ class Recorder:
             self._publish(self.writer)
 
     def restart(self) -> None:
-        """Start another private ring with the next tick, because it does not continue the present one (a seek)."""
+        """Make the next tick start another ring in memory.
+
+        Needed after a jump in a recording, because later ticks do not continue the earlier ones.
+        """
         if self.writer is not None and self.directory is None:
             self.writer.close()
             self.writer = None
             self.generation += 1
 
     def open_ring(self) -> int:
-        """Return a new descriptor of a private ring, closed or not. Raises FileNotFoundError before the first tick."""
+        """Return a new file descriptor of the ring in memory, even after `close`.
+
+        Raises FileNotFoundError before the first tick.
+        """
         ring = self.writer.fd if self.writer is not None else self._closed_ring
         if ring < 0:
             raise FileNotFoundError(2, "no sample has been taken yet")
         return os.dup(ring)
 
     def close(self) -> None:
-        """Close the sampler, the ring and the lock. The ring's file stays."""
+        """Close the sampler, the ring and the lock. The file of the ring stays."""
         self.sampler.close()
         self.release()
 
     def release(self) -> None:
-        """Close the ring and release the lock, but not the sampler: sampling continues in another directory."""
+        """Close the ring and release the lock.
+
+        The sampler stays open, because sampling continues in another directory.
+        """
         self.driver_released.set()
         if self._calls is not None:
             self._calls.close()
@@ -405,9 +415,9 @@ def _heartbeat_age(path: str) -> float:
 
 
 class UsageCounters:
-    """Adds up the usage of users and GPUs tick by tick, in the area of the ring that outlives a restart.
+    """Sums the usage of users and GPUs at each tick, in the part of the ring that is kept over a restart.
 
-    `writer` returns the ring that is written now. `holders` may be shared with other followers.
+    `writer`: returns the ring that is written now. `holders`: may be shared with other followers.
     """
 
     name = "use"
@@ -448,4 +458,4 @@ class UsageCounters:
             self._problem = f"usage counters cannot be stored: {error.strerror or error}"
 
     def close(self) -> None:
-        """Leave the ring unchanged: the next daemon continues its sums."""
+        """Do nothing to the ring: the next daemon continues its sums."""

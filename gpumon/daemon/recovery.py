@@ -1,4 +1,7 @@
-"""Recovers what a killed daemon of the same boot had sampled but not yet written, from the frames in its ring."""
+"""Recovers what a killed daemon had sampled but not written, from the frames in its ring.
+
+This works only until the machine reboots.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ _BATCH_FRAMES = 64
 
 
 def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
-    """Return up to `limit` of the newest frames of a ring written since this boot; empty if there is no such ring.
+    """Return up to `limit` of the newest frames of a ring, if it was written since the last reboot; else nothing.
 
-    Frames with a time after `now` (ns, CLOCK_MONOTONIC) are left out.
+    Frames after `now` (ns, CLOCK_MONOTONIC) are left out.
     """
     try:
         with closing(RingReader.open(path)) as reader:
@@ -39,9 +42,9 @@ def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
 
 
 def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
-    """Yield the frames of a ring in order, starting at or shortly before `since_ns` (CLOCK_MONOTONIC).
+    """Yield the frames of a ring in order, from `since_ns` (CLOCK_MONOTONIC) or shortly before it.
 
-    Ends early if the ring becomes unreadable.
+    Stops early if the ring becomes unreadable.
     """
     try:
         with closing(RingReader.open(path)) as reader:
@@ -66,16 +69,17 @@ EarlierTicks = Callable[[int], Iterable[Tick]]
 
 
 class UnwrittenActivity(NamedTuple):
-    """Accounts and events of ticks that were never written to the history file."""
+    """Accounts and events of ticks that were not written to the history file."""
 
     accounts: AccountBook
     events: EventBatch
 
 
 def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
-    """Yield the ticks of a ring from `since_ns` (ns since 1970) on, preceded by those that the idle rules look back at.
+    """Yield the ticks of a ring from `since_ns` (ns since 1970) on.
 
-    Frames whose process list has been overwritten are left out: accounts cannot be computed from them.
+    They are preceded by earlier ticks from which it follows since when GPUs are idle. Frames whose process list was
+    overwritten are left out, because accounts cannot be computed from them.
     """
     at_ns = _monotonic_time_of(path, since_ns)
     if at_ns is None:
@@ -109,9 +113,9 @@ def _is_same_tick(time_ns: float, other_ns: float) -> bool:
 def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> UnwrittenActivity | None:
     """Return accounts and events of the ticks after `written_ns` and before `until_ns`; None if there are none.
 
-    `written_ns` is ns since 1970, `until_ns` ns of CLOCK_MONOTONIC. Earlier ticks only establish the state of each GPU
-    and user. Every tick that follows the one of `written_ns` counts, whatever its wall-clock time: the clock may have
-    been set. Only if that tick is missing does the wall clock decide.
+    `written_ns` is in ns since 1970, `until_ns` in ns of CLOCK_MONOTONIC. Earlier ticks serve only to find the state of
+    each GPU and user. All ticks that follow the tick at `written_ns` count, whatever their wall-clock time, because the
+    clock may have been set. Only if that tick is missing does the wall clock decide.
     """
     holders, accounts, events = HolderWatch(), AccountBook(), EventBook()
     count, is_past_written = 0, False

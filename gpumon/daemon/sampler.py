@@ -1,7 +1,7 @@
-"""The sampler: joins the readings of a source with the host and the runs into ticks, at absolute deadlines.
+"""The sampler: combines the readings of a source, the machine's values and the runs into ticks, at fixed times.
 
-A round that is late by whole periods skips and counts them instead of catching up in a burst. Each tick carries the
-time at which it was actually sampled. `make_sampler` builds the sampler for `--source`.
+If a round is late by one or more intervals, these are skipped and counted, and not made up for in a burst. Each tick
+has the time at which it was actually sampled. `make_sampler` creates the sampler for `--source`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _is_unused(sample: Sample) -> bool:
 
 
 def is_idle(tick: Tick) -> bool:
-    """Return whether every GPU is known to be idle, with no process and no run; False without any GPU."""
+    """Return whether it is known that every GPU is idle and there is no process and no run. False without any GPU."""
     if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
         return False
     return all(
@@ -57,9 +57,9 @@ _NO_HOST = (NAN,) * len(HOST_METRICS)
 
 
 class Sampler:
-    """Makes ticks of a source's readings, and joins them with the host and the runs.
+    """Makes ticks from a source's readings, the machine's values and the runs.
 
-    `host` and `tags` read this machine; a recording or a simulation has its own.
+    `host` and `tags` read this machine; recordings and simulations have values and runs of their own.
     """
 
     def __init__(
@@ -89,18 +89,21 @@ class Sampler:
         """The last result of `_tag_processes`, with its arguments."""
 
     def ticks(self) -> Iterator[Tick]:
-        """Yield the ticks to store now: one of a live source, all that are due of a recording."""
+        """Yield the ticks to store now: one for a live source, all that are due for a recording."""
         for reading in self.source.read():
             self._latest = self._tick(reading)
             yield self._latest
 
     def devices_text(self) -> str:
-        """Return one line on the devices of the source; empty before the first tick."""
+        """Return one line about the devices of the source; empty before the first tick."""
         tick = self._latest
         return describe_devices(tick.origin, tick.driver, tick.samples) if tick else ""
 
     def run(self, store: Callable[[Tick], object], stop: Sign, after_round: Callable[[], object]) -> None:
-        """Sample until `stop` is set, and call `after_round` after every round, with or without a tick."""
+        """Sample until `stop` is set. `store` gets each tick.
+
+        `after_round` is called after every round, with or without a tick.
+        """
         deadline = self._clock.monotonic()
         while True:
             if self._is_due():
@@ -124,7 +127,7 @@ class Sampler:
         return self._rounds >= self._rounds_idle or latest is None or not is_idle(latest)
 
     def close(self) -> None:
-        """Close the source, the host's files and the boards."""
+        """Close the source, the machine's files and the boards."""
         self.source.close()
         if self._host is not None:
             self._host.close()
@@ -273,11 +276,11 @@ def make_sampler(
     idle_interval: float = 0.0,
     job_dir: str = "",
 ) -> Sampler:
-    """Return the sampler for `--source`; with host and boards if the source is this machine's hardware.
+    """Return the sampler for `--source`. If that is this machine's hardware, it also reads the machine and its runs.
 
-    `past`: report also, once, runs that ended long ago, for a ledger. `playback`: position and speed of a recording.
-    `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files that map GPUs to jobs, as for
-    dcgm-exporter. Raises UsageError for an interval out of range, and SourceError.
+    `past`: also report runs that ended long ago, once, for the ledger. `playback`: position and speed of a recording.
+    `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files that say which job has which GPU, as
+    for dcgm-exporter. Raises UsageError if the interval is out of range, and SourceError.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")

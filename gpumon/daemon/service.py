@@ -1,7 +1,7 @@
 """The daemon: opens the ring and the files, samples in a thread, and stops on a signal even if the driver hangs.
 
-A hanging driver call never returns to Python, so a signal handler of the calling thread never runs. Sampling therefore
-runs in a thread of its own, and the main thread only waits: for a signal, or for the sampling thread to end.
+A Python signal handler runs only when the main thread returns to Python, which a hanging driver call never does. So
+sampling has a thread of its own, and the main thread only waits for a signal or for the end of that thread.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def limit_malloc_arenas() -> None:
 
 
 class PrivateSampler:
-    """A sampler in a thread of this process, for a view that runs without a daemon."""
+    """A sampler in a thread of this process, for a view without a daemon."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -115,13 +115,12 @@ def open_daemon(
     job_dir: str = "",
     for_command: bool = False,
 ) -> Recorder:
-    """Return a recorder that owns its directory and lock and has stored its first frame.
+    """Return a recorder that owns its directory and its lock and has stored its first frame.
 
-    `log` gets one line for each later problem. `gpm`: read the GPUs' performance counters (GPM). `idle_interval`:
-    seconds between ticks while every GPU is idle, 0 for no difference. `for_command`: this daemon ends with a command
-    that this process runs.
-
-    Raises AlreadyRunning, SourceError, UsageError or GpumonError, each saying what to do.
+    `log`: gets a line for each later problem. `gpm`: read the GPUs' performance counters (GPM). `idle_interval`:
+    seconds between ticks while every GPU is idle, 0 to use `interval`. `for_command`: this daemon runs only as long as
+    a command that this process started. Raises AlreadyRunning, SourceError, UsageError or GpumonError, whose messages
+    say what to do.
     """
     sampler = make_sampler(
         spec, places, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval, job_dir=job_dir
@@ -249,7 +248,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Service:
     """Samples in a thread until SIGTERM or SIGINT.
 
-    `open_recorder` may take as long as the driver does to answer; `started` is called when it has returned.
+    `open_recorder` may take as long as the driver needs to answer. `started` is called when it has returned.
     """
 
     def __init__(self, open_recorder: Callable[[], Recorder], started: Callable[[Recorder], object]) -> None:
@@ -263,7 +262,10 @@ class Service:
         os.set_blocking(self._wakeup_write, False)
 
     def run(self) -> None:
-        """Sample until a signal, or raise the error of the sampling thread. Exits the process if the driver hangs."""
+        """Sample until a signal arrives. Raises the error of the sampling thread.
+
+        Exits the process if the driver hangs.
+        """
         # The kernel may deliver a signal to any thread and wakes only that one: the C-level handler writes the byte,
         # whichever thread it runs in.
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)

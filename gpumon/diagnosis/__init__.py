@@ -1,1 +1,1 @@
-"""Findings about GPUs and runs: rules over typed contexts, which every view and report shows as they are."""
+"""Findings about GPUs and runs. Rules produce them from contexts; all views and reports show them unchanged."""

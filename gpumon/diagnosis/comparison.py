@@ -1,4 +1,4 @@
-"""Rules about compared runs: reasons why they may not be comparable."""
+"""Rules about compared runs. Their findings say why the runs may not be comparable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ComparedRun(NamedTuple):
 
 
 def comparison_findings(runs: Sequence[ComparedRun]) -> list[Finding]:
-    """Return the reasons why these runs may not be comparable: about all of them first, then run by run."""
+    """Return the reasons why these runs may not be comparable: first those about all of them, then run by run."""
     return [*diagnose(COMPARISON_RULES, [runs]), *diagnose(COMPARED_RUN_RULES, runs)]
 
 
@@ -88,7 +88,11 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 
 
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
-    """Other processes, or none that the driver lists, held memory on one of its GPUs."""
+    """Other processes held memory on one of its GPUs, or memory was held that belongs to no listed process.
+
+    The driver's process list is seconds older than the used memory. So for a run whose memory grows, the framework's
+    numbers are used. Without these, only the mean counts, because a peak may have been the run's own.
+    """
     rows = run.record.whole_epochs
     held = [others for row in rows if is_known(others := _others(row))]
     others = max(held, default=0.0)

@@ -1,4 +1,7 @@
-"""Contexts that rules judge: a GPU or a run. A live run, a past run and an epoch share one type and the same rules."""
+"""Contexts, the facts that rules judge: about a GPU or a run.
+
+Running runs, past runs and epochs have the same rules.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -13,7 +16,10 @@ from gpumon.model.metrics import BY_NAME, PCIE_LINK, Availability
 
 
 def has_slow_link(status: GpuStatus) -> bool:
-    """Return whether the PCIe link of a GPU in use is slower than possible now; an idle link steps down as well."""
+    """Return whether the PCIe link of a GPU in use is now slower than it can be.
+
+    An idle GPU slows its link down as well.
+    """
     sample = status.sample
     if status.state is GpuState.FREE or sample.state is not Availability.OK:
         return False
@@ -32,7 +38,7 @@ def _slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tup
 
 
 class LinkUnderLoad(NamedTuple):
-    """The PCIe link of a GPU at the end of its last period under load (`thresholds.LOADED_FOR`)."""
+    """The PCIe link of a GPU when it was last under load for some time (`thresholds.LOADED_FOR`)."""
 
     load: float = NAN
     """Lowest utilization of any few seconds of that period; NaN if there was none recently."""
@@ -41,7 +47,7 @@ class LinkUnderLoad(NamedTuple):
 
 
 class GpuContext(NamedTuple):
-    """A GPU at the newest frame."""
+    """Facts about a GPU at the newest frame."""
 
     status: GpuStatus
     now: float
@@ -66,19 +72,19 @@ class GpuContext(NamedTuple):
         return Subject("gpu", self.device.uuid, f"GPU {self.device.label}")
 
     def value(self, metric: str) -> float:
-        """Return the value of a metric by its name; NaN if missing."""
+        """Return the value of a metric by name; NaN if it is missing."""
         return self.status.sample.value(metric)
 
     @property
     def is_current(self) -> bool:
-        """Whether its values are current: both driver and daemon answer."""
+        """Whether its values are current, because both the driver and the daemon answer."""
         return self.status.sample.state is Availability.OK and self.status.state is not GpuState.STALE
 
     @property
     def slow_link(self) -> list[tuple[str, float, float]]:
-        """(metric, value, maximum) of its PCIe link under load, for values that were below the maximum and still are.
+        """Metric, value and maximum for each PCIe value that was below its maximum under load and still is.
 
-        An idle link only steps down: a value at its maximum now proves that the link is healthy.
+        An idle GPU only slows its link down, so a value that is at its maximum now proves that the link is fine.
         """
         sample = self.status.sample
         slow_now = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}
@@ -86,7 +92,7 @@ class GpuContext(NamedTuple):
 
 
 class RunContext(NamedTuple):
-    """A run or an epoch; NaN is unknown."""
+    """Facts about a run or an epoch; NaN is unknown."""
 
     subject: Subject
     state: RunState = RunState.RUNNING
@@ -122,6 +128,6 @@ Rule = Callable[[Context], Iterable[Finding]]
 
 
 def diagnose(rules: Iterable[Rule[Context]], contexts: Sequence[Context]) -> list[Finding]:
-    """Return the findings of all rules about all contexts, the most severe first, then in the order of the rules."""
+    """Return what these rules find about these contexts, the most severe first, then in the order of the rules."""
     findings = [finding for rule in rules for context in contexts for finding in rule(context)]
     return sorted(findings, key=lambda finding: -finding.severity)

@@ -31,7 +31,7 @@ class Subject(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One result of a rule."""
+    """What a rule has found."""
 
     kind: str
     """Stable identifier for programs, such as `input_bound`."""
@@ -46,14 +46,14 @@ class Finding(NamedTuple):
 
 
 def severity_of(metric: Metric, value: float) -> Severity:
-    """Return the severity of `value` by the thresholds of its metric; INFO if it is NaN."""
+    """Return how severe `value` is by the thresholds of its metric; INFO if it is NaN."""
     if value >= metric.critical:
         return Severity.CRITICAL
     return Severity.WARNING if value >= metric.warn else Severity.INFO
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON with stable keys; unknown numbers are left out of the evidence."""
+    """Return a finding as JSON, with keys that do not change. Unknown numbers are left out of the evidence."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.name.lower(),
@@ -68,18 +68,18 @@ _GPU = "GPU "
 
 
 class FindingGroup(NamedTuple):
-    """A finding, or several that differ only in their GPU."""
+    """A finding, or several that say the same about different GPUs."""
 
     findings: Sequence[Finding]
 
     @property
     def first(self) -> Finding:
-        """The first finding; all have its severity and summary."""
+        """The first finding. All have the same severity and summary."""
         return self.findings[0]
 
     @property
     def title(self) -> str:
-        """The subjects: `GPU 3`, `GPU 0–7`, `GPU 0–2, 5`."""
+        """What the findings are about, such as `GPU 3`, `GPU 0–7` or `GPU 0–2, 5`."""
         if len(self.findings) == 1:
             return self.first.subject.title
         names = [finding.subject.title.removeprefix(_GPU) for finding in self.findings]
@@ -88,7 +88,7 @@ class FindingGroup(NamedTuple):
 
     @property
     def action(self) -> str:
-        """The remedy, or one per GPU if they differ, as commands that name their GPU do."""
+        """What to do; for each GPU if that differs, as for commands that name their GPU."""
         actions = dict.fromkeys(finding.action for finding in self.findings if finding.action)
         if len(actions) < 2:
             return next(iter(actions), "")
@@ -101,7 +101,7 @@ class FindingGroup(NamedTuple):
 
 
 def group_findings(findings: Iterable[Finding]) -> list[FindingGroup]:
-    """Merge findings that say the same of several GPUs into one group, at the position of the first of them."""
+    """Merge findings that say the same about several GPUs. The group is at the position of its first finding."""
     groups: dict[object, list[Finding]] = {}
     for index, finding in enumerate(findings):
         is_single = finding.subject.kind != "gpu"
@@ -111,7 +111,7 @@ def group_findings(findings: Iterable[Finding]) -> list[FindingGroup]:
 
 
 def one_per_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
-    """Return the first group of each GPU and run, in order, followed by the others."""
+    """Return the groups reordered: first one for each GPU and run, in order, then the others."""
     first: list[FindingGroup] = []
     further: list[FindingGroup] = []
     seen = set[str]()
@@ -122,7 +122,7 @@ def one_per_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return sorted numbers for people, with ranges: `0–3, 6`."""
+    """Return sorted numbers as text with ranges: `0–3, 6`."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Rules about a GPU now, and what these rules could not judge for lack of data."""
+"""Rules about the current state of a GPU, and which facts they could not judge because data is missing."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ NOTHING = "Nothing needs attention."
 
 
 def nothing_found(unknown: Sequence[str]) -> str:
-    """Return the sentence for no findings; `unknown` are the facts that could not be judged."""
+    """Return the sentence to show if there are no findings. `unknown`: facts that could not be judged."""
     return f"Nothing found; not known here: {', '.join(unknown)}." if unknown else NOTHING
 
 
 def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
-    """Return the facts, such as `temperature`, that no answering GPU reports; empty if everything could be judged.
+    """Return the facts that no GPU reports, such as `temperature`, so that no rule could judge them.
 
-    GPUs that do not answer have a finding of their own. `tells_processes`: the source lists processes and runs.
+    GPUs that do not answer are left out, because they have a finding of their own. `tells_processes`: whether the
+    source lists processes and runs.
     """
     if not samples:
         return [GPUS]
@@ -60,7 +61,7 @@ HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lost it. If a GPU is lost, its MIG instances get no finding of their own."""
+    """The driver lost the GPU. Its MIG instances then get no finding of their own."""
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
@@ -72,7 +73,7 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver cannot read it, or has not answered for longer than a busy machine explains."""
+    """The driver cannot read the GPU, or has not answered for so long that load on the machine is no explanation."""
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
         if not _seconds_unanswered(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
@@ -84,7 +85,7 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def answers_with_errors(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver returns errors instead of values for it."""
+    """The driver returns errors instead of values for the GPU."""
     sample = gpu.status.sample
     if (
         gpu.status.state is not GpuState.UNKNOWN
@@ -114,7 +115,7 @@ def hot(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lowers the clocks because it is too hot."""
+    """The driver lowers the clocks because the GPU is too hot."""
     severity = heat_severity(gpu.rates)
     if severity is not Severity.INFO and gpu.is_current:
         evidence = {BY_NAME[name].key: share for name, share in gpu.rates.items()}
@@ -122,12 +123,12 @@ def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def heat_severity(rates: Mapping[str, float]) -> Severity:
-    """Return how severely heat lowers the clocks, by the rates of the `THERMAL` counters."""
+    """Return how severe it is that heat lowers the clocks, from the rates of the `THERMAL` counters."""
     return max(severity_of(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
 
 
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
-    """The next allocation may fail."""
+    """The memory is nearly full, so the next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
     is_divided = gpu.status.state is GpuState.DIVIDED  # then its instances have the finding
     if gpu.is_current and not is_divided and used >= BY_NAME["gpu.memory_used"].critical * total:
@@ -137,7 +138,7 @@ def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def divided(gpu: GpuContext) -> Iterator[Finding]:
-    """It is in MIG mode without an instance, so that nothing can run on it."""
+    """The GPU is in MIG mode but has no instance, so nothing can run on it."""
     count = gpu.value("gpu.mig_instances")
     if gpu.is_current and gpu.status.state is GpuState.DIVIDED and count == 0:
         action = _create_instance(gpu, or_undivide=True)
@@ -146,7 +147,7 @@ def divided(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
-    """A process holds it but has run no kernel for a long time."""
+    """A process is on the GPU but has run no kernel for a long time."""
     status = gpu.status
     if status.state is GpuState.HELD and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
         used = gpu.value("gpu.memory_used")
@@ -166,7 +167,7 @@ def memory_unattributed(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def free(gpu: GpuContext) -> Iterator[Finding]:
-    """It has been free for a long time."""
+    """The GPU has been free for a long time."""
     status = gpu.status
     if status.state is GpuState.FREE and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
         evidence = {"seconds": _idle(gpu)}
@@ -181,7 +182,7 @@ GPU_RULES: tuple[Rule[GpuContext], ...] = (
 
 
 def idle_text(gpu: GpuContext) -> str:
-    """Return how long it has been idle, in whole minutes: `at least 42 min`, `6 h 37 min`."""
+    """Return for how long the GPU has been idle, in minutes: `at least 42 min`, `6 h 37 min`."""
     since = gpu.status.since
     minutes = int(_idle(gpu) // 60)
     text = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

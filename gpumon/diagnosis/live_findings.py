@@ -1,4 +1,4 @@
-"""Findings about the GPUs and runs of the newest frame."""
+"""Findings about the GPUs and runs in the newest frame."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ALL_POINTS = 1 << 20
 
 
 class Shares(NamedTuple):
-    """Shares of the time, averaged over GPUs; NaN if unknown or not sampled for long enough."""
+    """Shares of time (0 to 1), averaged over GPUs; NaN if unknown or if there are too few samples."""
 
     throttled: float = NAN
     """Time in which heat or a power brake lowered the clocks."""
@@ -45,12 +45,12 @@ class Shares(NamedTuple):
 
 
 def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
-    """Return the rates of the thermal counters at `now`, by metric."""
+    """Return the growth per second of the thermal counters at `now` (s since 1970), by metric."""
     return {metric.name: history.last(uuid, metric.name, now) for metric in THERMAL}
 
 
 def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: float) -> Shares:
-    """Return the shares of the time from `begin` to `end` (s since 1970), as far as the history goes back."""
+    """Return the shares of time from `begin` to `end` (s since 1970), as far as the history goes back."""
     by_gpu = [_shares_of_gpu(history, uuid, begin, end) for uuid in uuids]
     return Shares(_mean([gpu.throttled for gpu in by_gpu]), _mean([gpu.idle for gpu in by_gpu]))
 
@@ -91,9 +91,9 @@ def findings(
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
-    `epochs` contains the known boundaries, and may be None without runs. `now` is the time of the frame (s since 1970),
-    `monotonic_ns` the same by CLOCK_MONOTONIC or 0 if unknown. Rates of counters and shares of the time come from
-    `history`; a caller without one passes `rates` by UUID and metric, and `loaded` links by UUID.
+    `epochs`: all known boundaries; None if there are no runs. `now`: time of the frame (s since 1970). `monotonic_ns`:
+    the same by CLOCK_MONOTONIC, 0 if unknown. `history`: source of counter rates and shares of time. Without a history,
+    the caller passes `rates` (by UUID and metric) and `loaded` (links by UUID).
     """
     contexts = [_gpu_context(status, now, history, rates, loaded) for status in statuses]
     lost = {status.sample.device.uuid for status in statuses if status.sample.state is Availability.LOST}
@@ -108,7 +108,7 @@ def findings(
 
 
 def is_recent(finding: Finding) -> bool:
-    """Return whether a finding is about now, or about an incident of the last `RECENT` seconds."""
+    """Return whether a finding is about the current state, or about an event of the last `RECENT` seconds."""
     return "age" not in finding.evidence or finding.evidence["age"] < RECENT
 
 
@@ -156,9 +156,9 @@ def _add_peer_links(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuCo
 def live_run(
     ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None, monotonic_ns: int = 0
 ) -> RunContext:
-    """Return the context of a run of the newest frame; shares of its time are known only with a `history`.
+    """Return the facts about a run in the newest frame. Shares of its time are known only with a `history`.
 
-    `now` and `monotonic_ns` as for `findings`.
+    `now`: s since 1970. `monotonic_ns`: the same by CLOCK_MONOTONIC, 0 if unknown.
     """
     run = ranks.first
     running = ranks.state is RunState.RUNNING
@@ -200,9 +200,9 @@ _SPARE_FRAMES = 3
 
 
 class JudgedFrame:
-    """A frame with its judged GPUs, runs and findings, based on it and on earlier frames.
+    """A frame with the states of its GPUs, its runs and its findings, computed from this and earlier frames.
 
-    Modules that concern only runs are imported when there is one, to keep `gpumon status` fast.
+    Modules that concern only runs are imported only if there is a run, to keep `gpumon status` fast.
     """
 
     def __init__(
@@ -266,9 +266,9 @@ class JudgedFrame:
 
 
 def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether earlier frames may change a state or its word.
+    """Return whether earlier frames could change a state or the word for it.
 
-    A single frame cannot distinguish a pause from idleness, or a sample between two steps from a light load.
+    A single frame cannot tell idleness from a pause, or light load from a sample between two steps.
     """
     return any(
         status.state is GpuState.ALLOCATED or (status.state is GpuState.BUSY and status.load is not Load.BUSY)
@@ -277,10 +277,10 @@ def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
-    """Return recent frames up to the newest, only as many as may change what `status` reports, to keep it fast.
+    """Return the frames before `newest` that can change what `gpumon status` reports, and no others.
 
-    Two frames give the rates of counters; a minute distinguishes a pause from idleness; ten minutes give the idle time,
-    incidents of runs, and whether a slow link was under load.
+    Two frames give rates of counters, and one minute tells idleness from a pause. Ten minutes give the idle time,
+    out-of-memory errors and other events of runs, and whether a slow link was under load.
     """
     ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
     statuses = gpu_statuses(newest, ranks_of(newest.runs))
@@ -295,9 +295,9 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
 
 
 def epochs_from_boundaries(live: Live, newest: Frame) -> Epochs | None:
-    """Return the epochs from every boundary in the ring, so that the time left agrees with views that saw all frames.
+    """Return the epochs computed from every boundary in the ring; None if no running run has epochs.
 
-    None if no running run has epochs.
+    With all boundaries, the remaining time agrees with views that have seen all frames.
     """
     if not any(run.state is RunState.RUNNING and run.epoch >= 0 for run in newest.runs):
         return None

@@ -1,4 +1,4 @@
-"""Findings about runs in the ledger, and verdicts on their epochs."""
+"""Findings about runs in the ledger, and one-word verdicts on their epochs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
-    """Return the findings about a run; `total` as returned by `aggregate.run_total`."""
+    """Return the findings about a run. `total`: from `aggregate.run_total`. `now`: s since 1970."""
     return diagnose(RUN_RULES, [past_run(record, total, now)])
 
 
 def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
-    """Return the context of a run in the ledger."""
+    """Return the facts about a run in the ledger. `total`: from `aggregate.run_total`. `now`: s since 1970."""
     run = record.run
     ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
     last = ooms[-1] if ooms else None
@@ -53,7 +53,7 @@ PARTLY_SAMPLED = "incompletely_sampled"
 
 
 class Verdict(NamedTuple):
-    """The judgment of an epoch in a word or two."""
+    """What is said about an epoch in one or two words."""
 
     kind: str
     """The kind of its first finding, or `running`, `settling`, `not_finished`, `incompletely_sampled` or `fine`."""
@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
 
     @property
     def needs_a_look(self) -> bool:
-        """Whether it is a warning, or worse."""
+        """Whether it is a warning or worse."""
         return self.severity in (Severity.WARNING, Severity.CRITICAL)
 
 
@@ -80,15 +80,15 @@ _JUDGED_COLUMNS = ("utilization_mean", "idle_share", "throttled_share")
 
 
 def short_summary(finding: Finding) -> str:
-    """Return a finding about a run or an epoch in a word or two, or else its summary."""
+    """Return a finding about a run or an epoch in one or two words; its summary if there is no shorter text."""
     return _WORDS.get(finding.kind, finding.summary)
 
 
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
-    """Return the verdict on an epoch of a run that is `running` or over.
+    """Return the verdict on an epoch; None if the epoch has ended and its GPUs were not measured.
 
-    None for an ended epoch without measurements of its GPUs. An epoch that has just ended is `settling`, since its
-    values may still change.
+    `running`: whether its run is still running. An epoch that has just ended is `settling`, because its values may
+    still change.
     """
     first = next(iter(epoch_findings(epoch)), None)
     is_critical = first is not None and first.severity is Severity.CRITICAL
@@ -110,7 +110,7 @@ Verdicts = Mapping[int, Verdict | None]
 
 
 def verdicts_of(epochs: Iterable[EpochSummary], *, running: bool) -> Verdicts:
-    """Return the verdicts on the epochs of a run that is `running` or over, by ordinal."""
+    """Return the verdicts on epochs by ordinal. `running`: whether their run is still running."""
     return {epoch.ordinal: verdict(epoch, running) for epoch in epochs}
 
 
@@ -120,23 +120,23 @@ def _waits_in_part(summary: EpochSummary) -> bool:
 
 
 def is_partly_sampled(summary: EpochSummary) -> bool:
-    """Return whether an epoch or a run has too few samples for its measured values to represent all of it."""
+    """Return whether so few samples were taken that the values do not represent the whole epoch or run."""
     return summary.sampled_share < SAMPLED or summary.lacks_energy
 
 
 def sampled_text(summary: EpochSummary) -> str:
-    """Return for people how much of an epoch or a run was sampled."""
+    """Return how much of an epoch or a run was sampled, as text."""
     share = units.percent(summary.sampled_share)
     return f"{share} sampled" if share != units.percent(0.0) else "not sampled"
 
 
 def is_measured(summary: EpochSummary) -> bool:
-    """Return whether a measurement that the rules judge is known; short waits alone do not make a run fine."""
+    """Return whether anything that the rules judge was measured. Short waits for data alone do not count."""
     return any(is_known(summary.value(name)) for name in _JUDGED_COLUMNS)
 
 
 def epoch_findings(epoch: EpochSummary) -> list[Finding]:
-    """Return the findings about an epoch by the rules for runs; its GPUs are judged if enough of it was sampled."""
+    """Return the findings about an epoch. Its GPUs are judged only if enough of it was sampled."""
     is_judged = not is_partly_sampled(epoch)
     context = RunContext(
         subject=Subject("epoch", str(epoch.ordinal), f"epoch {epoch.epoch}"),

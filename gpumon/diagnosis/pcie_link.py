@@ -1,6 +1,6 @@
-"""The PCIe link of a GPU when it was last under load; an idle link steps down and cannot be judged.
+"""Finds what the PCIe link of a GPU was like when the GPU was last under load. An idle GPU slows its link down.
 
-The link is read twice a minute, so that only its values at the end of a period under load belong to that period.
+The link is read only twice a minute, so only a reading at the end of a time under load belongs to that time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNKNOWN = (NAN,) * (1 + len(PCIE_LINK))
 
 
 class LinkSeries(NamedTuple):
-    """Samples of a GPU, oldest first; a row of NaN marks a gap."""
+    """Samples of a GPU, oldest first. A row of NaN stands for a gap."""
 
     times: Sequence[float]
     """Seconds since 1970."""
@@ -55,7 +55,7 @@ def link_series_from_history(history: RecentHistory, uuid: str, now: float) -> L
 
 
 def link_series_from_frames(frames: Iterable[Frame], uuid: str) -> LinkSeries:
-    """Return the samples of a GPU in frames, which come oldest first."""
+    """Return the samples of a GPU from frames, which must be ordered, oldest first."""
     rows: list[tuple[float, ...]] = []
     previous = NAN
     for frame in frames:
@@ -71,7 +71,10 @@ def link_series_from_frames(frames: Iterable[Frame], uuid: str) -> LinkSeries:
 
 
 def link_under_load(series: LinkSeries, now: float) -> LinkUnderLoad:
-    """Return the link at the end of the last period under load; empty if there was none within `JUDGED_OVER`."""
+    """Return the link at the end of the last time under load.
+
+    Empty if there was none in the last `JUDGED_OVER` seconds.
+    """
     if not any(share >= LOADED for share in series.load):
         return LinkUnderLoad()
     means = _slot_means(series, floor(now / _SLOT) - _SLOTS + 1)

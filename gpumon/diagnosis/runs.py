@@ -1,4 +1,4 @@
-"""Rules about runs: incidents of a live run with its ranks, and problems of a live run, a past run or an epoch."""
+"""Rules about runs: what happened in a run of the newest frame, and problems of running runs, past runs and epochs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpumon.model.metrics import Unit
 
 
 class RankContext(NamedTuple):
-    """A run of the newest frame with its ranks."""
+    """A run in the newest frame with its ranks."""
 
     ranks: Ranks
     faults: Sequence[Boundary]
@@ -31,12 +31,12 @@ class RankContext(NamedTuple):
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
-    """Return the incidents of a live run: out-of-memory errors (`faults`) and a resume."""
+    """Return what happened in a run of the newest frame: out-of-memory errors (`faults`), or that it was resumed."""
     return diagnose(RANK_RULES, [RankContext(ranks, faults)])
 
 
 def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
-    """Its last out-of-memory error; errors without a boundary are only counted."""
+    """Its last out-of-memory error. Errors for which there is no boundary are only counted."""
     faults, ooms = run.faults, run.ranks.ooms
     if faults:
         last = max(faults, key=lambda fault: fault.time_ns)

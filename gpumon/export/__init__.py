@@ -1,1 +1,1 @@
-"""Metrics of one node for Prometheus."""
+"""Exports the metrics of one machine to Prometheus."""

@@ -1,4 +1,4 @@
-"""Authentication of scrapers by client certificates, a token or passwords; their file may change at any time."""
+"""Decides who may scrape: by client certificate, token or password. The file with these may change at any time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MAX_WAITING, _MAX_WAITING_PER_ADDRESS = 16, 2
 
 
 class TooManyChecks(GpumonError):
-    """Too many password checks are waiting; whether the password is correct is not known."""
+    """Raised if too many passwords are being checked, so that it is unknown whether this one is correct."""
 
 
 class Credentials:
-    """Checks a token or a password; if both are configured, either is accepted."""
+    """Checks tokens and passwords. If both are configured, either is enough."""
 
     def __init__(
         self, token: str = "", users: Mapping[str, str] | None = None, previous: Credentials | None = None
@@ -50,16 +50,19 @@ class Credentials:
 
     @property
     def is_required(self) -> bool:
-        """Whether any credentials are configured."""
+        """Whether a token or password is configured."""
         return bool(self._token or self._users)
 
     @property
     def challenge(self) -> str:
-        """The value of the header `WWW-Authenticate`."""
+        """Value for the header `WWW-Authenticate`."""
         return 'Basic realm="gpumon"' if self._users else "Bearer"
 
     def accepts(self, authorization: str, address: str = "") -> bool:
-        """Return whether this header from a client's address is sufficient. Raises TooManyChecks."""
+        """Return whether the value of the header `Authorization` is correct. Raises TooManyChecks.
+
+        `address`: address of the client.
+        """
         if not self.is_required:
             return True
         scheme, _, value = authorization.strip().partition(" ")
@@ -121,7 +124,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class AuthState:
-    """Configuration and credentials in force."""
+    """The configuration that is valid now."""
 
     config: WebConfig
     credentials: Credentials
@@ -134,9 +137,10 @@ _ENCRYPTION, _CERTIFICATES, _NAMES, _CREDENTIALS = (
 
 
 class Authenticator:
-    """Decides who may scrape, by a token and a file in the format of `web_config` that is reread when it changes.
+    """Decides who may scrape, from a token and a file in the format of `web_config`.
 
-    While the file is invalid, and after it stops requiring something that it required before, no scrape is allowed.
+    The file is read again when it changes. No scrape is allowed while it is invalid, or after it stops requiring
+    something that it required before.
     """
 
     def __init__(self, file: str = "", token: str = "", log: Callable[[str], None] = lambda _: None) -> None:
@@ -161,7 +165,7 @@ class Authenticator:
         return state is not None and not {_CERTIFICATES, _CREDENTIALS} & _requirements(state)
 
     def current(self) -> AuthState | None:
-        """Return the state in force; None while the file is invalid."""
+        """Return the configuration that is valid now; None while the file is invalid."""
         if not self._file:
             return self._state
         with self._lock:
@@ -219,7 +223,7 @@ def _stamp(file: str) -> tuple[int, int, int]:
 
 
 def has_allowed_name(connection: ssl.SSLSocket, names: tuple[str, ...]) -> bool:
-    """Return whether a client's certificate has one of these names; True if there are no names."""
+    """Return whether a client's certificate has one of these names; True if `names` is empty."""
     if not names:
         return True
     certificate = connection.getpeercert() or {}

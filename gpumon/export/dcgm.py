@@ -1,10 +1,11 @@
-"""The dialect of NVIDIA's dcgm-exporter up to 4.8, so that dashboards made for it work unchanged.
+"""Metrics with the names of NVIDIA's dcgm-exporter up to 4.8, so that dashboards made for it work unchanged.
 
 Names, units and labels are taken from its `etc/default-counters.csv` and from rows that sites often add to it
-(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as it was before 4.9 made it a ratio. In
-prometheus-client a family without `_total` cannot be a counter: it has no type, which works in every query.
+(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as before 4.9, which made it a ratio. In
+prometheus-client, a family without `_total` cannot be a counter, so it is written without a type, which works in every
+query.
 
-Not included, since gpumon does not read them: vGPU licenses, profiling of GPUs before Hopper, health checks.
+vGPU licenses, profiling of GPUs before Hopper, and health checks are not included, because gpumon does not read them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Renders families by prometheus-client: as the text format, or as OpenMetrics if the scraper prefers it.
+"""Writes families in Prometheus' text format, or as OpenMetrics if the scraper prefers it, with prometheus-client.
 
-Between two scrapes, little but the values changes. prometheus-client therefore renders the lines of a family once, and
-again when its labels change; in between only the values are replaced, which takes a tenth of the time.
+Between two scrapes, little changes except the values. So prometheus-client renders the lines of a family once, and
+again when its labels change. In between, only the values are replaced, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class _Lines(NamedTuple):
 
 
 class Renderer:
-    """Renders the families of an exporter, scrape after scrape."""
+    """Writes the families of an exporter at each scrape, and caches what has not changed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Lines] = {}
         """Cached lines by content type and name."""
 
     def render(self, families: Sequence[Family], accept: str) -> tuple[bytes, str]:
-        """Return the text and its content type for the header `Accept` of a scrape."""
+        """Return the text and its content type. `accept`: value of the scraper's header `Accept`."""
         encode, content_type = choose_encoder(choose_format(accept))
         parts, names = [], {family.name for family in families}
         for family in families:
@@ -73,7 +73,7 @@ class Renderer:
 
 
 def compress(text: bytes) -> bytes:
-    """Return the text compressed with gzip, which scrapers ask for."""
+    """Return the text compressed with gzip."""
     return gzip.compress(text, _LEVEL, mtime=0)
 
 

@@ -1,4 +1,4 @@
-"""Families of samples before they are rendered, their names, and limits of label values."""
+"""Families of samples as Prometheus defines them, their names, and limits on label values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Series = tuple[tuple[str, ...], float]
 
 
 class FamilyKind(Enum):
-    """Type of a family in the text format."""
+    """Type of a family, as written in the text format."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -23,7 +23,7 @@ class FamilyKind(Enum):
 
 
 class Family(NamedTuple):
-    """Samples with the same name, which includes the `_total` of a counter if its dialect has that."""
+    """Samples with the same name. The name of a counter includes `_total` if the set of metric names has it."""
 
     name: str
     help: str
@@ -33,17 +33,17 @@ class Family(NamedTuple):
 
 
 def gauge(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of gauges without missing values."""
+    """Return a family of gauges; series whose value is missing are left out."""
     return Family(name, help, FamilyKind.GAUGE, tuple(labels), _drop_missing(series))
 
 
 def counter(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of counters without missing values."""
+    """Return a family of counters; series whose value is missing are left out."""
     return Family(name, help, FamilyKind.COUNTER, tuple(labels), _drop_missing(series))
 
 
 def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str, ...]]) -> Family:
-    """Return a family whose information is in its labels, without duplicates."""
+    """Return a family whose labels are the information and whose values are 1. Duplicates are left out."""
     return Family(name, help, FamilyKind.INFO, tuple(labels), [(values, 1.0) for values in dict.fromkeys(series)])
 
 

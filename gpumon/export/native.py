@@ -1,4 +1,4 @@
-"""The native dialect: names from the metric table, and GPUs labeled by `gpu` and `uuid` only; the rest needs joins."""
+"""Metrics with gpumon's own names. GPUs have only the labels `gpu` and `uuid`; other facts are joined by these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ BY_ALLOCATION, BY_PROCESS = "allocation", "process"
 
 
 def job_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield the job and the pods of each GPU; no job if there are several, so that joins match at most one."""
+    """Yield the scheduler job and the pods of each GPU.
+
+    If there are several jobs on a GPU, none is exported, so that a join matches at most one.
+    """
     jobs = [(gpu, job) for gpu in snapshot.gpus if (job := find_job(gpu)).job]
     yield info(
         "gpumon_gpu_job_info",
@@ -49,7 +52,7 @@ IDENTITY = ("uuid", "run", "name", "user", "slurm_job", "pod_uid", "pod_name")
 
 
 def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield the current run of each GPU: at most one, so that joins match one."""
+    """Yield the current run of each GPU, at most one, so that a join matches only one."""
     runs = [(gpu, run) for gpu in snapshot.gpus if (run := _current_run(gpu, snapshot)) is not None]
     yield info(
         "gpumon_run_info",
@@ -112,7 +115,7 @@ def native_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
 
 
 def node_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield the families that are known even if no daemon samples."""
+    """Yield the families that are known even if no daemon is sampling."""
     yield gauge("gpumon_up", "Whether a daemon samples the GPUs now.", (), [((), float(snapshot.live))])
     yield gauge("gpumon_last_sample_timestamp_seconds", "Time of the newest sample, in seconds since 1970.", (),
                 [((), snapshot.newest)])  # fmt: skip
@@ -135,7 +138,10 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
 
 
 def gpus_family(snapshot: Snapshot) -> Family:
-    """Return the number of GPUs by state: all unknown without a live daemon, no series before the first sample."""
+    """Return the number of GPUs in each state.
+
+    Without a daemon all are unknown; before the first sample there is no series.
+    """
     devices = countable_uuids([gpu.sample.device for gpu in snapshot.gpus])
     counts = Counter(_state(gpu) for gpu in snapshot.gpus if gpu.uuid in devices)
     if not snapshot.live:
@@ -159,7 +165,7 @@ def _state(gpu: GpuFacts) -> str:
 
 
 def device_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield metrics and descriptions of GPUs, and the metrics that they lack."""
+    """Yield the metrics and descriptions of GPUs, and which metrics they lack."""
     gpus = snapshot.gpus
     answering = [((gpu.gpu, gpu.uuid), gpu.sample.values) for gpu in gpus if gpu.answers]
     for index, metric in enumerate(GPU_METRICS):

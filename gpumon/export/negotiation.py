@@ -20,11 +20,7 @@ _MARGIN = 0.5
 
 
 def choose_format(accept: str) -> str:
-    """Return `OPENMETRICS` if it is preferred to the text format, else `PLAIN`, which every scraper reads.
-
-    >>> choose_format("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1")
-    'application/openmetrics-text; version=1.0.0'
-    """
+    """Return `OPENMETRICS` if the scraper prefers it to the text format; else `PLAIN`, which every scraper reads."""
     for _, kind, parameters in sorted(_parse_choices(accept), key=lambda choice: -choice[0]):
         if kind == _OPENMETRICS_KIND and parameters.get("version", "") in _VERSIONS:
             return OPENMETRICS
@@ -39,7 +35,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def parse_timeout(timeout: str) -> float:
-    """Return for how many seconds a scrape may wait, by the value of its `TIMEOUT_HEADER`."""
+    """Return how many seconds a scrape may take. `timeout`: value of the header `TIMEOUT_HEADER`."""
     try:
         seconds = float(timeout)
     except ValueError:

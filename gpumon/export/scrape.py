@@ -1,4 +1,7 @@
-"""The exporter and its dialects. Each scrape reads the ring once, and makes no driver call."""
+"""The exporter and the sets of metric names (dialects) that it can serve.
+
+A scrape reads the ring once and makes no driver call.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from gpumon.export.snapshot import LiveData, Snapshot, UserNames, take_snapshot
 
 @dataclass(frozen=True, slots=True)
 class DialectOptions:
-    """Options of the exporter."""
+    """Options that determine the labels."""
 
     users: UserNames = UserNames.NAME
     host_label: str | None = None
@@ -27,7 +30,7 @@ class DialectOptions:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A set of metric names and labels that an exporter can serve."""
+    """A set of metric names and labels that the exporter can serve."""
 
     families: Callable[[Snapshot, DialectOptions], Sequence[Family]]
     plain: bool = False
@@ -59,7 +62,7 @@ _LAST = "gpumon_gpu_unavailable"
 
 
 def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
-    """Return families within the limits of series per family and in all, and the number of dropped series."""
+    """Return the families with no more series than allowed per family and in all, and the number of series left out."""
     limited = list(families)
     remaining, dropped = MAX_SERIES, 0
     for index in sorted(range(len(limited)), key=lambda index: limited[index].name == _LAST):
@@ -74,7 +77,7 @@ def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeResult:
-    """The answer to a scrape."""
+    """The answer to one scrape."""
 
     body: bytes
     content_type: str
@@ -83,7 +86,7 @@ class ScrapeResult:
 
 
 class Exporter:
-    """Serves the data of a ring in a dialect."""
+    """Serves the newest data of a ring with one set of metric names."""
 
     def __init__(
         self, live: LiveData, dialect: str = "native", options: DialectOptions | None = None, lock: Lock | None = None
@@ -108,7 +111,10 @@ class Exporter:
         return families
 
     def scrape(self, accept: str = PLAIN, accept_encoding: str = "", max_wait: float = MAX_WAIT) -> ScrapeResult:
-        """Answer a scrape with these headers. Raises TimeoutError if others take longer than `max_wait` seconds."""
+        """Answer a scrape. `accept`, `accept_encoding`: values of its headers.
+
+        Raises TimeoutError if it had to wait for other scrapes for more than `max_wait` seconds.
+        """
         if not self._lock.acquire(timeout=max_wait):
             raise TimeoutError
         try:
@@ -120,6 +126,6 @@ class Exporter:
         return ScrapeResult(body, content_type, "")
 
     def is_ready(self) -> bool:
-        """Return whether a daemon samples the node and can read its GPUs."""
+        """Return whether a daemon is sampling this machine and can read its GPUs."""
         with self._lock:
             return self._live.state().live and not self._live.origin().problem

@@ -1,8 +1,8 @@
-"""HTTP/1.1 server of an exporter, with or without TLS, for a few scrapers that keep their connections.
+"""HTTP/1.1 server of the exporter, with or without TLS, for a few scrapers that keep their connections open.
 
-Each connection has a thread. If there are too many connections, the one that has been silent longest is closed, so that
-a client which opens connections and sends nothing blocks no others; a connection is not closed while it is answered.
-Beyond the limit of simultaneous answers, requests are refused.
+Each connection has a thread. If there are too many, the connection without a request for the longest time is closed, so
+that a client that opens connections and sends nothing does not block others. A connection is not closed while it is
+being answered. If too many answers are in progress, further requests are refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response to a request."""
+    """Response to one request."""
 
     status: HTTPStatus
     body: bytes
@@ -48,7 +48,7 @@ class Response:
 
 
 class ScrapeServer:
-    """Serves an exporter on a listening socket until `close`."""
+    """Serves an exporter on a socket that is already listening, until `close` is called."""
 
     def __init__(
         self, exporter: Exporter, listener: socket.socket, auth: Authenticator, names: frozenset[str] | None = None
@@ -70,7 +70,7 @@ class ScrapeServer:
         self._is_closed = False
 
     def run(self) -> None:
-        """Serve until `close`."""
+        """Serve until `close` is called."""
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -84,14 +84,14 @@ class ScrapeServer:
             Thread(target=self._serve, args=(connection,), name="gpumon-scrape", daemon=True).start()
 
     def close(self) -> None:
-        """End `run` and all connections."""
+        """Make `run` return, and close all connections."""
         self._is_closed = True
         for connection in (self._listener, *self._connections()):
             self._shut_down(connection)
         self._listener.close()
 
     def touch(self, connection: socket.socket) -> None:
-        """Record that a connection is in use."""
+        """Record that a connection was used just now."""
         with self._lock:
             self._last_used[connection] = time.monotonic()
 
@@ -262,7 +262,7 @@ def _address(connection: socket.socket) -> str:
 
 
 def machine_names() -> frozenset[str]:
-    """Return the names of this machine, not its addresses."""
+    """Return the host names of this machine, without its addresses."""
     return frozenset({*LOCAL, socket.gethostname().lower()})
 
 

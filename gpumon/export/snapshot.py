@@ -1,4 +1,4 @@
-"""A node's state for one scrape, read from the ring at once, and the tables of dialects that are built from it."""
+"""The state of a machine at one scrape, read from the ring at once, and helpers that build families from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HASH_LETTERS = 12
 
 
 class UserNames(StrEnum):
-    """How users appear in labels."""
+    """How users are named in labels: by name, by a hash, or not at all."""
 
     NAME = "name"
     UID = "uid"
@@ -41,7 +41,10 @@ class UserNames(StrEnum):
     OFF = "off"
 
     def label(self, user: str, uid_of: Callable[[str], str] | None = None) -> str:
-        """Return the label of a user; empty if the user is unknown."""
+        """Return the label for a user; empty if the user is unknown.
+
+        `uid_of`: returns the uid of a user name as text.
+        """
         if not user or self is UserNames.OFF:
             return ""
         if self is UserNames.UID:
@@ -51,11 +54,11 @@ class UserNames(StrEnum):
         return label_text(user)
 
     def redact(self, text: str, user: str) -> str:
-        """Return a text of a user as a label; hidden if it contains their name and the policy is not `NAME`."""
+        """Return a text of `user` for a label; hidden if it contains the user's name and names must not be shown."""
         return label_text(SOMEBODY if self is not UserNames.NAME and contains_user_name(text, user) else text)
 
     def run_id(self, run_id: str, user: str) -> str:
-        """Return a run id as a label; hashed if it contains the name of `user` and the policy is not `NAME`."""
+        """Return a run's id for a label; hashed if it contains the user's name and names must not be shown."""
         if self is UserNames.NAME or not contains_user_name(run_id, user):
             return label_text(run_id)
         return "run-" + hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
@@ -72,16 +75,16 @@ def _uid_of(user: str) -> str:
 
 
 class LiveData(Protocol):
-    """The part of `Live` that an exporter reads."""
+    """The methods of `Live` that an exporter uses."""
 
     def latest(self) -> Frame | None:
         """Return the newest frame."""
 
     def state(self) -> LiveState:
-        """Return the state of the data."""
+        """Return whether the data is current."""
 
     def sums(self) -> Sums | None:
-        """Return the sums of the daemon's ticks."""
+        """Return the running sums of the daemon; None if there are none."""
 
     def driver(self) -> Driver:
         """Return the driver."""
@@ -90,14 +93,14 @@ class LiveData(Protocol):
         """Return the name of the machine."""
 
     def version(self) -> str:
-        """Return the version of the daemon's gpumon."""
+        """Return the version of gpumon that the daemon is running."""
 
     def origin(self) -> Origin:
-        """Return the origin of the data."""
+        """Return where the data comes from."""
 
 
 class GpuFacts(NamedTuple):
-    """The current state of a GPU or a MIG instance."""
+    """A GPU or MIG instance with its current state, processes and runs."""
 
     sample: Sample
     state: GpuState
@@ -121,7 +124,7 @@ class GpuFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The current state of a node."""
+    """The state of a machine at one scrape."""
 
     live: bool
     """Whether a daemon samples now; else only `newest`, `interval` and `devices` are known."""
@@ -147,7 +150,7 @@ class Snapshot:
 
 
 def take_snapshot(live: LiveData) -> Snapshot:
-    """Read the ring once. Never raises."""
+    """Read the ring once, and return the state. Never raises."""
     frame, state, sums = live.latest(), live.state(), live.sums()
     if frame is None:
         return Snapshot(False, NAN, state.interval, reason=state.text)
@@ -208,7 +211,7 @@ _MAX_LETTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class GpuJob:
-    """The scheduler's job on a GPU."""
+    """The scheduler job on a GPU."""
 
     job: str = ""
     """Its number; empty for no job."""
@@ -221,7 +224,7 @@ class GpuJob:
 
 
 def find_job(gpu: GpuFacts) -> GpuJob:
-    """Return the job of a GPU; no job if processes of several are on it."""
+    """Return the job of a GPU; an empty one if processes of several jobs are on it."""
     job, uid = job_parts(gpu.sample.device.job)
     users = {process.user for process in gpu.processes or () if process.job and process.job == job}
     if job:
@@ -236,7 +239,7 @@ def find_job(gpu: GpuFacts) -> GpuJob:
 
 
 def has_no_job(gpu: GpuFacts) -> bool:
-    """Return whether a GPU is known to have no job: neither an allocation nor a process of a job."""
+    """Return whether it is known that a GPU is not allocated to a job and no process of a job is on it."""
     if gpu.sample.device.job or gpu.processes is None or gpu.has_unknown_holder:
         return False
     return not any(process.job for process in gpu.processes)
@@ -246,7 +249,7 @@ Labels = Callable[[GpuFacts], tuple[str, ...]]
 
 
 class DialectRow(NamedTuple):
-    """A family of a dialect, and how its values follow from the metric table."""
+    """Defines a family: its name, and how its values are computed from metrics."""
 
     name: str
     metric: str
@@ -264,7 +267,10 @@ class DialectRow(NamedTuple):
 def row_families(
     rows: Sequence[DialectRow], gpus: Sequence[GpuFacts], names: Sequence[str], labels: Labels
 ) -> Iterator[Family]:
-    """Yield the families of `rows`, with the labels `names` for each GPU and without values that a GPU lacks."""
+    """Yield a family for each row. `names`: label names; `labels`: returns the label values of a GPU.
+
+    Values that a GPU does not have are left out.
+    """
     answering = [(gpu, labels(gpu)) for gpu in gpus if gpu.answers]
     for row in rows:
         make = counter if row.is_counter else gauge
@@ -273,7 +279,7 @@ def row_families(
 
 
 def parse_terms(metric: str) -> Mapping[str, float]:
-    """Return the metrics of a row, each with its sign."""
+    """Return the metrics in an expression such as `a - b`, each with its sign (1 or -1)."""
     words = f"+ {metric}".split()
     return {name: -1.0 if sign == "-" else 1.0 for sign, name in zip(words[::2], words[1::2], strict=True)}
 

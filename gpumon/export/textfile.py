@@ -1,6 +1,6 @@
-"""Metrics as a file for node_exporter's textfile collector, which is replaced atomically.
+"""Writes the metrics to a file for node_exporter's textfile collector. The file is replaced atomically.
 
-The writer of a file holds a lock on it, so that a second exporter neither overwrites nor removes it.
+The writer holds a lock on the file, so that another exporter neither overwrites nor removes it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MODE = 0o644
 
 
 class StopEvent(Protocol):
-    """An event, such as `threading.Event`."""
+    """An event that can be waited for, such as `threading.Event`."""
 
     def wait(self, timeout: float, /) -> bool:
         """Wait for at most `timeout` seconds; return whether the event is set."""
 
 
 def write_textfile(exporter: Exporter, file: str) -> None:
-    """Write the file once. Raises GpumonError."""
+    """Write the file once. Raises GpumonError if that fails."""
     os.close(_replace(exporter, file))
 
 
@@ -36,10 +36,11 @@ def maintain_textfile(
     exporter: Exporter, file: str, stop: StopEvent, interval: float = INTERVAL,
     log: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Write the file at intervals until `stop`, then remove it, since its values would look current.
+    """Write the file every `interval` seconds until `stop` is set.
 
-    Raises GpumonError if the first write fails. Later failures are logged once, and the write is tried again; meanwhile
-    the file is removed, which is possible even on a full disk.
+    Then remove it, because its values would look current. Raises GpumonError if the first write fails. A later failure
+    is logged once, and writing is tried again. Until it succeeds there is no file; removing it works even on a full
+    disk.
     """
     fd, problem = _replace(exporter, file), ""
     try:

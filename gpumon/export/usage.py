@@ -1,4 +1,4 @@
-"""Families of usage: the daemon's counters by GPU and by user, and the current holders of GPUs."""
+"""Families about usage: counters for each GPU and for each user on it, and who holds each GPU now."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _USER = ("uuid", "user")
 
 
 def usage_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield counters and current holders."""
+    """Yield the counters and the current holders of GPUs."""
     if snapshot.totals is not None:
         yield from _counters(snapshot.gpus, snapshot.totals)
         if users is not UserNames.OFF:

@@ -1,7 +1,7 @@
-"""Parser of `--web-config`, in the format of `--web.config.file` of Prometheus' own programs (exporter-toolkit).
+"""Reads the file of `--web-config`, in the format of `--web.config.file` in Prometheus' programs (exporter-toolkit).
 
-A setting that this server does not support is an error and never ignored: a security setting without effect is worse
-than none. https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
+A setting that this server does not support is an error, because a security setting without effect is worse than none.
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """The server's certificate, and what it requires of clients. Files are read by `context`."""
+    """Certificate of the server, and what it requires of clients. `context` reads the files."""
 
     cert_file: str
     key_file: str
@@ -57,7 +57,7 @@ class TlsConfig:
     max_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of the server. Raises GpumonError, which names the invalid file."""
+        """Return the server's TLS context. Raises GpumonError, whose message names the invalid file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version, context.maximum_version = self.min_version, self.max_version
         try:
@@ -84,7 +84,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """Settings of the file."""
+    """The settings in the file."""
 
     tls: TlsConfig | None = None
     users: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class WebConfig:
 
 
 def read_web_config(file: str) -> WebConfig:
-    """Read and validate a file. Raises GpumonError with one line on the first problem."""
+    """Read and check the file. Raises GpumonError, whose message is one line about the first problem."""
     try:
         import yaml
     except ImportError as error:

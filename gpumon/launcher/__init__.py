@@ -1,6 +1,6 @@
-"""Launcher of `gpumon run`: starts a command, observes it, and never interferes with it.
+"""The launcher of `gpumon run`: starts a command, observes it, and does not disturb it.
 
-The main thread only forwards signals and waits (`command`); it starts the command before any other module is loaded.
-`watcher` observes the command in a thread of its own, `process_tree` finds the command's processes, and `summary` adds
-up its cost and prints it at exit.
+The main thread only forwards signals and waits; it starts the command before other modules are loaded
+(`child_process`). `watcher` observes the command in a separate thread, `process_tree` finds its processes, and
+`summary` sums its cost and prints it at the end.
 """

@@ -57,7 +57,7 @@ class ExitStatus(NamedTuple):
 
 
 class Child:
-    """A running command. Create it before any thread: from then on all signals are blocked in this process.
+    """A running command. Must be created before any thread is, because it blocks all signals in this process.
 
     Raises OSError if the command cannot be started; then nothing has changed.
     """
@@ -74,7 +74,11 @@ class Child:
             raise
 
     def wait(self, is_member: Callable[[int], bool]) -> ExitStatus:
-        """Forward signals until the command ends. `is_member`: whether a pid is one of the command's processes."""
+        """Forward signals until the command ends. `is_member`: returns whether a pid is one of the command's processes.
+
+        If SIGSTOP is sent only to the command, it is ignored unless the job has the terminal: if only the command
+        stopped, the shell would not take the terminal back.
+        """
         while True:
             if (status := self._reap()) is not None:
                 return status
@@ -141,7 +145,7 @@ class Child:
 
 
 def exit_like(status: ExitStatus) -> int:
-    """End this process by the signal that ended the command, or return the exit code."""
+    """End this process by the signal that ended the command, or return the command's exit code."""
     if not status.signal:
         return status.code
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no second core dump
@@ -153,7 +157,7 @@ def exit_like(status: ExitStatus) -> int:
 
 
 def start_error(error: OSError, word: str) -> tuple[str, int]:
-    """Return the message and the exit code for a command that could not be started."""
+    """Return message and exit code for a command that could not be started. `word`: the command as typed."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.exists(word):
         return f"command not found: '{word}'. Give the command as you would type it, after --", NOT_FOUND
     return f"cannot run '{word}': {error.strerror or error}", NOT_EXECUTABLE
@@ -191,7 +195,7 @@ def _has_terminal() -> bool:
 
 
 def command_name(words: Sequence[str]) -> str:
-    """Return the short name of a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
+    """Return a short name for a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
     script = command_script(words)
     if script:
         return default_name([script])
@@ -211,9 +215,9 @@ def _is_starter(words: Sequence[str]) -> bool:
 
 
 class CommandRun:
-    """Publishes a command as a run, until a training inside it does so. `script`: the script that the command runs.
+    """Publishes a command as a run, until a training in it publishes itself. `script`: script that the command runs.
 
-    `began`: when the command began, ns of CLOCK_MONOTONIC; 0: now.
+    `began`: when the command began (ns, CLOCK_MONOTONIC), 0 for now.
     """
 
     def __init__(self, name: str, places: Places, script: str = "", began: int = 0) -> None:
@@ -233,24 +237,24 @@ class CommandRun:
 
     @property
     def key(self) -> str:
-        """The name of the board; empty if there is none."""
+        """Name of the board; empty if there is none."""
         return os.path.basename(self._board.path)
 
     def add_devices(self, uuids: tuple[str, ...]) -> None:
-        """Publish the devices that the command uses now, in addition to earlier ones."""
+        """Publish devices that the command uses now. Earlier ones stay."""
         known = self._board.description.devices
         new = tuple(uuid for uuid in uuids if uuid not in known)
         if new:
             self._board.describe(devices=known + new)
 
     def withdraw(self) -> None:
-        """Hide this run, because a training inside the command reports more."""
+        """Hide this run, because a training in the command publishes more about itself."""
         self._board.close(withdrawn=True)
 
     def end(self, status: ExitStatus, at: int = 0) -> None:
-        """End the run with the command's exit status; `at`: when it ended (ns, CLOCK_MONOTONIC; 0: now).
+        """End the run. `at`: when the command ended (ns, CLOCK_MONOTONIC), 0 for now.
 
-        After Ctrl-C it ends as interrupted, also if the command turned that into an exit code.
+        After Ctrl-C it counts as interrupted, even if the command turned that into an exit code.
         """
         interrupted = status.signal == signal.SIGINT or status.code == 128 + signal.SIGINT
         self._at = at if at > self._began else 0

@@ -1,8 +1,8 @@
-"""Process tree of the command: the command itself and all of its descendants.
+"""The processes of a command: the command itself and all its descendants.
 
-A process belongs to the command if the chain of its parents leads to it. This process adopts orphans
-(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the chain does not end at process 1. Known members stay members after their
-end, since their last sample may come later.
+A process belongs to the command if the chain of its parents leads there. This process adopts orphans
+(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the chain does not end at process 1. A process that has ended still counts,
+because its last sample may come later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Parentage(NamedTuple):
 
 
 class ProcessTree:
-    """The processes of the command `root`, whose orphans become children of `adopter`."""
+    """The processes of the command whose pid is `root`. Its orphans become children of `adopter`."""
 
     def __init__(self, root: int, adopter: int, read: Callable[[int], Parentage]) -> None:
         self._root = root
@@ -35,7 +35,7 @@ class ProcessTree:
         """Start times of all known processes of the command, by pid."""
 
     def has_member(self, pid: int) -> bool:
-        """Whether `pid` is a process of the command, or was one until it ended."""
+        """Return whether `pid` is, or was until it ended, a process of the command."""
         process = self._read(pid)
         started = self._members.get(pid)
         if started is not None and process.started in (0, started):

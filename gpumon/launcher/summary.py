@@ -1,4 +1,4 @@
-"""Cost of a command and its trainings, added up from frames, and the summary printed at its end."""
+"""Sums the cost of a command and of its trainings from frames, and prints the summary at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COVERED = 0.98
 
 
 class DeviceCost:
-    """Use of one device by the command."""
+    """How much the command used one device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -57,32 +57,32 @@ class DeviceCost:
 
     @property
     def energy(self) -> float:
-        """Joules of the whole board; NaN if unknown or for less than one second."""
+        """Joules of the whole board; NaN if unknown or if it was used for less than a second."""
         return self._energy if self._energy_seconds >= _MIN_ENERGY_SECONDS else NAN
 
     @property
     def metered(self) -> float:
-        """Seconds with a known energy."""
+        """Seconds for which the energy is known."""
         return self._energy_seconds
 
     @property
     def lacks_time(self) -> bool:
-        """Whether the command may have used the device for longer than was seen."""
+        """Whether the command may have used the device for longer than is known."""
         return self.seconds < _COVERED * (self.seconds + self.unseen)
 
     @property
     def lacks_energy(self) -> bool:
-        """Whether the energy covers only a part of the time that the command may have used the device."""
+        """Whether the command may have used the device at times for which the energy is unknown."""
         return self._energy_seconds < _COVERED * (self.seconds + self.unseen)
 
     def add_energy(self, joules: float, seconds: float) -> None:
-        """Add `joules` that were used in `seconds`; NaN is ignored."""
+        """Add joules used within `seconds`; NaN is ignored."""
         if is_known(joules):
             self._energy += joules
             self._energy_seconds += seconds
 
     def add(self, sample: Sample, seconds: float, valid_seconds: float) -> None:
-        """Add `seconds` of use; the values of `sample` hold for `valid_seconds` of them."""
+        """Add `seconds` of use, with the values of `sample` for `valid_seconds` of them."""
         self.device = sample.device
         self.seconds += seconds
         if sample.state is not Availability.OK:
@@ -95,16 +95,16 @@ class DeviceCost:
         self.memory_total = sample.value("gpu.memory_total")
 
     def add_memory(self, memory: float) -> None:
-        """Update the peak with the memory of the command's processes now, bytes."""
+        """Update the peak memory. `memory`: current memory of the command's processes in bytes."""
         if not memory <= self.memory_peak:
             self.memory_peak = self.memory_peak if not is_known(memory) else memory
 
 
 class CommandCost:
-    """Adds up the cost of a command from frames.
+    """Sums the cost of a command from frames.
 
-    `began`: when the command began (ns, CLOCK_MONOTONIC); `is_member`, `is_own_run`: whether a process or a run belongs
-    to the command.
+    `began`: when the command began (ns, CLOCK_MONOTONIC). `is_member`, `is_own_run`: return whether a process or a run
+    belongs to the command.
     """
 
     def __init__(self, began: int, is_member: Callable[[int], bool], is_own_run: Callable[[Run], bool]) -> None:
@@ -125,7 +125,7 @@ class CommandCost:
         """Bytes that the command uses on each device, by UUID."""
 
     def add(self, frame: Frame, ended: int = 0) -> None:
-        """Add the next frame. `ended`: when the command ended; 0 while it runs."""
+        """Add the next frame. `ended`: when the command ended (ns, CLOCK_MONOTONIC), 0 while it runs."""
         self.devices = sum(not sample.device.is_divided for sample in frame.samples)
         # A frame that is not full has no processes: use is assumed not to have changed.
         if frame.is_full and frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
@@ -146,7 +146,7 @@ class CommandCost:
         self._read_energy(frame, until)
 
     def finish(self, ended: int) -> None:
-        """Extend the use in the last frame to the end of the command."""
+        """Count the time from the last frame to the end of the command, `ended` (ns, CLOCK_MONOTONIC)."""
         last = self._last
         if last is None or last.monotonic_ns >= ended or last.monotonic_ns < self._began:
             return
@@ -211,7 +211,7 @@ _MAX_METRICS = 2
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training that the command ran. If it is distributed, the values are those of its first rank."""
+    """A training that the command ran. For a distributed training, the values are those of its first rank."""
 
     id: str
     name: str
@@ -259,14 +259,14 @@ class _Rank:
 
 
 class CommandTrainings:
-    """Collects the trainings of the command from frames and boards. A boundary that arrives twice counts once."""
+    """Collects the trainings of the command from frames and boards. A boundary may be passed twice; it counts once."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._ranks: dict[str, _Rank] = {}
 
     def update(self, runs: Iterable[Run], boundaries: Iterable[Boundary]) -> None:
-        """Update the command's `runs`; `boundaries` of other runs are ignored."""
+        """Add what is new about the command's `runs`. Boundaries of other runs are ignored."""
         self._runs.update((run.key, run) for run in runs)
         for boundary in boundaries:
             if boundary.run in self._runs:
@@ -276,7 +276,7 @@ class CommandTrainings:
         return bool(self._runs)
 
     def trainings(self) -> list[Training]:
-        """Return the trainings in the order of their begin."""
+        """Return the trainings in the order in which they began."""
         first: dict[str, Run] = {}
         for run in sorted(self._runs.values(), key=lambda run: (run.rank, run.started)):
             first.setdefault(run.id, run)
@@ -302,7 +302,7 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 class SummaryLine(NamedTuple):
-    """Label, amount and a note."""
+    """A line of the summary: label, value and note."""
 
     title: str
     value: str
@@ -310,7 +310,7 @@ class SummaryLine(NamedTuple):
 
 
 def text(name: str, status: ExitStatus, seconds: float, report: CommandReport, *, color: bool) -> str:
-    """Return the summary of a command that ran for `seconds`; `color`: for a terminal."""
+    """Return the summary of a command that ran for `seconds`. `color`: use colors of a terminal."""
     bold, dim, plain = (_BOLD, _DIM, _PLAIN) if color else ("", "", "")
     lines = list(_lines(status, seconds, report))
     titles, values = (max(len(part) for part in parts) for parts in list(zip(*lines, strict=True))[:2])

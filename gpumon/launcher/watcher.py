@@ -1,4 +1,4 @@
-"""Observes a command in a thread of its own. The end of the command waits at most a moment for it."""
+"""Observes a command in a separate thread. When the command ends, this delays the exit by no more than a moment."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class CommandBoards:
-    """Finds the boards of the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC).
+    """Finds the boards of the command with process `pid`, which began at `began` (ns, CLOCK_MONOTONIC).
 
-    `is_member`: whether a pid is, or was, one of the command's processes.
+    `is_member`: returns whether a pid is, or was, one of the command's processes.
     """
 
     def __init__(self, places: Places, pid: int, began: int, is_member: Callable[[int], bool]) -> None:
@@ -51,7 +51,10 @@ class CommandBoards:
             reader.close()
 
     def is_own(self, run: Run) -> bool:
-        """Whether a process of the command publishes `run`, or did. Must not be called for boards of this process."""
+        """Return whether a process of the command publishes, or published, this run.
+
+        Must not be called for boards of this process.
+        """
         if run.pid:
             return self._is_member(run.pid)
         if run.key not in self._ended:
@@ -102,10 +105,10 @@ _POLL_EVERY = 0.05
 
 
 class Sampling:
-    """Frames of the daemon or another sampler; without one, this process samples.
+    """Frames of a daemon or of another process that samples. If there is none, this process samples.
 
-    `open_recorder` opens a recorder for this process and may raise GpumonError or OSError. Its argument is a log for
-    later problems.
+    `open_recorder` opens a recorder in this process and may raise GpumonError or OSError. Its argument is called with a
+    line for each later problem.
     """
 
     def __init__(
@@ -126,7 +129,10 @@ class Sampling:
         self._thread: Thread | None = None
 
     def frames(self, since: int) -> list[Frame]:
-        """Return new frames, oldest first; the first call starts with the last frame before `since` (ns, monotonic)."""
+        """Return the new frames, oldest first.
+
+        The first call begins with the last frame before `since` (ns, CLOCK_MONOTONIC).
+        """
         if self._thread is not None and not self._thread.is_alive():
             self._close()  # it failed, or another sampler took over
         if self._recorder is None and not self._live.is_alive():
@@ -141,7 +147,7 @@ class Sampling:
 
     @property
     def is_own(self) -> bool:
-        """Whether this process is the sampler."""
+        """Whether this process samples."""
         return self._recorder is not None
 
     def interval(self) -> float:
@@ -149,7 +155,7 @@ class Sampling:
         return self._live.interval()
 
     def unreadable(self) -> str:
-        """Why no GPU can be read; empty if all can."""
+        """Why no GPU can be read; empty if one can."""
         return self._live.origin().problem
 
     def last(self, ended: int, wait: float) -> list[Frame]:

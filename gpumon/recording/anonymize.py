@@ -1,7 +1,8 @@
 """Anonymizes recordings, so that they can be attached to bug reports.
 
-Each name is replaced by a number in order of first use, so a thing has the same name throughout a recording. No hash
-allows a reader to test names. Times, numbers, GPU models, driver versions and words of gpumon and of frameworks stay.
+Each name is replaced by a number, in order of first use, so the same thing has the same name throughout a recording.
+Names are not hashed, because a reader could test hashes of likely names. Times, numbers, GPU models, driver versions
+and words of gpumon and frameworks stay.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FIRST_PID = 1000
 
 
 class Anonymizer:
-    """Replaces names in frames; remembers which replacement each name got."""
+    """Replaces the names in frames. The same name always gets the same replacement."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""Encodes frames into the body of a block, and decodes them; decoding trusts no byte and allocates up to limits."""
+"""Encodes frames into the body of a block, and decodes them. Decoding trusts no byte and limits what it allocates."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _RUN_VALUES = attrgetter(*(column.name for column in RUN))
 
 
 class BlockEncoder:
-    """Encodes the bodies of blocks, which are independent of each other."""
+    """Encodes the bodies of blocks. Each block can be decoded without the others."""
 
     def __init__(self) -> None:
         self._floats = FloatPacker()
 
     def encode(self, recorded: Sequence[RecordedFrame]) -> bytes:
-        """Return the body of a block with these frames, at least one."""
+        """Return the body of a block with these frames; there must be at least one."""
         return _BlockTables(self._floats).encode(recorded)
 
 
@@ -191,7 +191,7 @@ class _BlockTables:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return the integer that, divided by a billion, gives exactly these seconds."""
+    """Return the integer that gives exactly `seconds` when it is divided by a billion."""
     number, divisor = seconds.as_integer_ratio()
     return (2 * number * SECOND + divisor) // (2 * divisor)
 
@@ -232,7 +232,7 @@ _PROCESS_NAMES = tuple(column.name for column in PROCESS)
 
 
 class RecordingSchema:
-    """The columns of a file, by table. Raises DamagedRecording for an invalid schema."""
+    """The columns of each table in a recording. Raises DamagedRecording if the schema is invalid."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         tables = header.get("tables")
@@ -245,12 +245,12 @@ class RecordingSchema:
 
 
 def schema_to_json() -> dict[str, Any]:
-    """Return the columns that this version writes, as JSON."""
+    """Return the columns that this version of gpumon writes, as JSON."""
     return {name: [f"{column.kind}:{column.name}" for column in table] for name, table in TABLES.items()}
 
 
 def decode(body: bytes, schema: RecordingSchema, frames: int) -> list[RecordedFrame]:
-    """Return the frames of a block, whose head gives their number. Raises DamagedRecording."""
+    """Return the frames of a block. `frames` is their number according to the block's head. Raises DamagedRecording."""
     return _BlockDecoder(body, schema, frames).decode()
 
 

@@ -1,6 +1,7 @@
-"""Content of a recording: frames with their context, the tables of their columns, and the JSON of entities.
+"""What a recording contains: frames with their context, the columns of its tables, and JSON of devices and runs.
 
-A file lists its columns. A metric that it does not have was not recorded; an unknown column is skipped.
+A file lists its columns. A metric that is not in the list was not recorded; a column that this version does not know is
+skipped.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ VALUES = "values"
 
 
 def means_part(step: int) -> str:
-    """Return the name of a part with only metrics, as means over the cells of history, of `step` seconds each."""
+    """Return the name for a part of a recording that comes from the history and has only means over `step` seconds."""
     return f"means of {step} s"
 
 
 class Context(NamedTuple):
-    """Facts that many frames share."""
+    """Facts that are the same for many frames: origin, driver, host name, part of the recording."""
 
     origin: Origin = Origin("")
     driver: Driver = Driver()
@@ -179,7 +180,7 @@ def device_to_json(device: Device) -> dict[str, Any]:
 
 
 def device_from_json(data: Any, absent: Mapping[str, Availability]) -> Device:
-    """Return the device in untrusted JSON; `absent` metrics are missing too. Raises DamagedRecording."""
+    """Return the device in untrusted JSON. `absent`: metrics that it lacks, and why. Raises DamagedRecording."""
     fields = _object(data)
     missing = {parse_text(name): _availability(why) for name, why in _object(fields.get("missing")).items()}
     return Device(
@@ -190,12 +191,12 @@ def device_from_json(data: Any, absent: Mapping[str, Availability]) -> Device:
 
 
 def process_facts(process: Process) -> tuple[Any, ...]:
-    """Return the constant fields of a process; NaN is None, so that equal ones compare equal."""
+    """Return the fields of a process that do not change. NaN becomes None, so that equal processes compare equal."""
     return tuple(_nan_to_none(getattr(process, name)) for name in PROCESS_FACTS)
 
 
 def process_from_json(data: Any) -> Process:
-    """Return the process in untrusted JSON, with only the constant fields. Raises DamagedRecording."""
+    """Return the process in untrusted JSON; only fields that do not change are set. Raises DamagedRecording."""
     pid, uuid, kind, name, user, started, run = _list(data, len(PROCESS_FACTS))
     kind = parse_text(kind, 20)
     if kind not in ("compute", "graphics"):
@@ -207,13 +208,13 @@ def process_from_json(data: Any) -> Process:
 
 
 def run_facts(run: Run) -> tuple[Any, ...]:
-    """Return the constant fields of a run, its facts, and the names of its logged metrics."""
+    """Return the fields of a run that do not change, its facts, and the names of its logged metrics."""
     facts = tuple((name, getattr(run.facts, name)) for name in RunFacts._fields)
     return (*(_nan_to_none(getattr(run, name)) for name in RUN_FACTS), facts, tuple(run.metrics))
 
 
 def run_from_json(data: Any) -> Run:
-    """Return the run in untrusted JSON, with only the constant fields; its logged metrics are NaN.
+    """Return the run in untrusted JSON. Only fields that do not change are set; its logged metrics are NaN.
 
     Raises DamagedRecording.
     """
@@ -249,7 +250,7 @@ def metric_names(data: Any) -> list[str]:
 
 
 def entity_lists(data: Any, entities: int) -> list[list[int]]:
-    """Return the lists of entities in untrusted JSON, as indexes below `entities`. Raises DamagedRecording."""
+    """Return lists of indexes in untrusted JSON, each below `entities`. Raises DamagedRecording."""
     lists = [list(_list(entry)) for entry in _list(data)]
     if len(lists) > MAX_FRAMES or max(map(len, lists), default=0) > MAX_ROWS:
         raise DamagedRecording("not written by gpumon")
@@ -260,7 +261,7 @@ def entity_lists(data: Any, entities: int) -> list[list[int]]:
 
 
 def table_entries(tables: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """Return the entries of a table in untrusted JSON. Raises DamagedRecording."""
+    """Return the entries of the table `name` in untrusted JSON. Raises DamagedRecording."""
     entries = _list(tables.get(name))
     if len(entries) > MAX_FRAMES * 16:
         raise DamagedRecording("not written by gpumon")

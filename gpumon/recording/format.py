@@ -49,11 +49,11 @@ MAX_NUMBERS = 1 << 21
 
 
 class DamagedRecording(ValueError):
-    """The recording is damaged from here on; the message says how, without the name of the file."""
+    """Raised where a recording is damaged. The message says how, without the name of the file."""
 
 
 class BlockHead(NamedTuple):
-    """The head of a block."""
+    """The head of a block: what is in its body, and its length and checksum."""
 
     kind: int
     stored: int
@@ -72,7 +72,7 @@ class BlockHead(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The header of a file, checked."""
+    """The header of a file, after its checksum was verified."""
 
     schema: dict[str, Any]
     size: int
@@ -86,7 +86,10 @@ def pack_header(schema: dict[str, Any]) -> bytes:
 
 
 def unpack_header(raw: bytes) -> Header:
-    """Return the header at the start of `raw`. Raises DamagedRecording, or SourceError for another format."""
+    """Return the header at the start of `raw`.
+
+    Raises DamagedRecording, or SourceError if the format is one that this version cannot read.
+    """
     if len(raw) < HEAD.size:
         raise DamagedRecording("cut short within its header")
     magic, major, minor, length, crc = HEAD.unpack_from(raw)
@@ -111,7 +114,7 @@ def _header_crc(major: int, minor: int, body: bytes) -> int:
 
 
 def pack_block(kind: int, body: bytes, *, frames: int, number: int, first_ns: int, last_ns: int) -> bytes:
-    """Return a complete block with a compressed body."""
+    """Compress `body`, and return the complete block. `first_ns`, `last_ns`: times of its frames, ns since 1970."""
     stored = zlib.compress(body, 9)
     head = BLOCK.pack(
         MARKER, kind, len(stored), len(body), zlib.crc32(stored), frames, number, first_ns, last_ns
@@ -133,7 +136,7 @@ def unpack_block_head(raw: bytes) -> BlockHead:
 
 
 def check_body(head: BlockHead, stored: bytes) -> None:
-    """Check the stored body of a block against its head. Raises DamagedRecording."""
+    """Verify length and checksum of a block's body as stored in the file. Raises DamagedRecording."""
     if len(stored) < head.stored:
         raise DamagedRecording("cut short")
     if zlib.crc32(stored) != head.crc:
@@ -141,7 +144,10 @@ def check_body(head: BlockHead, stored: bytes) -> None:
 
 
 def unpack_body(head: BlockHead, stored: bytes) -> bytes:
-    """Return the decompressed body of a block. Raises DamagedRecording, also if its length differs from its head."""
+    """Return the decompressed body of a block.
+
+    Raises DamagedRecording, also if its length is not that given by the head.
+    """
     check_body(head, stored)
     inflate = zlib.decompressobj()
     try:
@@ -162,14 +168,17 @@ def parse_json(raw: bytes) -> Any:
 
 
 def parse_text(value: Any, limit: int = 256) -> str:
-    """Return an untrusted text, cleaned and cut to `limit` characters. Raises DamagedRecording for another type."""
+    """Return a text from untrusted JSON, cleaned and cut to `limit` characters.
+
+    Raises DamagedRecording if it is no text.
+    """
     if not isinstance(value, str):
         raise DamagedRecording("not written by gpumon")
     return clean(value, limit)
 
 
 def parse_int(value: Any, minimum: int = -(1 << 63), maximum: int = (1 << 63) - 1) -> int:
-    """Return an untrusted integer. Raises DamagedRecording for another type, or if it is out of bounds."""
+    """Return an integer from untrusted JSON. Raises DamagedRecording if it is none or out of bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise DamagedRecording("not written by gpumon")
     return value
@@ -192,7 +201,7 @@ _DOUBLE = struct.Struct("<d")
 
 
 class Cursor:
-    """Reads bytes from the start on, and counts the numbers decoded from them."""
+    """Reads bytes from the start to the end, and counts the numbers that were decoded from them."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -208,14 +217,14 @@ class Cursor:
         return data
 
     def count(self, numbers: int) -> None:
-        """Count decoded numbers. Raises DamagedRecording if they are more than a block may have."""
+        """Add to the count of decoded numbers. Raises DamagedRecording if it exceeds what a block may have."""
         self._numbers += numbers
         if self._numbers > MAX_NUMBERS:
             raise DamagedRecording("not written by gpumon")
 
 
 def pack_integers(values: Sequence[int]) -> bytes:
-    """Pack signed 64-bit integers, by the method with the smallest residuals."""
+    """Pack signed 64-bit integers. Of several methods, the one that leaves the smallest numbers is used."""
     if not values:
         return b""
     count, first = len(values), values[0]
@@ -234,7 +243,7 @@ def pack_integers(values: Sequence[int]) -> bytes:
 
 
 def unpack_integers(cursor: Cursor, count: int) -> list[int]:
-    """Unpack `count` numbers that `pack_integers` packed. Raises DamagedRecording."""
+    """Return `count` integers that `pack_integers` has packed. Raises DamagedRecording."""
     cursor.count(count)
     if not count:
         return []
@@ -262,13 +271,13 @@ def unpack_integers(cursor: Cursor, count: int) -> list[int]:
 
 
 class FloatPacker:
-    """Packs columns of floats; remembers the divisor of each column, which the next block usually has again."""
+    """Packs columns of floats. Remembers the divisor of each column, because the next block usually needs the same."""
 
     def __init__(self) -> None:
         self._divisors: dict[object, int] = {}
 
     def pack(self, values: Sequence[float], column: object) -> bytes:
-        """Pack the floats of a column; `column` identifies it."""
+        """Pack the floats of one column; `column` is any key that identifies it."""
         known = [value for value in values if is_known(value)]
         if len(known) == len(values):
             return self._pack_known(known, column)
@@ -305,7 +314,7 @@ class FloatPacker:
 
 
 def unpack_floats(cursor: Cursor, count: int) -> list[float]:
-    """Unpack `count` floats that `FloatPacker.pack` packed. Raises DamagedRecording."""
+    """Return `count` floats that `FloatPacker.pack` has packed. Raises DamagedRecording."""
     if not count:
         cursor.read(1)
         return []

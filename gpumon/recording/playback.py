@@ -1,4 +1,4 @@
-"""Playback of a recording: its state and controls, set by a view and read by the source, and the portion to play."""
+"""Playback of a recording: which part to play, and the state that a view sets and the source reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from gpumon.recording.reader import RecordingReader
 def playback_origin(
     reader: RecordingReader, current: RecordedFrame | None, *, ended: bool, speed: float = 1.0
 ) -> Origin:  # fmt: skip
-    """Return the origin of a recording that plays: file, recorded origin at `current`, end, damage and speed."""
+    """Return the origin of frames that are played: file, where it was recorded, end, damage and speed.
+
+    `current`: the frame shown now, whose recorded origin is used. `ended`: whether the recording has been played to its
+    end.
+    """
     recorded = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
     remarks = [recorded.label] if recorded.label else []
@@ -40,14 +44,14 @@ def playback_origin(
 
 
 def time_ns(recorded: RecordedFrame) -> int:
-    """Return the time of a frame, ns since 1970."""
+    """Return the time of a frame in ns since 1970."""
     return nanoseconds(recorded.frame.time)
 
 
 def distance_ns(before: Frame, after: Frame) -> int:
-    """Return the ns between two frames by the clock with the smaller difference.
+    """Return the time between two frames in ns: the smaller of the differences of both clocks.
 
-    The wall clock may have been set, and the monotonic clock restarts with a boot.
+    The wall clock may have been set in between, and CLOCK_MONOTONIC starts again when the machine reboots.
     """
     distances = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
     return min((distance for distance in distances if distance >= 0), default=0)
@@ -61,23 +65,26 @@ _HINT = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a
 
 
 class Portion(NamedTuple):
-    """Begin and end of the part to play, as texts; empty for the ends of the recording."""
+    """Begin and end of the part to play, as the user typed them; empty for begin and end of the recording."""
 
     begin: str = ""
     end: str = ""
 
     def checked(self) -> Portion:
-        """Return this portion. Raises UsageError for a text that is not a time."""
+        """Return this portion. Raises UsageError if begin or end is not a time."""
         for text in filter(None, self):
             _parse_time(text, 0)
         return self
 
     def begin_ns(self, first_ns: int) -> int:
-        """Return the begin in ns since 1970, for a recording that begins at `first_ns`."""
+        """Return the begin in ns since 1970, for a recording whose first frame is at `first_ns`."""
         return _parse_time(self.begin, first_ns) if self.begin else 0
 
     def end_ns(self, first_ns: int) -> int:
-        """Return the end as `begin_ns` does. Raises UsageError for an end before the begin."""
+        """Return the end in ns since 1970, for a recording whose first frame is at `first_ns`.
+
+        Raises UsageError if it is before the begin.
+        """
         end = _parse_time(self.end, first_ns) if self.end else MAX_NS
         if end <= self.begin_ns(first_ns):
             raise UsageError(f"--to {self.end} is not after --from {self.begin}: give a later moment")
@@ -112,7 +119,7 @@ def _parse_time(text: str, first_ns: int) -> int:
 
 
 class Playback:
-    """State of a recording that plays, shared by a view and the source."""
+    """State of a recording that is being played, shared by the view and the source."""
 
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()
@@ -141,12 +148,12 @@ class Playback:
         self._seconds = 0.0
 
     def seek(self, seconds: float) -> None:
-        """Request a jump by this many seconds of the recording, backwards if negative."""
+        """Ask the source to jump by this many seconds of recorded time; backwards if negative."""
         with self._lock:
             self._seconds += seconds
 
     def pop_seek(self) -> float:
-        """Return and clear the seconds requested since the last call."""
+        """Return by how many seconds to jump since the last call, and reset this to 0."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds

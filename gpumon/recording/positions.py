@@ -1,7 +1,7 @@
-"""Access to a recording at any time, for viewers that each have their own position.
+"""Access to a recording by time, for several viewers at different positions.
 
-A position is a time. Its frame is the last one in file order before the first frame with a later time, so a growing
-position never leads backwards, even if the clock was set.
+A position is a time. It shows the last frame before the first frame with a later time, in the order of the file. So a
+later position never shows an earlier frame, even if the clock was set while recording.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_BLOCKS = 8
 
 
 class Excerpt(NamedTuple):
-    """The frames up to a position."""
+    """The frames up to a position. The last one is the frame that is shown."""
 
     frames: Sequence[RecordedFrame]
     """Oldest first, numbered from 1 in file order; the last one is shown."""
@@ -41,9 +41,9 @@ class Excerpt(NamedTuple):
 
 
 class Positions:
-    """A recording with access by time. Not safe to use from several threads.
+    """A recording that is read by time. Must not be used from several threads at once.
 
-    Raises SourceError if the recording cannot be read, UsageError for an invalid portion.
+    Raises SourceError if it cannot be read, UsageError if the portion to play is invalid.
     """
 
     def __init__(self, path: str, portion: Portion = WHOLE) -> None:
@@ -60,19 +60,20 @@ class Positions:
 
     @property
     def begin_ns(self) -> int:
-        """First position, ns since 1970."""
+        """First position, in ns since 1970."""
         return self._first
 
     @property
     def end_ns(self) -> int:
-        """Last position, ns since 1970; earlier once damage was found."""
+        """Last position, in ns since 1970. It becomes earlier if damage is found."""
         return max(min(self._last, self._peak), self._first)
 
     def at(self, position_ns: int, after: int = 0, max_frames: int = MAX_PAST_FRAMES) -> Excerpt:
-        """Return the frames up to a position, which is clamped to the recording.
+        """Return the frames up to a position in ns since 1970.
 
-        The frames are the ones after number `after` if at most `max_frames`, else the history of the position.
-        Raises SourceError if damage leaves no frame.
+        A position outside the recording is moved to its begin or end. If at most `max_frames` frames follow frame
+        number `after`, only these are returned; else as many as views need for their history. Raises SourceError if
+        damage leaves no frame.
         """
         if not self._is_checked:
             # Nothing after damage is shown, wherever a viewer starts.

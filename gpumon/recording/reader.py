@@ -1,4 +1,4 @@
-"""Reads recordings: their blocks, and their frames up to the first damage."""
+"""Reads recordings: blocks, and frames up to the first damage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_BLOCKS = 1 << 19
 
 
 def is_recording(path: str) -> bool:
-    """Return whether a file starts like a recording; false if it cannot be read."""
+    """Return whether a file begins like a recording; False if it cannot be read."""
     try:
         return read_regular(path, len(MAGIC), follow=True) == MAGIC
     except (OSError, ValueError):
@@ -49,9 +49,9 @@ class _Block(NamedTuple):
 
 
 class RecordingReader:
-    """The recording at a path. Blocks are located when it is opened, and read when their frames are requested.
+    """A recording in a file. Opening it finds the blocks; each is read when its frames are requested.
 
-    Raises SourceError if it cannot be read, or has no complete block of frames.
+    Raises SourceError if it cannot be read or has no complete block of frames.
     """
 
     def __init__(self, path: str) -> None:
@@ -75,31 +75,31 @@ class RecordingReader:
 
     @property
     def problem(self) -> str:
-        """Sentence that says why the recording ends early and how far it plays; empty if nothing is wrong."""
+        """Why the recording ends early, and how far it plays, as a sentence; empty if it is complete."""
         if self.damage or self._is_complete:
             return self.damage
         return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._blocks)}"
 
     @property
     def first_ns(self) -> int:
-        """Time of the first frame, ns since 1970."""
+        """Time of the first frame, in ns since 1970."""
         return self._blocks[0].head.first_ns
 
     @property
     def last_ns(self) -> int:
-        """Time of the last frame of the last complete block, ns since 1970."""
+        """Time of the last frame in the last complete block, in ns since 1970."""
         return self._blocks[-1].head.last_ns
 
     @property
     def interval(self) -> float:
-        """Mean seconds between frames within blocks; 1 for a single frame."""
+        """Mean seconds between frames in a block; 1 if there is only one frame."""
         lengths = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._blocks if head.frames > 1]
         return sum(ns for ns, _ in lengths) / SECOND / sum(count for _, count in lengths) if lengths else 1.0
 
     def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedFrame]:
-        """Yield frames from the first at or after `begin_ns` until one is after `end_ns` (ns since 1970), or damage.
+        """Yield the frames from `begin_ns` to `end_ns` (ns since 1970), in the order of the file.
 
-        They come in file order; times go back where the clock was set.
+        Iteration ends at the first frame after `end_ns`, or at damage. Times go back where the clock was set.
         """
         has_begun = False
         for i, (_, head) in enumerate(self._blocks):
@@ -119,13 +119,13 @@ class RecordingReader:
 
     @property
     def heads(self) -> Sequence[BlockHead]:
-        """Heads of all blocks up to any damage, in file order."""
+        """Heads of all blocks up to the first damage, in the order of the file."""
         return [head for _, head in self._blocks]
 
     def block(self, index: int) -> list[RecordedFrame]:
-        """Return the frames of a block by its index in `heads`.
+        """Return the frames of the block with this index in `heads`.
 
-        Raises DamagedRecording, or SourceError for the first block; the recording then ends before the block.
+        If it is damaged, the recording now ends before it. Raises DamagedRecording, or SourceError for the first block.
         """
         offset, head = self._blocks[index]
         try:
@@ -135,9 +135,9 @@ class RecordingReader:
             raise
 
     def check(self) -> None:
-        """Check the checksums of all blocks; the recording ends before the first damage.
+        """Verify the checksums of all blocks. If one is wrong, the recording now ends before it.
 
-        Raises SourceError if nothing is left.
+        Raises SourceError if no block is left.
         """
         for i, (offset, head) in enumerate(self._blocks):
             try:
@@ -147,7 +147,7 @@ class RecordingReader:
                 return
 
     def close(self) -> None:
-        """Close the file; may be called again."""
+        """Close the file. Does nothing if it is closed already."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

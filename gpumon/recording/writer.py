@@ -1,7 +1,7 @@
-"""Writes recordings in blocks of two minutes; the open block is written every ten seconds.
+"""Writes recordings. A block has two minutes of frames; the open block is written every ten seconds.
 
-The open block is overwritten as it grows. So a recorder that is killed loses only the last seconds, while blocks are
-long enough to compress well.
+The open block overwrites its previous version as it grows. So if the recorder is killed, only the last seconds are
+lost, while blocks are long enough to compress well.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RecordingWriter:
-    """Appends frames to a file; `add` and `close` raise GpumonError if the file cannot be written.
+    """Appends frames to a file.
 
-    The file then ends with the last frames for which there was room, and plays up to there.
+    `add` and `close` raise GpumonError if it cannot be written, for example on a full disk. The file then ends with the
+    last frames that were written completely, and can be played up to there.
     """
 
     def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:
@@ -67,9 +68,10 @@ class RecordingWriter:
 
     @classmethod
     def create(cls, path: str, facts: dict[str, Any], *, force: bool = False) -> RecordingWriter:
-        """Begin a recording at `path`, for this user alone; `force` replaces a file that exists.
+        """Create a recording at `path` that only this user can read. `force`: replace a file that exists.
 
-        Raises UsageError if the path exists, GpumonError if the file cannot be created.
+        `facts`: facts to store in the header. Raises UsageError if the file exists, GpumonError if it cannot be
+        created.
         """
         fd = _create(path, force)
         try:
@@ -80,11 +82,11 @@ class RecordingWriter:
 
     @property
     def size(self) -> int:
-        """Size of the file, bytes."""
+        """Size of the file in bytes."""
         return self._end
 
     def add(self, recorded: RecordedFrame) -> None:
-        """Append a frame, which is written some seconds later."""
+        """Append a frame. It is written some seconds later."""
         if self._open and self._is_full(recorded):
             self._flush(last=True)
         self._open.append(recorded)
@@ -95,7 +97,10 @@ class RecordingWriter:
             self._flush(last=False)
 
     def close(self, facts: dict[str, Any] | None = None) -> None:
-        """Write the open block and an end with `facts`, and close the file even if that fails."""
+        """Write the open block and a final block with `facts`, and close the file.
+
+        It is closed even if writing fails.
+        """
         try:
             if self._fd >= 0:
                 self._flush(last=True)

@@ -1,4 +1,4 @@
-"""One frame, one run or several as text, JSON, CSV and HTML: `gpumon status` and `gpumon runs`.
+"""Formats the current state and runs as text, JSON, CSV and HTML, for `gpumon status`, `gpumon runs` and others.
 
-`status_*` are of the frame of now, `run_*` and `html` of one run of the ledger, `compare` of several.
+The modules `status_*` format the newest frame, `run_*` and `html` one run of the ledger, `compare` several runs.
 """

@@ -1,4 +1,4 @@
-"""Charges as text, JSON and CSV, for users, runs and epochs."""
+"""Costs of users, runs and epochs as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
 
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
-    """Return the text columns of the amounts that have a price."""
+    """Return a text column for each amount (such as energy cost) that has a price."""
     return tuple(text_column(column)._replace(right=True) for column in priced(prices))
 
 
 def priced(prices: Prices) -> Sequence[Column]:
-    """Return the columns of the amounts that have a price; their keys are the names of amounts of a charge."""
+    """Return a column for each amount that has a price. Its key is the name of the amount in `Charge`."""
     has_price = {
         "held": bool(prices.gpu_hour), "idle_held": bool(prices.gpu_hour), "energy": prices.has_energy,
         "co2": is_known(prices.co2),
@@ -32,14 +32,14 @@ def priced(prices: Prices) -> Sequence[Column]:
 
 
 def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
-    """Return the texts below these columns."""
+    """Return the cells of a charge for the columns that `columns` returns."""
     return tuple(text(getattr(charge, column.key), column.key, prices) for column in priced(prices))
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
-    """Return an amount of a charge as text: `12.30 EUR`, `about 12.30 EUR`, or `≥ 4.1 kg` if it is incomplete.
+    """Return an amount of a charge as text: `12.30 EUR`, `about 12.30 EUR`, or `≥ 4.1 kg` if part of it is unknown.
 
-    `partly 3.00 EUR` is an estimate for a part of the use, and so not a bound.
+    `partly 3.00 EUR` is an estimate for only a part of the usage, so that the whole may be more or less.
     """
     if not amount.is_meaningful:
         return units.MISSING
@@ -50,7 +50,7 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 
 
 def explained(charges: Iterable[Charge]) -> str:
-    """Return a sentence that explains "partly" if any of these charges has it, else an empty string."""
+    """Return a sentence that explains "partly" if the text of one of these charges contains it, else an empty text."""
     amounts = (amount for charge in charges for amount in charge)
     has_partly = any(amount.about and not amount.complete and amount.is_meaningful for amount in amounts)
     return (
@@ -61,7 +61,7 @@ def explained(charges: Iterable[Charge]) -> str:
 
 
 def sentence(charge: Charge, prices: Prices) -> str:
-    """Return a charge in a sentence; empty if nothing is known about it."""
+    """Return a charge as a sentence; empty if no amount is known."""
     parts = []
     if charge.held.is_meaningful:
         idle = (
@@ -76,12 +76,15 @@ def sentence(charge: Charge, prices: Prices) -> str:
 
 
 def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
-    """Return a charge as JSON: each amount with `complete` and `about` (an estimate); null is not known."""
+    """Return a charge as JSON.
+
+    Each amount has the keys `complete` and `about` (whether it is an estimate); null is unknown.
+    """
     return {"currency": prices.currency, **{name: _json(amount) for name, amount in charge._asdict().items()}}
 
 
 def csv_cells(charge: Charge, prices: Prices) -> Sequence[Cell]:
-    """Return the cells of `FIELDS`."""
+    """Return the cells of a charge for the CSV columns `FIELDS`."""
     return (prices.currency, *(round(amount.value, 6) if amount.is_meaningful else None for amount in charge))
 
 

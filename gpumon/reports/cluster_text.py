@@ -1,4 +1,4 @@
-"""A cluster as text: `gpumon top --prometheus`."""
+"""The state of a cluster as text, for `gpumon top --prometheus`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MIN_WIDTH = 4
 
 
 class NodeNames:
-    """Makes table cells with the names of nodes, and shortens names so that they stay distinct."""
+    """Writes node names into table cells, and shortens names so that they still differ from each other."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
@@ -42,13 +42,13 @@ class NodeNames:
         self._names_by_cell: dict[str, Sequence[str]] = {}
 
     def cell(self, names: Sequence[str]) -> str:
-        """Return the text of a cell that names the first few nodes and counts the rest."""
+        """Return the text of a cell with the first few node names and the number of the others."""
         text = self._first(names, min(len(names), _MAX_NAMES))
         self._names_by_cell[text] = names
         return text
 
     def shorten(self, text: str, width: int) -> str:
-        """Shorten a cell to `width` terminal columns, by dropping whole names if possible."""
+        """Shorten the text of a cell to `width` terminal columns, if possible by dropping whole names."""
         names = self._names_by_cell.get(text, ())
         if text_width(text) <= width or not names:
             return cut(text, width)
@@ -173,8 +173,8 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """Yield the lines of the cluster view, at most `width` columns wide (0: unlimited).
 
-    `name` is the name of the query engine, such as Prometheus. `prices` adds costs of users, `groups` a table of user
-    groups. `height` limits the number of lines by shortening tables (0: unlimited).
+    `name`: name of the server that was queried, such as Prometheus. `prices`: add the costs of users. `groups`: add a
+    table of user groups. `height`: shorten tables to fit into this number of lines (0: unlimited).
     """
     nodes, nodes_then = snapshot.nodes_now(), snapshot.nodes()
     answers = drop_stale(snapshot.answers(), nodes_then)

@@ -1,9 +1,9 @@
-"""Comparison of two or more runs: `gpumon runs compare`.
+"""Compares two or more runs, for `gpumon runs compare`.
 
-Each number is the median over a run's epochs. With three or more epochs the first is excluded, because warm-up,
-compilation and cold caches make it longer. The confidence interval of a difference comes from the variation among the
-epochs of each run (bootstrap); a difference is clear if 95 % of the draws are on one side of zero. This does not
-measure how much two repetitions of a training would differ. If a run has no epochs, whole runs are compared; single
+Each number is the median over a run's epochs. With three or more epochs the first is left out, because warm-up,
+compilation and cold caches make it longer. The confidence interval of a difference is computed by bootstrap from the
+variation among the epochs of each run; a difference is clear if 95 % of the draws are on one side of zero. This does
+not tell how much two repetitions of a training would differ. If a run has no epochs, whole runs are compared; single
 values have no interval.
 """
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class Difference(NamedTuple):
-    """Difference of a run's median from the first run's median; NaN if unknown."""
+    """How far a run's median is from that of the first run, with its confidence interval; NaN if unknown."""
 
     value: float
     low: float
@@ -70,12 +70,12 @@ class Difference(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Whether zero is outside the confidence interval."""
         return self.low > 0 or self.high < 0
 
 
 class MeasureComparison(NamedTuple):
-    """One measure of all runs."""
+    """One measure, such as seconds per epoch, of all compared runs."""
 
     measure: Measure[Any]
     medians: Sequence[float]
@@ -84,7 +84,7 @@ class MeasureComparison(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Runs, each compared with the first."""
+    """The compared runs; each is compared with the first."""
 
     records: Sequence[Record]
     epochs: Sequence[int]
@@ -106,8 +106,8 @@ def compare(
 ) -> Comparison:  # fmt: skip
     """Compare each run with the first.
 
-    `begun` are the epochs of each run, if the caller has them. `times` are the begin and end of all epochs, if `begun`
-    has only a sample of them.
+    `begun`: the epochs of each run, if the caller has read them already. `times`: begin and end of all epochs of each
+    run, needed if `begun` is only a sample of them.
     """
     begun = begun or [aggregate.epoch_summaries(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
@@ -157,7 +157,7 @@ def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> li
 
 
 def has_too_few(comparison: Comparison) -> bool:
-    """Return whether a difference has no interval because a run has too few epochs."""
+    """Return whether a difference has no confidence interval because a run has too few epochs."""
     return any(
         is_known(difference.value) and not is_known(difference.low)
         for line in comparison.lines for difference in line.differences
@@ -165,7 +165,7 @@ def has_too_few(comparison: Comparison) -> bool:
 
 
 def letters(count: int) -> list[str]:
-    """Return the letters of runs in a comparison: A, B, C …"""
+    """Return the letters that name runs in a comparison: A, B, C …"""
     return [chr(ord("A") + i) if i < 26 else f"Z{i - 25}" for i in range(count)]
 
 
@@ -204,7 +204,7 @@ def _relative_change(own: float, base: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median of sorted values; NaN if there are none."""
+    """Return the median of values that are already sorted; NaN if there are none."""
     middle = len(values) // 2
     if not values:
         return NAN
@@ -241,7 +241,10 @@ def _index(share: float, size: int) -> int:
 
 
 def lines(comparison: Comparison, width: int) -> Iterator[str]:
-    """Yield the comparison as text, at most `width` columns wide if its words allow it (0: unlimited)."""
+    """Yield the comparison as lines of text, at most `width` columns wide (0: unlimited).
+
+    A line can be longer if a single word is.
+    """
     records = comparison.records
     by_epochs = all(comparison.epochs)
     for letter, record, count, left_out in zip(
@@ -328,7 +331,7 @@ def _as_json(line: MeasureComparison) -> dict[str, Any]:
 
 
 def verdict(difference: Difference, measure: Measure[Any], *, single: bool = False) -> str:
-    """Return a difference as text: `+12 % (+10 … +14)`, `no clear difference`, or `+12 %` for `single` values."""
+    """Return a difference as text: `+12 % (+10 … +14)` or `no clear difference`; for `single` values `+12 %`."""
     if not is_known(difference.value):
         return units.MISSING
     if difference.value == 0 and not (difference.low < 0 or difference.high > 0):
@@ -349,7 +352,7 @@ def verdict(difference: Difference, measure: Measure[Any], *, single: bool = Fal
 
 
 def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
-    """Return the ends of the interval in the form of the difference: shares of the first run's median, or points."""
+    """Return the ends of the confidence interval as displayed: as shares of the first run's median, or in points."""
     if measure.in_points:
         return difference.low, difference.high
     if is_known(difference.share_low):
@@ -359,7 +362,7 @@ def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
 
 
 def briefly(verdict_text: str) -> tuple[str, ...]:
-    """Return shorter forms of a verdict: without the interval, but never without "too few"."""
+    """Return shorter versions of a verdict, without the interval. "too few" is never left out."""
     if verdict_text.endswith(TOO_FEW):
         return (verdict_text.removesuffix(" epochs"),)
     return (verdict_text.partition(" (")[0],)

@@ -1,4 +1,4 @@
-"""What `gpumon runs compare` compares: parameters, and measures of epochs and of whole runs."""
+"""What `gpumon runs compare` compares: parameters, and numbers of epochs and of whole runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN = 40
 
 
 class ConfigDifference(NamedTuple):
-    """A parameter, or a fact about the program, that differs between runs."""
+    """A parameter, or a fact about the program, whose value differs between runs."""
 
     name: str
     is_config: bool
@@ -39,7 +39,7 @@ class ConfigDifference(NamedTuple):
 
 
 class ConfigComparison(NamedTuple):
-    """The parameters of several runs."""
+    """How the parameters of several runs differ."""
 
     differences: Sequence[ConfigDifference]
     same: int
@@ -51,7 +51,7 @@ class ConfigComparison(NamedTuple):
 
 
 def config_differences(records: Sequence[Record]) -> ConfigComparison:
-    """Compare the parameters and programs of `records`."""
+    """Compare the parameters of runs and the facts about their programs."""
     configs = [record.about.config for record in records]
     recorded = [config for config in configs if config]
     names = list(dict.fromkeys(name for config in recorded for name in config))
@@ -85,7 +85,10 @@ def config_differences(records: Sequence[Record]) -> ConfigComparison:
 
 
 def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int) -> Iterator[str]:
-    """Yield a table of differences and a sentence on equal parameters; nothing if no run has recorded parameters."""
+    """Yield a table of differences and a sentence about equal parameters; nothing if no run has parameters.
+
+    `letters`: name of each run in the table.
+    """
     if compared.differences:
         columns = [TextColumn("CONFIG", 100, right=False, max_width=_WIDE)]
         columns += [
@@ -141,12 +144,12 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name in JSON."""
+        """Its name in JSON."""
         return "run_allocated_peak" if self.column.key == "framework_peak" else self.column.key
 
     @property
     def file_name(self) -> str:
-        """The name in files, with the unit."""
+        """Its name in files, with the unit."""
         return self.column.file_name.replace(self.column.key, self.name)
 
     @property
@@ -155,11 +158,11 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def in_points(self) -> bool:
-        """Whether differences are in percentage points; a relative change of a ratio would mislead."""
+        """Whether differences are given in percentage points, because a relative change of a ratio would mislead."""
         return self.column.unit is Unit.RATIO
 
     def texts(self, values: Sequence[float]) -> list[str]:
-        """Format values of several runs in one unit."""
+        """Return the values of several runs as texts with the same unit."""
         if self.in_points:
             return shares(values)
         largest = max((value for value in values if math.isfinite(value)), default=NAN)
@@ -167,9 +170,10 @@ class Measure(NamedTuple, Generic[T]):
 
 
 def shares(values: Sequence[float]) -> list[str]:
-    """Format ratios of several runs as percent, with a decimal if any differs from the first by less than a point.
+    """Return ratios of several runs as percentages.
 
-    Otherwise `0 %` would be shown next to a difference of `+0.1 points`.
+    They have a decimal if one of them differs from the first by less than a point. Otherwise `0 %` could appear next to
+    a difference of `+0.1 points`.
     """
     first = values[0] if values else math.nan
     is_fine = any(0.0005 <= abs(value - first) < 0.01 for value in values)
@@ -178,7 +182,7 @@ def shares(values: Sequence[float]) -> list[str]:
 
 
 class WholeRun:
-    """The values of a whole run for `WHOLE`."""
+    """Numbers of a whole run, for the measures in `WHOLE`."""
 
     def __init__(
         self, record: Record, epochs: Sequence[EpochSummary], times: Sequence[EpochSummary] | Sequence[EpochTimes]
@@ -191,22 +195,22 @@ class WholeRun:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of its processes in seconds; NaN until all of them have reported it."""
+        """CPU time of all processes of the run in seconds; NaN until each has reported it."""
         return sum_or_nan([rank.facts.cpu_seconds or NAN for rank in self.record.ranks] or [NAN])
 
     @property
     def package_energy(self) -> float:
-        """Energy of its machine's CPU packages during the run, in joules; NaN if unknown."""
+        """Joules that the CPU packages of the machine used during the run; NaN if unknown."""
         return max((rank.package_energy for rank in self.record.ranks if is_known(rank.package_energy)), default=NAN)
 
     @property
     def between_seconds(self) -> float:
-        """Seconds outside its epochs; NaN if the table has no row for them."""
+        """Seconds outside the epochs of the run; NaN if the table of epochs has no row for this time."""
         return self.between.seconds if self.between else NAN
 
     @property
     def between_energy(self) -> float:
-        """Energy outside its epochs in joules; NaN if the table has no row for it."""
+        """Joules used outside the epochs of the run; NaN if the table of epochs has no row for this time."""
         return self.between.value("energy") if self.between else NAN
 
 
@@ -232,7 +236,7 @@ WHOLE: tuple[Measure[WholeRun], ...] = (*(_run_measure(measure.column) for measu
 
 
 def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:
-    """Yield why the CPU energy of runs is unknown, if the reason is known; a sentence for each reason."""
+    """Yield a sentence for each reason why the CPU energy of some runs is unknown; `names` are those of the runs."""
     by_reason: dict[str, list[str]] = {}
     for name, run in zip(names, runs, strict=True):
         reasons = dict.fromkeys(rank.package_unknown for rank in run.record.ranks if rank.package_unknown)

@@ -1,4 +1,4 @@
-"""CSV and Parquet output: escaped formulas in CSV, times that spreadsheets understand."""
+"""Writes CSV and Parquet. In CSV, texts that a spreadsheet would take as a formula are escaped."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _WRITER = csv.writer(_Echo(), lineterminator="\n")
 
 
 def csv_line(cells: Sequence[Cell]) -> str:
-    """Return one line with its newline; None is an empty cell."""
+    """Return one line of CSV with its newline; None becomes an empty cell."""
     line: str = _WRITER.writerow([_escape_formula(cell) for cell in cells])  # the text, from `_Echo.write`
     return line
 
 
 def utc(seconds: float) -> str:
-    """Return a date and time in UTC, `2026-01-31 14:03:20`; empty if unknown."""
+    """Return a time (s since 1970) as date and time in UTC, `2026-01-31 14:03:20`; empty if unknown."""
     try:
         return strftime("%Y-%m-%d %H:%M:%S", gmtime(seconds)) if math.isfinite(seconds) else ""
     except (OverflowError, OSError, ValueError):
@@ -54,7 +54,10 @@ Column = tuple[type, Sequence[object]]
 
 
 def parquet_bytes(columns: Mapping[str, Column]) -> bytes:
-    """Return a table, given as columns by name, as a Parquet file. Raises GpumonError without pyarrow."""
+    """Return the content of a Parquet file; `columns` has the table's columns by name.
+
+    Raises GpumonError if pyarrow is not installed.
+    """
     try:
         pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""CSV of epochs for spreadsheets: a row for each epoch, combined over ranks and devices."""
+"""Epochs as CSV for spreadsheets: one row for each epoch, combined over ranks and devices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FIELDS: tuple[EpochField, ...] = tuple(_fields())
 
 
 def lines(record: Record) -> Iterator[str]:
-    """Yield the lines of the CSV table, heading first, with a byte order mark for spreadsheets."""
+    """Yield the lines of the CSV table: first a heading, which begins with a byte order mark for spreadsheets."""
     rows = epoch_summaries(record)
     if not rows:
         rows = [*step_summaries(record), run_total(record, [], record.run.updated)]

@@ -1,4 +1,4 @@
-"""Table cells of epochs for every view; also of phases, step rows, the time between epochs, and whole runs."""
+"""Table cells for an epoch, the same in every view. Also used for phases, rows of steps and whole runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _SETTLES = frozenset(("utilization_mean", "idle_share"))
 
 
 def number(key: str, stretch: EpochSummary) -> float:
-    """Return the number in a cell: the value, or its bound if only that is known."""
+    """Return the number in a cell: the value if it is known, else its bound.
+
+    `key`: key of the column. `stretch`: the epoch, phase or run.
+    """
     if key == "utilization_range":
         return stretch.value("utilization_p95")
     if key == "energy" and stretch.lacks_energy:
@@ -26,7 +29,7 @@ def number(key: str, stretch: EpochSummary) -> float:
 
 
 def sign(key: str, stretch: EpochSummary) -> str:
-    """Return the prefix of a number: `≥` or `≤` for a bound, `≈` if it may still change, empty if it is exact."""
+    """Return what is put before the number: `≥` or `≤` for a bound, `≈` if it may still change, else nothing."""
     if key == "energy":
         return AT_LEAST if stretch.lacks_energy else ""
     if key == "framework_peak":
@@ -42,9 +45,9 @@ def sign(key: str, stretch: EpochSummary) -> str:
 def largest(
     columns: Iterable[Column], rows: Sequence[EpochSummary], other_rows: Sequence[EpochSummary] = ()
 ) -> Mapping[str, float]:
-    """Return the largest known number of each column by key, from `rows`, or from `other_rows` if unknown in all rows.
+    """Return the largest known number of each column, by the key of the column.
 
-    A column without known numbers is missing from the result.
+    It is taken from `other_rows` if it is unknown in all of `rows`. A column without known numbers is left out.
     """
     result: dict[str, float] = {}
     for column in columns:
@@ -57,7 +60,7 @@ def largest(
 
 
 def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *, is_narrow: bool = True) -> str:
-    """Return the text of a cell; `largest` has the largest number of each column, which determines the unit."""
+    """Return the text of a cell. `largest`: largest number of each column, from which its unit follows."""
     if column.key == "utilization_range":
         low, high = stretch.value("utilization_p5"), stretch.value("utilization_p95")
         return f"{percent(low)[:-1]}–{percent(high)}" if is_known(low) and is_known(high) else MISSING
@@ -67,5 +70,5 @@ def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *,
 
 
 def peak(key: str, stretch: EpochSummary) -> str:
-    """Return a memory peak as text: `31.0 GiB`, `≤31.0 GiB`, `≥31.0 GiB`."""
+    """Return a memory peak as text, such as `31.0 GiB`; `≤31.0 GiB` or `≥31.0 GiB` if only a bound is known."""
     return cell(BY_KEY[key], stretch, {})

@@ -1,4 +1,4 @@
-"""The event log as text and JSON: `gpumon history events`."""
+"""The event log as text and JSON, for `gpumon history events`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _DAEMONS = ("daemon_started", "daemon_stopped")
 
 
 def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
-    """Merge states that continue over a short pause of sampling into one event; return events, oldest first.
+    """Return events, oldest first; a state that went on over a short pause of sampling becomes one event.
 
-    The assumed end and the second begin are removed. The first begin gets the length of the pause, and the end the time
-    since the first begin. Events around the end of a daemon are kept: see `with_restarts`.
+    For such a state, the log has an assumed end before the pause and another begin after it. Both are removed. The
+    first begin gets the length of the pause, and the end the time since the first begin. Events around the end of a
+    daemon are left for `with_restarts`.
     """
     merged, removed = list(events), set[int]()
     begins: dict[tuple[str, EventSubject], int] = {}
@@ -59,12 +60,12 @@ def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
 
 
 def is_first_look(details: Mapping[str, Any]) -> bool:
-    """Whether the state was already present in the first sample, so that its begin is not known."""
+    """Return whether the state was already present in the first sample, so that its begin is unknown."""
     return bool(details.get("at_start") or details.get("at_least"))
 
 
 def pause_words(details: Mapping[str, Any]) -> str:
-    """Return for how long nothing was sampled since a begin; empty if there was no pause."""
+    """Return for how long nothing was sampled while a state went on, as text; empty if there was no pause."""
     seconds = _seconds(details)
     return f"nobody watched for {units.long_duration(seconds)} of it" if seconds else ""
 
@@ -97,7 +98,7 @@ _AT_LEAST = {"idle_began": "idle since it was first seen", "throttling_began": "
 
 
 def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
-    """Yield a table, the oldest event first."""
+    """Yield the events as a table, oldest first."""
     rows: list[Sequence[str]] = [
         (
             units.moment(event.time_ns / SECOND), event.kind.label, event.device.removeprefix("GPU "),
@@ -116,7 +117,10 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
 
 
 def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str, Any]:
-    """Return the events as JSON, oldest first: times in s since 1970, `time_ns` in ns; null is not known."""
+    """Return the events as JSON, oldest first.
+
+    Times are in s since 1970, `time_ns` in ns since 1970; null is unknown.
+    """
     return {
         "schema": SCHEMA, "begin": begin, "end": end,
         "events": [
@@ -133,9 +137,9 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
 
 
 def details(event: LoggedEvent, *, timed: bool = True) -> str:
-    """Return the details of an event for people, as a list of clauses; empty if there are none.
+    """Return the details of an event as text, separated by commas; empty if there are none.
 
-    `timed` is false if the caller shows the duration, or that the state continues.
+    `timed`: include how long it lasted, or that it is still going on.
     """
     clauses = [*_kind_clauses(event)]
     if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
@@ -222,7 +226,7 @@ _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 
 class LastedEvent(NamedTuple):
-    """An event, the time without sampling after it, and the states that continued over a restart."""
+    """An event, the time without sampling after it, and the states that went on over a daemon's restart."""
 
     event: LoggedEvent
     unwatched: float | None = None
@@ -232,10 +236,11 @@ class LastedEvent(NamedTuple):
 
 
 def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
-    """Return events, oldest first, with the time from the end of a daemon to the start of the next one.
+    """Return events, oldest first, each with the time in which no daemon was running after it.
 
-    If that is short, the two become one restart. States before and after it are listed in the restart, instead of
-    their assumed end and their second begin. Pauses of one daemon are merged by `over_pauses`.
+    If a daemon starts shortly after another one ended, the two events become one restart. States that went on are then
+    listed with the restart, and their assumed end and second begin are removed. Pauses of a single daemon are handled
+    by `over_pauses`.
     """
     events = over_pauses(events)
     rows = [LastedEvent(event) for event in events]
@@ -256,9 +261,10 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
 
 
 def unwatched_words(row: LastedEvent) -> tuple[str, float]:
-    """Return `nobody watched for 12 s` and NaN; for a restart `…, from` and the start of the pause (s since 1970).
+    """Return for how long nothing was sampled, as a text such as `nobody watched for 12 s`; empty without a pause.
 
-    Without a pause, the text is empty.
+    For a restart, the text ends with `, from`, and the second value is when the pause began (s since 1970). Otherwise
+    the second value is NaN.
     """
     if row.unwatched is None:
         return "", NAN
@@ -269,7 +275,10 @@ def unwatched_words(row: LastedEvent) -> tuple[str, float]:
 
 
 def went_on_words(row: LastedEvent, labels: Mapping[str, str]) -> str:
-    """Return how the previous daemon ended, if it was killed, and `before and after it: throttling on GPU 0–7`."""
+    """Return whether the previous daemon was killed, and which states went on over the restart, as text.
+
+    For example `before and after it: throttling on GPU 0–7`. `labels`: label of each GPU by UUID.
+    """
     groups: dict[str, set[str]] = {}
     for event in row.went_on:
         name = _NAMES.get(event.kind.name, event.kind.label)

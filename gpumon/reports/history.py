@@ -1,4 +1,4 @@
-"""History as rows for `gpumon history export`, totals of a window as text, JSON and CSV, and series as JSON."""
+"""History as text, JSON and CSV: rows for `gpumon history export`, totals of a window, and series."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Row = tuple[float, str, float, str, str, str, float, float, float]
 
 
 def lines(rows: Iterator[Row]) -> Iterator[str]:
-    """Yield the lines of CSV, the heading first."""
+    """Yield the rows as lines of CSV, the heading first."""
     yield csv_line(CELL_FIELDS)
     yield from map(csv_line, rows)
 
 
 def parquet(rows: Iterator[Row]) -> bytes:
-    """Return the table as Parquet. Raises GpumonError without pyarrow."""
+    """Return the rows as a Parquet file. Raises GpumonError if pyarrow is not installed."""
     columns = list(zip(*rows, strict=True)) or [()] * len(CELL_FIELDS)
     return parquet_bytes(
         {name: (str if name in _TEXTS else float, cells) for name, cells in zip(CELL_FIELDS, columns, strict=True)}
@@ -40,7 +40,7 @@ def parquet(rows: Iterator[Row]) -> bytes:
 
 
 def rows_of(history: History, subjects: Sequence[str], begin: float, end: float, step: float) -> Iterator[Row]:
-    """Yield a row for each interval of `step` seconds in which a metric is known."""
+    """Yield a row for each metric of each subject and each interval of `step` seconds in which it is known."""
     grid = Grid(int(begin // step), step, max(1, ceil(end / step) - int(begin // step)))
     for subject in (HOST, *subjects):
         scope = Scope.GPU if subject else Scope.HOST
@@ -74,7 +74,7 @@ _KEEP = {
 
 
 def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
-    """Yield a table with a line for each GPU, and an explanation of its marks."""
+    """Yield the totals as a table with a line for each GPU, and explain the marks in it."""
     yield f"from {moment(totals.begin)} to {moment(totals.end)} ({duration(totals.end - totals.begin)})"
     devices = totals.gpus
     has_indexes = any(device.label for device in devices)
@@ -100,7 +100,7 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
 
 
 def document(totals: WindowTotals) -> dict[str, Any]:
-    """Return the totals as one JSON object; an unknown value is null."""
+    """Return the totals as a JSON object; null is unknown."""
     return {
         "schema": SCHEMA,
         "begin": totals.begin,
@@ -119,7 +119,7 @@ def document(totals: WindowTotals) -> dict[str, Any]:
 
 
 def table(totals: WindowTotals) -> Iterator[str]:
-    """Yield CSV, a line for each GPU and total, the heading first."""
+    """Yield the totals as lines of CSV, the heading first; there is a line for each GPU and total."""
     yield csv_line(("begun_utc", "ended_utc", *TOTAL_FIELDS))
     for device in totals.gpus:
         for kind in TOTALS:
@@ -184,7 +184,7 @@ REASONS: Mapping[str, str] = {
 
 
 class SeriesRequest(NamedTuple):
-    """A request for series."""
+    """Which metrics, and which time, a client asks for."""
 
     metrics: Sequence[str]
     begin: float
@@ -195,7 +195,7 @@ class SeriesRequest(NamedTuple):
 
 
 class SubjectHistory(NamedTuple):
-    """A GPU, or None for the machine, and its history."""
+    """The history of one GPU; of the machine if `device` is None."""
 
     device: Device | None
     history: History
@@ -212,10 +212,11 @@ class Gap(NamedTuple):
 def series_json(
     request: SeriesRequest, subjects: Sequence[SubjectHistory], machine: History, problem: str = ""
 ) -> dict[str, Any]:
-    """Return series of metrics; `machine` knows when samples were taken, `problem` says what could not be read.
+    """Return metrics over time as JSON.
 
-    All series have the same `times` (s since 1970): the middles of intervals of `step` seconds, or of samples if that
-    is 0. `coarse` are the intervals that were kept in longer cells.
+    `machine`: history of the machine, which tells when samples were taken. `problem`: why some data could not be read,
+    else empty. All series have the same `times` (s since 1970): the middles of intervals of `step` seconds, or times of
+    samples if `step` is 0. `coarse`: times for which only longer intervals are stored.
     """
     times, sampled = [], list[float]()
     lines, step, coarse = [], 0.0, list[dict[str, float]]()
@@ -235,7 +236,7 @@ def series_json(
 
 
 def gaps_of(series: Series, sampled: Sequence[float], request: SeriesRequest, machine: History) -> list[Gap]:
-    """Return the intervals of a window without values; `sampled` has values if anything was sampled at that time."""
+    """Return the times in a series without values, and why. `sampled`: has a value wherever anything was sampled."""
     oldest, newest = machine.begin, machine.end
     if not is_known(oldest):
         return [Gap(request.begin, request.end, NOT_SAMPLED)]
@@ -282,7 +283,7 @@ def _line(name: str, device: Device | None, series: Series, gaps: Sequence[Gap])
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a series: for a counter, the unit of its rate."""
+    """Return the unit of a series. For a counter, it is that of its rate."""
     metric = BY_NAME[name]
     return metric.unit.value + ("_per_second" if metric.kind is Kind.COUNTER else "")
 

@@ -1,7 +1,7 @@
-"""Report of a run as an HTML page: `gpumon runs report`.
+"""A run as an HTML report, for `gpumon runs report`.
 
-The page is a single file that includes Plotly, so it opens without a network. Its Content-Security-Policy allows only
-its own two scripts, and no requests. All text is escaped.
+The report is a single file that contains Plotly, so it can be opened without a network. Its Content-Security-Policy
+allows only its own two scripts, and no requests. All texts are escaped.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def page(
     record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None,
     prices: Prices | None = None,
 ) -> str:  # fmt: skip
-    """Return the report as HTML. `history` can provide finer points than the traces.
+    """Return the report as HTML. `history`: source of points finer than those of the traces, if any.
 
-    Raises MissingPackage without Plotly.
+    Raises MissingPackage if Plotly is not installed.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)

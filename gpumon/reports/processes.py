@@ -1,4 +1,4 @@
-"""Processes of a window as text, JSON and CSV: `gpumon history processes`."""
+"""The processes in a window of time as text, JSON and CSV, for `gpumon history processes`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ _COMPLETE = 0.99
 
 
 def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
-    """Yield a table, sorted by first appearance; `left_out` is the largest number of missing processes at a time."""
+    """Yield the processes as a table, sorted by when they were first seen.
+
+    `left_out`: how many processes were not recorded at the time when there were most of them.
+    """
     begin, end = window.span
     yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
     if not window.processes:
@@ -62,7 +65,7 @@ def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[
 
 
 def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
-    """Return the processes as JSON: s since 1970, seconds and base units; null is not known."""
+    """Return the processes as JSON. Times are in s since 1970, everything else in base units; null is unknown."""
     indexes = {device.uuid: device.index for device in window.gpus if device.index >= 0}
     return {
         "schema": SCHEMA, "begin": window.span.begin, "end": window.span.end, "problem": window.problem or None,
@@ -85,7 +88,7 @@ def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
 
 
 def csv(window: ProcessWindow) -> Iterator[str]:
-    """Yield the lines of CSV, the heading first."""
+    """Yield the processes as lines of CSV, the heading first."""
     yield csv_line(FIELDS)
     for use in window.processes:
         process, (pod, name) = use.process, pod_parts(use.process.pod)

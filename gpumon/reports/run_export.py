@@ -1,7 +1,7 @@
-"""Export of a run for other programs: `gpumon runs export`.
+"""All data of a run for other programs, for `gpumon runs export`.
 
-CSV and Parquet have a row for each rank, epoch, phase and device; docs/runs.md lists the columns. The name of a column
-ends with its unit.
+CSV and Parquet have a row for each rank, epoch, phase and device; docs/runs.md lists the columns. The name of each
+column ends with its unit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOC
 
 
 class ExportFormat(NamedTuple):
-    """A format of `gpumon runs export`."""
+    """One of the formats of `gpumon runs export`."""
 
     content: str
     """What a file contains, for the help."""
@@ -79,9 +79,9 @@ Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
 
 
 def parts_outside_epochs(record: Record) -> Iterator[Part]:
-    """Yield for each rank its step rows, the time outside its epochs if known, and the whole run.
+    """Yield for each rank its rows of steps, the time outside its epochs if that is known, and the whole run.
 
-    For a rank without epochs, the phases belong to the whole run.
+    If a rank has no epochs, its phases are part of the whole run.
     """
     trained = {epoch.rank for epoch in record.epochs}
     outside: dict[str, list[PhaseRow]] = {}
@@ -228,7 +228,7 @@ FIELDS: tuple[ExportField, ...] = (
 
 
 def config_columns(record: Record) -> dict[str, Cell]:
-    """Return the parameters of a run by column name: the last columns, equal in every row."""
+    """Return the parameters of a run by column name. They are the last columns and the same in every row."""
     return {
         CONFIG + name: str(value).lower() if isinstance(value, bool) else value
         for name, value in record.about.config.items()
@@ -236,7 +236,10 @@ def config_columns(record: Record) -> dict[str, Cell]:
 
 
 def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
-    """Yield the lines of the CSV table, heading first: comma-separated, UTF-8 without a byte order mark."""
+    """Yield the lines of the CSV table, the heading first.
+
+    CSV is comma-separated, in UTF-8 without a byte order mark.
+    """
     names = _logged_names(record)
     config = config_columns(record)
     costs = charges.FIELDS if prices else ()
@@ -259,7 +262,7 @@ def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
 
 
 def parquet(record: Record, prices: Prices | None = None) -> bytes:
-    """Return the table as a Parquet file. Raises GpumonError without pyarrow."""
+    """Return the table as a Parquet file. Raises GpumonError if pyarrow is not installed."""
     names = _logged_names(record)
     rows = list(_rows(record))
     columns = {field.name: [field.value_of(row) for row in rows] for field in FIELDS}
@@ -277,7 +280,7 @@ def parquet(record: Record, prices: Prices | None = None) -> bytes:
 
 
 def document(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """Return all data of a run as JSON: the document of `show --json`, the rows of each rank, and the traces."""
+    """Return all data of a run as JSON: the document of `gpumon runs show --json`, rows of each rank, and traces."""
     ranks, counted = {rank.key: rank.rank for rank in record.ranks}, StepCounts(record)
     return {
         **run_document(record, now, prices),
@@ -345,7 +348,7 @@ def _unknown_device(uuid: str) -> DeviceRow:
 
 
 def reached(peak: LivePeak) -> int | None:
-    """Return 1 if the peak was reached, 0 if it is an upper bound, None if it is unknown."""
+    """Return 1 if the peak was reached, 0 if it is only an upper bound, None if it is unknown."""
     return int(peak.reached) if is_known(peak.value) else None
 
 

@@ -1,6 +1,6 @@
-"""Runs as JSON: `gpumon runs list --json` and `gpumon runs show --json`.
+"""Runs as JSON, for `gpumon runs list --json` and `gpumon runs show --json`.
 
-Measured values have the keys of `columns.USAGE`. Values are in base units, times in seconds since 1970; null means
+Measured values have the keys of `columns.USAGE`. Values are in base units, times in seconds since 1970; null is
 unknown.
 """
 
@@ -32,7 +32,7 @@ SCHEMA = 1
 def listing(
     runs: Iterable[RunSummary], now: float, prices: Prices | None = None, costs: Mapping[str, Charge] | None = None
 ) -> dict[str, Any]:
-    """Return a list of runs; with `prices` and `costs` (charges by run id) also their cost."""
+    """Return a list of runs as JSON. With `prices`, `costs` has the charge of each run by its id."""
     return {
         "schema": SCHEMA,
         "runs": [
@@ -50,7 +50,7 @@ def listing(
 
 
 def run_document(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """Return a run with its epochs and phases, combined over ranks and devices, and its ranks; `prices` adds costs."""
+    """Return a run with its ranks, and its epochs and phases combined over ranks and devices. `prices`: add costs."""
     phases = aggregate.phase_summaries(record)
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
@@ -93,7 +93,7 @@ def _epoch_cost(epoch: EpochSummary, devices: Sequence[DeviceRow], prices: Price
 
 
 def run_to_json(run: RunRow, now: float) -> dict[str, Any]:
-    """Return a run without its epochs and ranks."""
+    """Return the facts of a run, without its epochs and ranks."""
     return {
         "id": run.id, "name": run.name, "user": run.user or None, "hostname": run.hostname or None,
         "framework": run.framework or None, "source": run.source, "label": run.label, "driver": run.driver or None,
@@ -110,7 +110,7 @@ def epoch_to_json(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[s
 
 
 def total_to_json(total: EpochSummary) -> dict[str, Any]:
-    """Return the totals of a run, from `aggregate.run_total`."""
+    """Return the totals of a run; `total` is a result of `aggregate.run_total`."""
     values = _values(total)
     return {
         **{key: value for key, value in values.items() if key not in _NOT_OF_RUN},
@@ -134,12 +134,12 @@ def _values(stretch: EpochSummary) -> dict[str, Any]:
 
 
 def values_to_json(values: Sequence[float]) -> dict[str, float | None]:
-    """Return a row of values by the keys of `columns.USAGE`."""
+    """Return values in the order of `columns.USAGE` as an object with their keys."""
     return {column.key: nullable(value) for column, value in zip(USAGE, values, strict=True)}
 
 
 def mark_to_json(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
-    """Return a mark on the timeline."""
+    """Return an out-of-memory error or a checkpoint."""
     rank = next((rank.rank for rank in ranks if rank.key == mark.rank), None)
     return {
         "rank": rank, "mark": mark.mark.name.lower(), "time": nullable(mark.time), "epoch": mark.epoch,
@@ -148,7 +148,7 @@ def mark_to_json(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
-    """Return logged metrics; NaN and infinities become strings, because JSON has no numbers for them."""
+    """Return logged metrics. NaN and infinities become strings, because JSON has no such numbers."""
     return {name: value if math.isfinite(value) else logged(value) for name, value in metrics.items()}
 
 
@@ -199,7 +199,7 @@ def ref(name: str, help: str = "") -> Schema:
 
 
 def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
-    """Return the schema of an object with exactly these keys, of which only the `optional` ones may be missing."""
+    """Return the schema of an object with exactly these keys. All are required except those in `optional`."""
     omitted = set(optional)
     return {
         "type": "object", "properties": dict(properties), "additionalProperties": False,
@@ -208,12 +208,12 @@ def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()
 
 
 def list_schema(name: str) -> Schema:
-    """Return the schema of a list."""
+    """Return the schema of a list of `name`."""
     return {"type": "array", "items": ref(name)}
 
 
 def nullable_schema(name: str) -> Schema:
-    """Return the schema of a value that may be null."""
+    """Return the schema of a value that is either `name` or null."""
     return {"oneOf": [{"type": "null"}, ref(name)]}
 
 

@@ -1,4 +1,4 @@
-"""Notes below a run: how to read its numbers, what it cost, and its problems."""
+"""Notes that are shown below a run: how to read its numbers, what it cost, and what went wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
 def notes(
     record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None = None
 ) -> Iterator[str]:
-    """Yield the notes below a run; with `prices` also its cost."""
+    """Yield the notes for a run. `prices`: add what it cost."""
     yield utilization_note(total, is_running=record.run.state is RunState.RUNNING)
     yield from cpu_cost(record, total.seconds)
     if prices is not None and (cost := sentence(price_run(total, epochs, record.devices, prices), prices)):
@@ -65,7 +65,7 @@ def notes(
 
 
 def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
-    """Yield a sentence about CPU time and CPU energy of a run that took `seconds`, as far as they are known."""
+    """Yield a sentence about CPU time and CPU energy of a run that took `seconds`; nothing if neither is known."""
     spent = sum_or_nan([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
     energy = max((joules for rank in record.ranks if is_known(joules := rank.package_energy)), default=math.nan)
     parts = []
@@ -79,7 +79,7 @@ def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
-    """Yield a sentence for each metric that was logged as NaN or infinite."""
+    """Yield a sentence for each metric that was NaN or infinite."""
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
         bad = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
         if bad:
@@ -88,7 +88,7 @@ def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
 
 
 def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
-    """Return a sentence about the origin of the utilization."""
+    """Return a sentence that says where the utilization comes from: the driver's samples or gpumon's."""
     origin = {
         "driver": "the driver's own samples, several per second",
         "ticks": "one sample per tick of the daemon",

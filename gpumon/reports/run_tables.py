@@ -1,4 +1,4 @@
-"""Text tables of runs, and of the epochs, phases, parameters and ranks of a run."""
+"""Text tables of runs and of a run's epochs, phases, parameters and ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNKNOWN = " (whether files were changed since is unknown)"
 
 
 def about_lines(about: RunMetadata) -> Iterator[str]:
-    """Yield lines with tags, program, parameters and notes."""
+    """Yield lines with tags, facts about the program, parameters and notes."""
     if about.tags:
         yield f"tags: {', '.join(about.tags)}"
     if about.program:
@@ -48,7 +48,7 @@ def about_lines(about: RunMetadata) -> Iterator[str]:
 
 
 def program_texts(program: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield script, commit and versions as text."""
+    """Yield script, commit and versions as texts."""
     for name, value in program.items():
         if name == "commit":
             dirty = program.get("dirty")
@@ -80,7 +80,7 @@ def about_json(about: RunMetadata) -> dict[str, Any]:
 
 
 def config_table(about: RunMetadata) -> tuple[Sequence[TextColumn], list[tuple[str, str]]]:
-    """Return the columns and rows of a table of the parameters."""
+    """Return a table of the parameters: columns and rows."""
     columns = (TextColumn("NAME", 100, right=False), TextColumn("VALUE", 90, right=False))
     return columns, [(name, written(value)) for name, value in about.config.items()]
 
@@ -106,7 +106,7 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """Yield a heading and a line for each run, at most `width` columns wide (0: unlimited).
 
-    With `prices`, `costs` (charges by run id) have columns.
+    With `prices`, there are columns of costs; `costs` has the charge of each run by its id.
     """
     if prices is None or costs is None:
         yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
@@ -123,7 +123,7 @@ def state(run: RunRow, now: float) -> str:
 
 
 def newest_epoch(listed: RunSummary) -> str:
-    """Return the newest epoch of a run, finished or not: `12/90`."""
+    """Return the newest epoch of a run, which may be open, and the number of planned epochs: `12/90`."""
     return units.epoch_position(listed.newest, listed.run.epochs, listed.run.base)
 
 
@@ -173,9 +173,9 @@ def epoch_table(
     costs: Sequence[TextColumn] = (),
     priced: Callable[[EpochSummary], Sequence[str]] = lambda _: (),
 ) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
-    """Return the columns and rows of the table of epochs; the first cell of phases is indented.
+    """Return a table of epochs: columns and rows. A phase has a row below its epoch, with its name indented.
 
-    `outside` are the rows of `outside_rows`. `costs` are cost columns, for which `priced` returns the cells of a row.
+    `outside`: rows from `outside_rows`. `costs`: columns of costs; `priced` returns the cells of a row for them.
     """
     stretches = (*epochs, *(row for _, row in outside), total)
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))[:_METRICS]
@@ -216,9 +216,9 @@ def _row_kind(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> s
 def outside_rows(
     record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary, *, phases: bool
 ) -> list[TitledRow]:  # fmt: skip
-    """Return the rows for the time outside epochs; with `phases` also a row for each phase.
+    """Return the rows for the time outside epochs; with `phases`, also a row for each phase of it.
 
-    For a run without epochs these are its step rows, if it marked steps, and its phases.
+    For a run without epochs, these are its rows of steps, if it has any, and its phases.
     """
     parts, between = outside_phases(record), between_epochs(record, epochs)
     if not epochs and record.step_rows:
@@ -236,7 +236,7 @@ def _titled(phase: EpochSummary) -> TitledRow:
 
 
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
-    """Return the columns and rows of the table of ranks."""
+    """Return a table of ranks: columns and rows."""
     values = [_rank_values(record, rank) for rank in record.ranks]
     energies = units.energy_column([own["energy"] for own in values])
     return _RANKS, [_rank(*row) for row in zip(record.ranks, values, energies, strict=True)]

@@ -1,4 +1,4 @@
-"""A run as text: `gpumon runs show`. `run_tables` has its tables, `run_notes` the notes below them."""
+"""A run as text, for `gpumon runs show`. The tables are in `run_tables`, the notes below them in `run_notes`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def lines(
     tail: int | None = None,
     prices: Prices | None = None,
 ) -> Iterator[str]:
-    """Yield head, epoch table, totals and notes, at most `width` cells wide if the words allow it; 0 for no limit.
+    """Yield head, table of epochs, totals and notes, at most `width` columns wide (0: unlimited).
 
-    `tail` is the number of last epochs or rows of steps to show; totals and notes include all.
+    `phases`, `ranks`: add rows for phases, and a table of ranks. `tail`: show only this number of newest epochs or rows
+    of steps; totals and notes still include all. A line can be wider if a single word is.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
@@ -79,7 +80,7 @@ def _cost_cells(
 
 
 def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """Yield name, user, host, GPUs, times and state."""
+    """Yield lines with name, user, host, GPUs, times and state."""
     run = record.run
     yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
     ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
@@ -95,7 +96,7 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
 
 
 def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """Yield the facts of a run: state, start, duration, epochs, and the run that it resumes."""
+    """Yield texts for state, start, duration and epochs of a run, and for the run that it resumes."""
     run = record.run
     yield state(run, now)
     if run.unseen_seconds(now):
@@ -114,7 +115,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
 
 
 def gpus(devices: Sequence[DeviceRow]) -> str:
-    """Return the devices of a run in short: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
+    """Return the devices of a run as short text: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
     kinds: dict[str, list[DeviceRow]] = {}
     for device in devices:
         known = [

@@ -1,4 +1,4 @@
-"""Details for `gpumon status --verbose`: clock limits, missing metrics, sampling, processes, cost of driver calls."""
+"""Details for `gpumon status --verbose`: clock limits, missing metrics, sampling, processes, time in driver calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _missing_metrics(frame: Frame) -> Iterator[str]:
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
-    """Yield a line for each driver function: number of calls and their duration."""
+    """Yield a line for each driver function: how often it was called and how long that took."""
     if calls:
         yield "driver calls since the daemon began, the dearest in all first:"
     width = max((len(call.function) for call in calls), default=0)
@@ -66,7 +66,7 @@ COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
 
 
 def process_lines(frame: Frame) -> Iterator[str]:
-    """Yield a line for each process, by GPU, the largest first; nothing if none is known."""
+    """Yield a line for each process, sorted by GPU and then by memory, the largest first; nothing if none is known."""
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
     order = {uuid: index for index, uuid in enumerate(labels)}
     # Within a GPU, the frame has the largest first.

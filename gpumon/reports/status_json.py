@@ -1,7 +1,7 @@
-"""A frame as the JSON document of `gpumon status --json`, and its users.
+"""The newest frame as the JSON of `gpumon status --json`, and a list of users made from it.
 
-Keys of a device are the metric names without their scope; units are base units; null means not
-available and is never zero. Keys may be added within a schema number, never changed or removed.
+The keys of a device are metric names without their scope. Values are in base units; null means that a value is unknown,
+and an unknown value is never 0. Within a schema number keys may be added, but are never changed or removed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def document(
     live: bool = True, age: float = NAN, before: Sequence[Frame] = (),
     epochs: Epochs | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the document of a frame; `daemon` is {"pid", "interval", "age"}, or None if none is running.
+    """Return a frame as JSON.
 
-    `live` is false if the values are the last known ones, which are `age` seconds old.
+    `daemon`: {"pid", "interval", "age"}, None if no daemon is running. `live`: False if the values are old because
+    sampling has stopped; `age` is then their age in seconds. `before`: earlier frames. `epochs`: epochs of the runs.
     """
     runs = {run.key: run for run in frame.runs}
     judged = JudgedFrame(frame, before, live, epochs)
@@ -70,7 +71,7 @@ def document(
 
 
 def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:
-    """Return a document with the age of its values in seconds, also for each stale GPU."""
+    """Return a status with the age of its values in seconds, for the whole and for each stale GPU."""
     gpus = status["gpus"]
     if math.isfinite(age):
         gpus = [{**gpu, "age": _gpu_age(gpu, status["live"], age)} if gpu["state"] == "stale" else gpu for gpu in gpus]
@@ -211,9 +212,9 @@ NOT_KNOWN = ("unknown", "stale", "lost", "unreadable", "asleep")
 
 
 def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users, those with the most GPUs first; a user with an unknown name is null, and last.
+    """Return the users who hold GPUs, sorted by their number of GPUs, the most first. An unknown user is null and last.
 
-    A user holds a GPU while one of their processes is on it, or one of their runs claims it.
+    A user holds a GPU while one of their processes is on it or one of their runs claims it.
     """
     gpus_by_user: dict[str | None, list[dict[str, Any]]] = {}
     unknown = []

@@ -1,4 +1,4 @@
-"""A frame as lines of plain text, as printed by `gpumon status` and `gpumon top`."""
+"""The newest frame as lines of text, for `gpumon status` and `gpumon top`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STATES = {
 
 
 class MemoryLine(NamedTuple):
-    """The parts of the memory of a GPU; the unit follows the last one."""
+    """A line with the parts of a GPU's memory; only the last part has the unit."""
 
     parts: tuple[str, ...]
 
@@ -56,7 +56,7 @@ class MemoryLine(NamedTuple):
 
 
 class RunLine(NamedTuple):
-    """Facts about a run or a rank."""
+    """A line about a run or a rank."""
 
     head: str
     parts: tuple[str, ...]
@@ -68,7 +68,7 @@ class RunLine(NamedTuple):
 
 
 class GpuRow(NamedTuple):
-    """The line of a GPU."""
+    """A line about a GPU."""
 
     cells: Mapping[str, str]
     """Texts by column; only number and model of a GPU that cannot be read."""
@@ -88,10 +88,11 @@ def lines(
     width: int = 0,
     epochs: Epochs | None = None,
 ) -> Iterator[str]:
-    """Yield the machine, a line for each GPU with its users, the runs and the findings; `before`: earlier frames.
+    """Yield lines about the machine, each GPU with its users, the runs, and the findings.
 
-    `live` is false if the frame is the last one of a daemon that stopped responding, `age` seconds ago. The caller
-    reports why no GPU can be read (`origin.problem`). Lines are cut to `width` cells; 0 for no limit.
+    `note`: text for the first line. `before`: earlier frames. `live`: False if this is the last frame of a daemon that
+    does not respond any more, `age` seconds ago. Lines are cut to `width` columns (0: unlimited). If no GPU can be read
+    (`origin.problem`), the caller must report why.
     """
     content = _content(frame, origin, driver, hostname, note, before=before, live=live, age=age, epochs=epochs)
     if width:
@@ -286,7 +287,7 @@ def _model(sample: Sample) -> str:
 
 
 def bar(ratio: float, width: int = _BAR) -> str:
-    """Return a ratio as blocks, such as `█████▌····`; only dots if it is not known."""
+    """Return a ratio (0 to 1) as a bar such as `█████▌····`; only dots if it is unknown."""
     if not math.isfinite(ratio):
         return "·" * width
     eighths = round(max(0.0, min(1.0, ratio)) * width * 8)
@@ -308,7 +309,7 @@ _MIN_WIDTH = 20
 
 
 def fitted(content: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> Iterator[str]:
-    """Yield the lines, at most `width` cells wide; the first is the title."""
+    """Yield the lines, cut to `width` columns. The first line is the title."""
     width = max(width, _MIN_WIDTH)
     widths = _widths([line for line in content if isinstance(line, GpuRow)], width)
     for number, line in enumerate(content):

@@ -1,4 +1,4 @@
-"""Plain-text tables that fit into a width by dropping the least important columns."""
+"""Plain-text tables that drop their least important columns if there is not enough width."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class TextColumn(NamedTuple):
 
 
 def text_column(column: Column, max_width: int = 0, min_width: int = 0) -> TextColumn:
-    """Return a column of `model.columns` as a text column."""
+    """Convert a column of `model.columns` to a text column."""
     return TextColumn(
         column.heading, column.keep, column.is_number, max_width, min_width, title=column.title, help=column.help
     )  # fmt: skip
 
 
 def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
-    """Yield the heading and the rows as lines, at most `width` columns wide (0: unlimited).
+    """Yield a heading and the rows as lines, at most `width` columns wide (0: unlimited).
 
-    Columns with only empty cells are omitted.
+    Columns in which all cells are empty are left out.
     """
     kept, widths = fitting(columns, rows, width)
     yield _line([columns[i] for i in kept], [columns[i].heading for i in kept], [widths[i] for i in kept])
@@ -50,7 +50,7 @@ def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: in
 
 
 def fitting(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
-    """Return the indices of the columns that are drawn, and the width of every column."""
+    """Return the indexes of the columns that fit into `width`, and the width of every column."""
     widths = []
     for i, column in enumerate(columns):
         widest = max((text_width(row[i]) for row in rows), default=0)
@@ -74,7 +74,7 @@ def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
 
 
 def distinct(names: Sequence[str], width: int) -> list[str]:
-    """Shorten names to `width`; names that would become equal keep their end and lose their middle."""
+    """Shorten names to `width`. If two would become equal, they are shortened in the middle instead of at the end."""
     shortened = [cut(name, width) for name in names]
     for tail in range(width // 2, width - 1):
         duplicates = {text for text in shortened if shortened.count(text) > 1}
@@ -87,7 +87,7 @@ def distinct(names: Sequence[str], width: int) -> list[str]:
 
 
 def end_of(text: str, width: int) -> str:
-    """Return the longest end of a text that fits into `width` columns."""
+    """Return as much of the end of a text as fits into `width` terminal columns."""
     while text_width(text) > width:
         text = text[1:]
     return text
@@ -111,7 +111,7 @@ MIN_ROWS = 3
 
 
 class Table(NamedTuple):
-    """A table that may show fewer rows than it has."""
+    """A table of which fewer rows can be shown if there is no room."""
 
     columns: Sequence[TextColumn]
     rows: Sequence[Sequence[str]]
@@ -123,9 +123,9 @@ class Table(NamedTuple):
 
 
 def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Iterator[str]:
-    """Yield the parts of a line, wrapped to `width` columns (0: on one line).
+    """Yield the parts of a line, joined by `separator` and wrapped to `width` columns (0: on one line).
 
-    Lines break between parts if possible, else between words. A word longer than a line is cut.
+    Lines are broken between parts if possible, else between words. A word longer than a line is cut.
     """
     line = ""
     for part in parts:
@@ -146,10 +146,10 @@ def sentence(text: str, width: int) -> Iterator[str]:
 
 
 def draw_tables(tables: Sequence[Table], width: int, height: int) -> Iterator[str]:
-    """Yield the tables that have rows, each after an empty line, in at most `height` lines (0: unlimited).
+    """Yield all tables that have rows, each after an empty line, in at most `height` lines (0: unlimited).
 
-    The longest table is shortened first, down to its `min_rows`; if that is not enough, tables with the usual minimum
-    are shortened to one row. The result can still be longer than `height`.
+    The longest table is shortened first, to no fewer rows than its `min_rows`. If that is not enough, tables with the
+    default minimum are shortened to one row. Even then, the result may be longer than `height`.
     """
     shown = [table for table in tables if table.rows]
     counts = [min(len(table.rows), MAX_ROWS) if height else len(table.rows) for table in shown]

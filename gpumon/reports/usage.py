@@ -1,4 +1,7 @@
-"""Usage by user as text, JSON and CSV: cells and headlines, the same in the command, the browser and the terminal."""
+"""Usage by user as text, JSON and CSV.
+
+The cells and headlines are the same in the command, browser and terminal view.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _Six = tuple[str, str, str, str, str, str]
 
 
 class Headlines(NamedTuple):
-    """Sums of a window, each with the text below it."""
+    """The sums of a window, and the text below each."""
 
     held: str
     held_below: str
@@ -44,40 +47,43 @@ class Headlines(NamedTuple):
 
 
 def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float, seconds: float) -> str:
-    """Return a sum over `seconds` as text, with `≥` if only `known_seconds` of them are known; `–` instead of `≥ 0`."""
+    """Return a sum over `seconds` as text.
+
+    It begins with `≥` if only `known_seconds` of them are known; then `–` is returned instead of `≥ 0`.
+    """
     if known_seconds >= WHOLE * seconds and known_seconds:
         return to_text(value)
     return f"≥ {to_text(value)}" if known_seconds and value else units.MISSING
 
 
 def used_text(account: Account) -> str:
-    """Return the used share of the held time."""
+    """Return which share of the held time a user's GPUs were busy, as text."""
     if not account.judged:
         return units.MISSING
     return sum_text(account.busy / account.held, ratio_text, account.judged, account.held)
 
 
 def idle_text(account: Account) -> str:
-    """Return the held time without work."""
+    """Return the time for which a user held GPUs that did no work, as text."""
     return sum_text(account.idle_held, hours_text, account.judged, account.held)
 
 
 def account_energy(account: Account) -> str:
-    """Return the energy of an account."""
+    """Return the energy of an account as text."""
     return sum_text(account.energy, energy_text, account.metered, account.held)
 
 
 def idle_note(account: Account) -> str:
-    """Return a note for a user whose GPUs were mostly idle; empty for others."""
+    """Return a note if a user's GPUs were idle for most of the time; else an empty text."""
     idle = account.idle_held / account.judged if account.judged > 0 else 0.0
     is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
     return f"idle {ratio_text(idle)} of these hours" if is_idle else ""
 
 
 def unjudged(account: Account) -> str:
-    """Return a note about held hours that are neither busy nor idle; empty if both add up to the held hours shown.
+    """Return a note about held time that counts neither as busy nor as idle; empty if there is none.
 
-    A GPU without work counts as idle after a minute: before, its training may be starting.
+    A GPU without work counts as idle only after a minute, because a training may be starting.
     """
     used = account.busy + account.idle_held
     if not account.judged or units.hours(account.held) == units.hours(used):
@@ -86,7 +92,7 @@ def unjudged(account: Account) -> str:
 
 
 def unknown_work(rest: Account) -> str:
-    """Return a note about work of unknown users, and about work of known users whose shares are not known."""
+    """Return a note about work by unknown users, and work by known users whose shares of it are unknown."""
     if rest.busy <= rest.held + _ROUNDING:
         return f"{units.hours(rest.busy)} of work" if rest.busy else ""
     shared = f"{units.hours(rest.busy - rest.held)} not divided"
@@ -94,7 +100,7 @@ def unknown_work(rest: Account) -> str:
 
 
 def device_name(device: StoredDevice) -> str:
-    """Return the label of a GPU; its UUID if its number is not known."""
+    """Return the label of a GPU; its UUID if its index is unknown."""
     return gpu_label(device.uuid, device.number) if device.number >= 0 else device.uuid
 
 
@@ -104,14 +110,14 @@ def seen(group: AccountGroup | None) -> AccountGroup | None:
 
 
 def no_rows_text(group: AccountGroup | None, user: str = "") -> str:
-    """Return the text for a window without rows, of all users or of one."""
+    """Return the text to show if a window has no rows, for all users or for `user`."""
     if seen(group) is None:
         return NOT_YET if group else "Nothing is known of this window."
     return f"{user} held no GPU." if user else "Nobody held a GPU."
 
 
 def unreadable(problem: str) -> str:
-    """Return the text for a file that exists but cannot be read."""
+    """Return the text to show if the file exists but cannot be read; `problem` says why."""
     return f"The history cannot be read now: {problem}."
 
 
@@ -122,7 +128,10 @@ def headlines(
     window: UserWindow,
     user: str = "",
 ) -> Headlines:
-    """Return the headlines of a window, compared with the window `before` it, for all users or for one."""
+    """Return the headlines of a window, for all users or for `user`.
+
+    `before`: sums of the window before it, to compare with.
+    """
     unseen = (
         (units.hours(group.unseen), _missing_reason(devices, window))
         if group.unseen
@@ -202,7 +211,10 @@ def lines(
     groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a table: the users of each group, free and missing time, and the total; with `prices` their cost."""
+    """Yield a table with the users of each group, time that was free or not sampled, and totals. `prices`: add costs.
+
+    `holder`: heading of the first column, a user or a group of users.
+    """
     if groups:
         yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}, by whole hours"
     rows: list[Sequence[str]] = []
@@ -236,7 +248,7 @@ def as_json(
     groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the groups as JSON: seconds and joules; null is not known. With `prices` each has its `cost`."""
+    """Return the groups as JSON, in seconds and joules; null is unknown. With `prices`, each has a `cost`."""
     rows = [_group_json(group, holder) for group in groups]
     if prices is not None:
         for row, group in zip(rows, groups, strict=True):
@@ -252,9 +264,9 @@ def csv(
     groups: Sequence[AccountGroup], devices: Sequence[StoredDevice] = (), prices: Prices | None = None,
     holder: str = USER, only: str = "",
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the lines of CSV, the heading first; with `prices` each row ends with its cost.
+    """Yield the groups as lines of CSV, the heading first. With `prices`, rows end with their cost.
 
-    `only` restricts the rows to one user or group, and to time that was not sampled.
+    `only`: only the rows of this user (or group of users), and of time that was not sampled.
     """
     yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:

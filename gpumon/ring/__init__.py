@@ -1,5 +1,5 @@
-"""The ring: a file of the newest frames, written by one process and read by any without locks.
+"""The ring: a file with the newest frames. One process writes it, and any number of processes read it without locks.
 
-Records here are named tuples, not dataclasses: every view and `gpumon status` import them, and `dataclasses` is slow to
-import.
+The classes for records are named tuples, because every view and `gpumon status` import them and `dataclasses` is slow
+to import.
 """

@@ -1,4 +1,7 @@
-"""Encodes ticks into the bytes of a slot, and decodes slots into frames: full ones, and those with values only."""
+"""Converts ticks to the bytes of a slot, and slots to frames.
+
+Some slots have all of a frame, others only its values.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ _MOST = (NO_SHARE - 1) / SHARE
 
 
 def pack_process(process: Process, directory: Directory) -> bytes:
-    """Return the record of a process, adding its texts to the directory."""
+    """Return the record of a process. Its texts are added to the directory."""
     string = directory.string
     return PROCESS.pack(
         process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), string(process.name),
@@ -56,7 +59,7 @@ def pack_process(process: Process, directory: Directory) -> bytes:
 
 
 def read_processes(raw: bytes, directory: StoredDirectory) -> tuple[Process, ...]:
-    """Decode whole records; processes on devices that the directory does not know are dropped."""
+    """Return the processes in these records. Processes on devices that are not in the directory are left out."""
     is_suspect = is_doubtful(raw, _FLOATS, PROCESS.size)
     strings, processes = directory.strings, []
     for pid, row, kind, name, user, run_id, container, pod, job, *rest in PROCESS.iter_unpack(raw):
@@ -106,9 +109,10 @@ _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 def read_samples(
     rows: Sequence[tuple[int, ...]], grid: Sequence[float], names: tuple[str, ...], directory: StoredDirectory
 ) -> tuple[Sample, ...]:
-    """Return the samples of the devices of a frame, in the order of `by_number`.
+    """Return the samples of a frame, sorted as by `by_number`.
 
-    `rows` are records of `layout.ROW`; `grid` has the values of each of the metrics `names`, by row.
+    `rows`: records of `layout.ROW`, one for each device. `names`: the metrics. `grid`: for each metric, the values of
+    all rows.
     """
     order = _order(names, _GPU_NAMES)
     count, samples = len(rows), []
@@ -128,7 +132,7 @@ def read_samples(
 
 
 def read_host(values: tuple[float, ...], names: tuple[str, ...]) -> tuple[float, ...]:
-    """Return the values of the host's metrics, which are stored in the order of `names`."""
+    """Return the values of the machine's metrics. `names`: the metrics in the order in which they are stored."""
     order = _order(names, _HOST_NAMES)
     return values if order is None else _reorder(values, order)
 
@@ -147,7 +151,7 @@ def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ..
 
 
 class ValueForm(NamedTuple):
-    """Where a slot of values has its values."""
+    """Where a slot that has only values stores each of them."""
 
     gpu: tuple[str, ...]
     """Metrics of each row in the order of the slot: first the narrow ones, then the wide ones."""
@@ -166,7 +170,7 @@ class ValueForm(NamedTuple):
 
 @lru_cache(maxsize=8)
 def value_form(layout: Layout) -> ValueForm:
-    """Return the form of a layout's slots of values."""
+    """Return where the slots with only values of this layout store each of them."""
     rows, wide = layout.rows, set(layout.wide)
     gpu = sorted(range(len(layout.gpu)), key=lambda index: layout.gpu[index] in wide)
     host = sorted(range(len(layout.host)), key=lambda index: layout.host[index] in wide)
@@ -191,7 +195,7 @@ def value_form(layout: Layout) -> ValueForm:
 
 
 class ValueEncoder:
-    """Encodes the values of ticks into a private buffer that is reused."""
+    """Encodes the values of ticks into a buffer that is used again for each tick."""
 
     def __init__(self, layout: Layout) -> None:
         self._form = value_form(layout)
@@ -202,7 +206,7 @@ class ValueEncoder:
         """Bytes used in total."""
 
     def encode(self, states: bytes | bytearray, grid: Sequence[float], host: Sequence[float]) -> None:
-        """Fill the buffer after the slot's header: rows, metrics of all rows, and of the host."""
+        """Fill the buffer after the slot's header: states of the devices, their metrics, metrics of the machine."""
         form = self._form
         self.buffer[SLOT.size : self._at] = states
         values = self._pick([*grid, *host])
@@ -213,7 +217,7 @@ class ValueEncoder:
 
 
 def value_column(layout: Layout, metric: str) -> tuple[int, struct.Struct]:
-    """Return the offset and format of a GPU metric in a slot of values. Raises ValueError if it is unknown."""
+    """Return offset and format of a GPU metric in a slot with only values. Raises ValueError for an unknown metric."""
     form = value_form(layout)
     index, rows = form.gpu.index(metric), layout.rows
     if index < form.narrow:
@@ -222,7 +226,7 @@ def value_column(layout: Layout, metric: str) -> tuple[int, struct.Struct]:
 
 
 class ValueParts:
-    """The parts of a whole slot of values. `raw` has passed its CRC, but is still untrusted."""
+    """The parts of a slot with only values. The CRC of `raw` is correct, but its content is untrusted."""
 
     __slots__ = ("_boundaries", "_directory", "_layout", "_raw", "_runs")
 
@@ -275,7 +279,7 @@ class ValueParts:
 def decode_values(
     raw: bytes, layout: Layout, directory: StoredDirectory, runs: tuple[Run, ...], boundaries: tuple[Boundary, ...]
 ) -> Frame:
-    """Decode a slot of values that `layout.frame_number` has accepted."""
+    """Return the frame in a slot with only values. `layout.frame_number` must have accepted the slot before."""
     head = slot_head(raw)
     return Frame(
         number=head.number,
@@ -299,7 +303,7 @@ _RUN_STATES = frozenset(RunState)
 
 
 class Encoder:
-    """Encodes ticks into a private buffer that is reused."""
+    """Encodes ticks into a buffer that is used again for each tick."""
 
     def __init__(self, layout: Layout, directory: Directory) -> None:
         self._layout = layout
@@ -389,7 +393,7 @@ class Encoder:
 
 
 class SlotParts:
-    """The parts of a whole full slot. `raw` has passed its CRC, but is still untrusted."""
+    """The parts of a slot with a complete frame. The CRC of `raw` is correct, but its content is untrusted."""
 
     __slots__ = ("_boundaries", "_directory", "_layout", "_n", "_raw")
 
@@ -456,7 +460,7 @@ class SlotParts:
 
 
 def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
-    """Decode a full slot that `layout.frame_number` has accepted."""
+    """Return the frame in a slot with a complete frame. `layout.frame_number` must have accepted the slot before."""
     head = slot_head(raw)
     return Frame(
         number=head.number,

@@ -1,7 +1,7 @@
-"""The directory of a ring: the devices by row, strings and runs to which frames refer by number.
+"""The directory of a ring: devices by row, and the texts and runs to which frames refer by number.
 
-Ids are never reused within a file, so the newest directory explains every frame. Untrusted JSON is checked field by
-field. `StoredDirectory` is a directory as read, `Directory` builds and encodes it.
+Numbers are never used twice in a file, so the newest directory fits every frame. Untrusted JSON is checked field by
+field. `StoredDirectory` is a directory that was read, `Directory` builds and encodes one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CAPABILITIES = frozenset(Capability.__members__)
 
 
 class StoredDirectory(NamedTuple):
-    """A directory that was read and validated."""
+    """A directory that was read from a file and checked."""
 
     version: int
     devices: Mapping[int, Device]
@@ -55,7 +55,7 @@ EMPTY = StoredDirectory(
 
 
 def unpack(raw: bytes) -> StoredDirectory | None:
-    """Decode a stored copy of the directory; None if it is not whole."""
+    """Return a stored directory; None if its bytes are not complete."""
     if len(raw) < BLOB.size:
         return None
     version, length, crc, _ = BLOB.unpack_from(raw)
@@ -191,11 +191,11 @@ _OPTIONAL = {name: Device._field_defaults[name] for name in ("address", "minor",
 
 
 class RowsExhausted(RingError):
-    """There are more devices than rows: a new file is needed."""
+    """Raised if there are more devices than rows, so that a new file is needed."""
 
 
 class Directory:
-    """Assigns rows and ids to the devices, strings and runs of one ring file, and encodes them."""
+    """Assigns rows to devices and numbers to texts and runs of one ring file, and encodes the result."""
 
     def __init__(self, rows: int) -> None:
         self.devices: list[Device | None] = [None] * rows
@@ -216,7 +216,7 @@ class Directory:
         self._next_run = 1
 
     def row(self, device: Device) -> int:
-        """Return the row of a device, which it keeps for the life of the file. Raises RowsExhausted."""
+        """Return the row of a device, which never changes within a file. Raises RowsExhausted."""
         row = self._rows.get(device.uuid)
         if row is None:
             row = len(self._rows)
@@ -230,7 +230,7 @@ class Directory:
         return row
 
     def rows(self, samples: Sequence[Sample]) -> Sequence[int]:
-        """Return the rows of the devices of a tick, usually those of the last tick. Raises RowsExhausted."""
+        """Return the rows of the devices of a tick. Raises RowsExhausted."""
         devices = [sample.device for sample in samples]
         if devices != self._last:  # fast, because lists of identical objects are compared by identity
             self._last_rows = [self.row(device) for device in devices]
@@ -238,15 +238,15 @@ class Directory:
         return self._last_rows
 
     def has_rows_of(self, stored: StoredDirectory) -> bool:
-        """Return whether every device has the same row as in `stored`."""
+        """Return whether all devices have the same rows as in `stored`."""
         return all(row in stored.devices and stored.devices[row].uuid == uuid for uuid, row in self._rows.items())
 
     def row_of(self, uuid: str) -> int:
-        """Return the row of a device; -1 if it is unknown."""
+        """Return the row of the device with this UUID; -1 if there is none."""
         return self._rows.get(uuid, -1)
 
     def string(self, text: str) -> int:
-        """Return the id of a text; 0 if it is empty or there is no room."""
+        """Return the number of a text; 0 if it is empty or there is no room for it."""
         if not text:
             return 0
         text = text[:_LONGEST_TEXT]
@@ -262,7 +262,7 @@ class Directory:
         return string_id
 
     def run(self, run: Run) -> int:
-        """Return the id of a run, storing its static facts if they are new; 0 if there is no room."""
+        """Return the number of a run, and store its facts that do not change; 0 if there is no room for it."""
         facts = _facts(run)
         known = self._runs.get(run.key)
         if known is not None and known[1] == facts:
@@ -278,7 +278,7 @@ class Directory:
         return number
 
     def run_id(self, key: str) -> int:
-        """Return the id of a known run; 0 for an unknown one or none."""
+        """Return the number of the run with this key; 0 if there is none."""
         return self._runs[key][0] if key in self._runs else 0
 
     def set_origin(self, origin: Origin, driver: Driver, hostname: str) -> None:
@@ -288,18 +288,18 @@ class Directory:
             self.dirty = True
 
     def set_storage_problems(self, ledger: str, history: str) -> None:
-        """Store why no run is kept, and why no history."""
+        """Store why runs are not recorded, and why history is not; empty if they are."""
         if (ledger, history) != (self.ledger, self.history):
             self.ledger, self.history, self.dirty = ledger, history, True
 
     @property
     def is_crowded(self) -> bool:
-        """Whether entries should be evicted."""
+        """Whether there are so many entries that unused ones should be removed."""
         is_long = self._string_bytes > _STRING_BYTES or self._run_bytes > _RUN_BYTES
         return is_long or len(self._runs) > _KEEP_RUNS
 
     def evict(self, strings: Iterable[str], runs: Iterable[str]) -> None:
-        """Drop other strings and runs than these, if there are too many."""
+        """If there are too many entries, remove texts and runs other than these."""
         before = len(self._strings), len(self._runs)
         if self._string_bytes > _STRING_BYTES:
             used = {text[:_LONGEST_TEXT] for text in strings}
@@ -335,7 +335,7 @@ class Directory:
 
     @classmethod
     def resume(cls, rows: int, stored: StoredDirectory, kept: Collection[int]) -> Directory:
-        """Continue the directory of a predecessor with the devices of the rows `kept`."""
+        """Continue the directory of the previous ring file, with the devices in the rows `kept`."""
         directory = cls(rows)
         # Those of the frames that it continues, because a daemon may be killed before it has a frame of its own.
         directory.origin, directory.driver, directory.hostname = stored.origin, stored.driver, stored.hostname

@@ -1,7 +1,7 @@
-"""Events of frames of which only the values are kept: boundaries, and runs that began or ended.
+"""Events of frames of which only the values are still stored: boundaries, and runs that began or ended.
 
-An event is a slot of 96 bytes with its own CRC: `EVENT`, then the record of its kind. Events have numbers of their own,
-from 1, and refer to the frame with which they became known. They are written before that frame becomes the newest.
+An event is a slot of 96 bytes with its own CRC: `EVENT`, then the record of its kind. Events are numbered from 1 and
+refer to the frame with which they arrived. They are written before readers can see that frame.
 """
 
 import os
@@ -34,7 +34,7 @@ MetricsOf = Callable[[str], Mapping[str, float]]
 
 
 class Events(NamedTuple):
-    """Events that became known with one frame."""
+    """The events that arrived with one frame."""
 
     runs: tuple[Run, ...] = ()
     """Runs that were new, or whose state was."""
@@ -72,12 +72,12 @@ class EventWriter:
             self._states = {run.key: run.state for run in tick.runs}
 
     def copy(self, number: int, raw: bytes) -> None:
-        """Copy an event from a predecessor."""
+        """Copy an event from the previous ring file."""
         os.pwrite(self._fd, raw, self._area.at(number))
         self._head = max(self._head, number)
 
     def set_states(self, runs: Sequence[Run]) -> None:
-        """Set the states of runs that need no new event."""
+        """Remember the states of these runs, for which no event is written."""
         self._states.update((run.key, run.state) for run in runs)
 
     def _run(self, run: Run) -> bytes:
@@ -88,7 +88,7 @@ class EventWriter:
 
 
 def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) -> list[tuple[int, bytes]]:
-    """Return number and bytes of each whole event of frames `first` to `last`, in order."""
+    """Return number and bytes of each complete event of the frames from `first` to `last`, in order."""
     area, events = layout.events, []
     stored = os.pread(fd, area.end - area.begin, area.begin)
     used = stored.rstrip(b"\0")  # skip slots that were never written
@@ -105,7 +105,7 @@ def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) 
 def read_events(
     fd: int, layout: Layout, directory: StoredDirectory, first: int = 0, last: int = _LAST
 ) -> dict[int, Events]:
-    """Return the stored events of the frames from `first` to `last`, by frame."""
+    """Return the events of the frames from `first` to `last`, by number of the frame."""
     runs: dict[int, list[Run]] = {}
     boundaries: dict[int, list[Boundary]] = {}
     for _, raw in read_raw_events(fd, layout, first, last):

@@ -45,13 +45,16 @@ _NOT_NAN = bytes(second != 0xF8 for second in range(256))
 
 
 def believable(values: Iterable[float]) -> tuple[float, ...]:
-    """Return the values, with NaN for those that are infinite or implausibly large."""
+    """Return the values, with NaN in place of infinite and implausibly large ones."""
     low, high, missing = -LARGEST, LARGEST, NAN  # locals, and a list first, because it runs for each process
     return tuple([value if low < value < high else missing for value in values])
 
 
 def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: int = 8) -> bool:
-    """Return whether a little-endian float64 at one of `offsets` in records of `stride` bytes may be implausible."""
+    """Return whether one of the little-endian float64 values in `raw` may be implausible.
+
+    The values are at these `offsets` in each record of `stride` bytes.
+    """
     highest = b"".join([raw[at + 7 :: stride] for at in offsets])
     second = b"".join([raw[at + 6 :: stride] for at in offsets])
     if highest.translate(_EXPONENT).find(1) >= 0:
@@ -65,7 +68,7 @@ _NOT_NAN_SINGLE = bytes(second != 0xC0 for second in range(256))
 
 
 def is_doubtful_single(raw: bytes | bytearray) -> bool:
-    """Return whether one of little-endian float32 values may be implausible."""
+    """Return whether one of the little-endian float32 values in `raw` may be implausible."""
     highest = raw[3::4]
     if highest.translate(_EXPONENT_SINGLE).find(1) >= 0:
         return True
@@ -128,7 +131,7 @@ MAX_SCHEMA = 1 << 16
 
 
 class Area(NamedTuple):
-    """Consecutive slots of one size."""
+    """A part of the file that consists of slots of one size."""
 
     begin: int
     slot_size: int
@@ -141,11 +144,11 @@ class Area(NamedTuple):
         return self.begin + self.slot_size * self.slots
 
     def at(self, number: int) -> int:
-        """Return the offset of the slot of a record by its number."""
+        """Return the offset of the slot for the record with this number."""
         return self.begin + number % self.slots * self.slot_size
 
     def range(self, first: int, last: int) -> Iterator[int]:
-        """Iterate over the offsets of records `first` to `last` - 1; at most as many as there are slots."""
+        """Iterate over the offsets of records `first` to `last` - 1, but no more of them than there are slots."""
         begin, step = self.at(first), self.slot_size
         end = begin + (last - first) * step
         over = max(0, end - self.end)  # bytes that wrap around to the front
@@ -199,17 +202,17 @@ class Layout(NamedTuple):
 
     @property
     def full(self) -> Area:
-        """Frames with all their parts."""
+        """Slots with complete frames."""
         return Area(self.header_size, self.slot_size, self.n_slots, self.variable_at)
 
     @property
     def values(self) -> Area:
-        """Frames with their values only."""
+        """Slots with only the values of frames."""
         return Area(self.full.end, self.value_size, self.n_values, self.values_end)
 
     @property
     def events(self) -> Area:
-        """Boundaries, and runs that began or ended."""
+        """Slots with boundaries, and with runs that began or ended."""
         return Area(self.values.end, EVENT_SIZE, self.n_events)
 
     @property
@@ -219,12 +222,12 @@ class Layout(NamedTuple):
 
     @property
     def frames(self) -> int:
-        """Number of frames that are kept, full or not."""
+        """Number of frames in the file, complete or only with values."""
         return max(self.n_slots, self.n_values)
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self.sums_at + 2 * self.sums
 
     @property
@@ -286,7 +289,7 @@ def slot_head(raw: bytes) -> SlotHead:
 
 
 class Superblock(NamedTuple):
-    """Who wrote a ring, and when."""
+    """Which process writes a ring, and since when."""
 
     generation: int
     boot_id: bytes
@@ -300,7 +303,7 @@ class Superblock(NamedTuple):
 
 
 def pack_superblock(layout: Layout, writer: Superblock, offset: int) -> bytes:
-    """Return the first bytes of the file with their CRC."""
+    """Return the first bytes of the file, which end with their CRC."""
     raw = SUPERBLOCK.pack(
         MAGIC, MAJOR, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
         layout.dir_capacity, writer.generation, writer.boot_id, writer.pid, writer.uid, writer.started, SCHEMA_OFFSET,
@@ -310,9 +313,9 @@ def pack_superblock(layout: Layout, writer: Superblock, offset: int) -> bytes:
 
 
 def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
-    """Return layout and writer of a ring from its first 4096 bytes and the schema that follows.
+    """Return layout and writer of a ring. `raw`: its first 4096 bytes. `schema`: the bytes that follow.
 
-    Raises RingError if this is not a complete ring of a readable version.
+    Raises RingError if it is not a complete ring, or of a version that this gpumon cannot read.
     """
     if len(raw) < SUPERBLOCK.size + 4:
         raise RingError("the ring file is cut short: restart the daemon")
@@ -391,7 +394,10 @@ def _parse_schema(schema: bytes) -> _Schema:
 
 
 def frame_number(raw: bytes, min_size: int = SLOT.size) -> int:
-    """Return the number of the frame in `raw`, a private copy; 0 if it is not whole, or shorter than `min_size`."""
+    """Return the number of the frame in a slot; 0 if it is not complete or shorter than `min_size` bytes.
+
+    `raw` must be a private copy of the slot, because the writer may overwrite the file.
+    """
     if len(raw) < SLOT.size:
         return 0
     seq, crc, length, number, monotonic, time = struct.unpack_from("<QIIQqq", raw)
@@ -406,5 +412,5 @@ def frame_number(raw: bytes, min_size: int = SLOT.size) -> int:
 
 
 def round_up(value: int, to: int) -> int:
-    """Return the next multiple of `to`."""
+    """Return the smallest multiple of `to` that is not below `value`."""
     return (value + to - 1) // to * to

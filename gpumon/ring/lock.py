@@ -1,9 +1,9 @@
-"""The lock that gives a directory a single writer.
+"""The lock that makes sure that only one process writes to a directory.
 
-The lock is a file of its own with mode 0600, because a read-only descriptor is enough for an exclusive `flock`. A
-daemon that was killed while a driver call hung keeps its lock forever (its thread cannot die). So a new daemon takes
-over from an owner that is gone, a zombie or silent: it renames a new file over the old one. The owner checks the path
-at each tick, and stops when it is another inode.
+The lock is a separate file with mode 0600, because anyone who can open a file for reading could lock it with `flock`.
+If a daemon was killed while a driver call hung, it keeps its lock forever, because its thread cannot end. So a new
+daemon takes over from an owner that is gone, a zombie, or silent: it renames a new file over the old one. At each tick
+the owner checks which file is at the path, and stops if it is another one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from gpumon.common.procfs import is_alive, start_time
 
 
 def open_fresh(path: str) -> tuple[int, str]:
-    """Create an empty file next to `path`, and return it with its name. Raises GpumonError if the name is blocked."""
+    """Create an empty file next to `path`; return its descriptor and its name.
+
+    Raises GpumonError if the name is taken.
+    """
     name = f"{path}.{os.getpid()}"
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
         os.unlink(name)  # of a dead process with our pid, or one in another namespace, which then tries again
@@ -31,7 +34,10 @@ def open_fresh(path: str) -> tuple[int, str]:
 
 
 def remove_left_over(path: str) -> None:
-    """Remove files that others left while replacing `path`. Only for the holder of the directory's lock."""
+    """Remove files that other processes left when they were about to replace `path`.
+
+    The caller must hold the lock of the directory.
+    """
     directory, final = os.path.split(path)
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -51,7 +57,7 @@ SILENT_AFTER = 30.0
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock, from the record that it wrote."""
+    """The process that holds a lock, as it has written into the file."""
 
     pid: int
     """0 if the record is unreadable."""
@@ -64,9 +70,9 @@ class Holder(NamedTuple):
 
 
 def holder_of(path: str) -> Holder | None:
-    """Return the process that holds the lock at `path`; None if it is not held, or does not exist.
+    """Return the process that holds the lock at `path`; None if it is not locked or does not exist.
 
-    Raises OSError if the file cannot be read, for example another user's.
+    Raises OSError if the file cannot be read, as that of another user.
     """
     try:
         fd = open_regular(path)
@@ -83,7 +89,11 @@ def holder_of(path: str) -> Holder | None:
 
 
 class WriterLock:
-    """The exclusive right to write to a directory, until `release` or the end of the process."""
+    """The exclusive right to write to a directory, until `release` is called or the process ends.
+
+    `heartbeat_age`: returns how many seconds ago the current owner last showed that it is alive. `for_command`: see
+    `Holder`. Raises AlreadyRunning if a living daemon holds the lock, GpumonError if it cannot be taken.
+    """
 
     def __init__(
         self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0, *, for_command: bool = False
@@ -126,15 +136,15 @@ class WriterLock:
         raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
-        """Return whether no other process has taken over. Raises OSError if this cannot be seen."""
+        """Return whether no other process has taken over. Raises OSError if that cannot be checked."""
         return inode_at(self._path) == self._own_inode
 
     def is_removed(self) -> bool:
-        """Return whether the lock file was removed without a replacement. Raises OSError if this cannot be seen."""
+        """Return whether the lock file was removed and not replaced. Raises OSError if that cannot be checked."""
         return inode_at(self._path) == NO_INODE
 
     def release(self) -> None:
-        """Release the lock. The file stays; without a lock it means nothing."""
+        """Release the lock. The file stays; it has no meaning while nobody locks it."""
         os.close(self._fd)
 
 
@@ -164,7 +174,7 @@ def _replace(path: str) -> None:
 
 
 def inode_at(path: str) -> int:
-    """Return the inode at a path, NO_INODE if there is none. Raises OSError if this cannot be seen."""
+    """Return the inode of the file at a path, NO_INODE if there is none. Raises OSError if that cannot be checked."""
     try:
         return os.stat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):

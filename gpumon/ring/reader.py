@@ -1,7 +1,7 @@
-"""The reading end of a ring: the standard library only, and no byte of the file is trusted.
+"""Reads a ring. Uses only the standard library, and trusts no byte of the file.
 
-A reader never locks, writes or maps the file. It keeps the number of the newest frame that it has seen; the ring does
-not know its readers.
+A reader never locks, writes or maps the file. It remembers the number of the newest frame that it has seen; the writer
+does not know its readers.
 """
 
 import os
@@ -51,7 +51,7 @@ _LAPPED = 2
 
 
 class Heartbeat(NamedTuple):
-    """The last sign of life of the writer."""
+    """When the writer last showed that it is alive, and the newest frame then."""
 
     head: int
     state: int
@@ -60,7 +60,7 @@ class Heartbeat(NamedTuple):
 
 
 class RingReader:
-    """Reads the ring behind a descriptor that it owns."""
+    """Reads the ring behind a file descriptor, which it closes at the end."""
 
     def __init__(self, fd: int) -> None:
         """Raises RingError, and closes `fd`, if it is no ring that this version reads."""
@@ -80,14 +80,14 @@ class RingReader:
 
     @classmethod
     def open(cls, path: str) -> "RingReader":
-        """Raises OSError if there is no such file, RingError if it is no ring."""
+        """Open the ring at `path`. Raises OSError if there is no such file, RingError if it is not a ring."""
         return cls(open_regular(path))
 
     def close(self) -> None:
         os.close(self.fd)
 
     def heartbeat(self) -> Heartbeat:
-        """Return the last sign of life of the writer. Raises RingError if the file was emptied."""
+        """Return when the writer last showed that it is alive. Raises RingError if the file was truncated."""
         head, heartbeat, state, _ = self._hot()
         if self.written_by.boot_id != boot_id():
             return Heartbeat(head, STOPPED, float("inf"))
@@ -95,15 +95,15 @@ class RingReader:
         return Heartbeat(head, state if state in (RUNNING, STOPPED) else STOPPED, age)
 
     def is_writer_alive(self) -> bool:
-        """Return whether the writing process still runs, as far as it is visible here."""
+        """Return whether the writing process is still running, as far as this process can see it."""
         return is_alive(self.written_by.pid, self.written_by.started)
 
     def is_replaced(self) -> bool:
-        """Return whether the file has lost its name, because a new one is at its path. Never for a ring in memory."""
+        """Return whether another file has taken the name of this one. Always False for a ring in memory."""
         return not self._unnamed and os.fstat(self.fd).st_nlink == 0
 
     def newest(self) -> Frame | None:
-        """Return the newest frame; None before the first. Raises RingError if the file is damaged."""
+        """Return the newest frame; None if there is none yet. Raises RingError if the file is damaged."""
         for _ in range(3):
             head = self._hot()[0]
             if head == 0:
@@ -115,9 +115,9 @@ class RingReader:
         return None if raw is None else self.decode(raw)
 
     def since(self, number: int, limit: int = 1 << 30) -> list[Frame]:
-        """Return the frames after `number` that still exist, oldest first; the newest `limit` of them.
+        """Return the frames after number `number`, oldest first; if there are more than `limit`, the newest.
 
-        All but the last `FULL_FRAMES` have only values and events: see `Frame.is_full`.
+        Only the last `FULL_FRAMES` are complete; older ones have just values and events, see `Frame.is_full`.
         """
         head = self._hot()[0]
         # A damaged file may have any number here; the slots prove which frames exist.
@@ -125,7 +125,10 @@ class RingReader:
         return self.frames(range(first, head + 1))
 
     def frames(self, numbers: Sequence[int]) -> list[Frame]:
-        """Return the frames with these numbers that exist, in the same order."""
+        """Return the frames with these numbers, in this order.
+
+        Numbers that the ring does not have any more are left out.
+        """
         frames = []
         full_since = numbers[-1] - self.layout.n_slots if numbers else 0
         events: Mapping[int, Events] | None = None
@@ -146,19 +149,19 @@ class RingReader:
         return frames
 
     def events(self, first: int, last: int) -> Mapping[int, Events]:
-        """Return the stored events of frames `first` to `last` by frame."""
+        """Return the events of the frames from `first` to `last`, by number of the frame."""
         return read_events(self.fd, self.layout, self.directory(), first, last)
 
     def boundaries(self) -> list[Boundary]:
-        """Return all stored boundaries in the order of the frames with which they became known."""
+        """Return all stored boundaries, in the order in which they arrived."""
         events = read_events(self.fd, self.layout, self.directory())
         return [boundary for frame in sorted(events) for boundary in events[frame].boundaries]
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
-        """Return times (ns since 1970) and values by row of one GPU metric in the newest `frames` frames.
+        """Return one GPU metric in the newest `frames` frames: their times (ns since 1970), and the values of all rows.
 
-        Reads only the necessary bytes, without checking the CRC: a frame counts if it has the expected number and
-        cannot have been overwritten meanwhile. The newest frame is checked completely.
+        Only the needed bytes are read and the CRC is not checked: a frame counts if it has the expected number and
+        cannot have been overwritten while it was read. The newest frame is checked completely.
         """
         area, (at, column) = self._column(metric)
         end = at + column.size
@@ -188,13 +191,13 @@ class RingReader:
         return [times[i] for i in kept], [values[i] for i in kept]
 
     def sums(self) -> "Sums | None":
-        """Return the newest sums over the daemon's ticks; None if it keeps none."""
+        """Return the newest running sums; None if the writer keeps none."""
         from gpumon.ring.sums import read_sums  # views do not need it
 
         return read_sums(self.fd, self.layout)
 
     def directory(self) -> StoredDirectory:
-        """Return the newest whole directory. Raises RingError if it is invalid."""
+        """Return the newest complete directory. Raises RingError if it is invalid."""
         version = self._hot()[3]
         if version != self._directory.version or version == 0:
             layout = self.layout
@@ -207,21 +210,21 @@ class RingReader:
         return self._directory
 
     def raw(self, number: int) -> bytes | None:
-        """Return the bytes of a full frame; None if it is not whole."""
+        """Return the bytes of a complete frame; None if the ring does not have it."""
         return self._whole(self._full, number)
 
     def raw_values(self, number: int) -> bytes | None:
-        """Return the bytes of the values of a frame; None if they are not whole."""
+        """Return the bytes with the values of a frame; None if the ring does not have it."""
         return self._whole(self._values, number) if self._values.slots else None
 
     def decode(self, raw: bytes) -> Frame:
-        """Decode the bytes that `raw` returned."""
+        """Return the frame in bytes that `raw` returned."""
         if slot_head(raw).directory_version > self._directory.version:
             self.directory()
         return decode(raw, self.layout, self._directory)
 
     def whole_slots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and bytes of each whole slot in no order; a frame may have one of either kind."""
+        """Yield number and bytes of each valid slot, in any order. A frame may have a slot of each kind."""
         for area in (self._full, self._values):
             for slot in range(area.slots):
                 raw = os.pread(self.fd, area.slot_size, area.at(slot))

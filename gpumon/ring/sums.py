@@ -1,8 +1,9 @@
-"""Sums over the daemon's own ticks, at the end of a ring file.
+"""Running sums over the ticks of a daemon, at the end of the ring file.
 
-Two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object with the names of the
-tables (columns, and the key of each row), and their f8 values by row. The CRC32 covers all that follows it: a record is
-whole or it does not exist, and then the copy before is valid. The names rarely change, and are encoded only then.
+There are two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object with the names of
+the tables (columns, and the key of each row), and their f8 values by row. The CRC32 covers all that follows it: a
+record is complete or it does not exist, and then the copy before is valid. The names rarely change, and are encoded
+only then.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ Rows = Mapping[tuple[str, ...], Sequence[float]]
 
 
 class SumTable(NamedTuple):
-    """Rows of sums by their keys."""
+    """A table of sums: rows by their keys."""
 
     columns: tuple[str, ...]
     rows: Rows
 
 
 class Sums(NamedTuple):
-    """All tables, as one tick left them."""
+    """All tables as they were after one tick."""
 
     number: int
     """Counts the records of a file."""
@@ -54,7 +55,7 @@ class Sums(NamedTuple):
 
 
 class SumNames:
-    """The encoded names of the rows of a record."""
+    """The names of all columns and rows of a record, already encoded."""
 
     def __init__(self, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequence[str]]]]) -> None:
         """`tables`: columns and keys of each."""
@@ -65,13 +66,13 @@ class SumNames:
 
     @property
     def size(self) -> int:
-        """Bytes of a record with these names and their values."""
+        """Size in bytes of a record with these names."""
         values = sum(len(columns) * len(keys) for columns, keys in self.tables.values())
         return HEAD.size + len(self.raw) + 8 * values
 
 
 class SumTimes(NamedTuple):
-    """Times of a record, and its dropped rows."""
+    """The times of a record, and how many rows did not fit into it."""
 
     monotonic_ns: int
     time_ns: int
@@ -80,7 +81,7 @@ class SumTimes(NamedTuple):
 
 
 class SumLocation(NamedTuple):
-    """Where a ring file has its sums. Kept, because a layout computes its offsets at each access."""
+    """Where the sums are in a ring file. A `Layout` would compute this at each access."""
 
     at: int
     room: int
@@ -98,7 +99,7 @@ class SumLocation(NamedTuple):
 def write_sums(
     fd: int, location: SumLocation, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
 ) -> None:
-    """Write a record; `rows` in the order of `names`. Raises OSError, also if there is no room."""
+    """Write a record. `rows` are in the order of `names`. Raises OSError, also if there is not enough room."""
     values = list(chain.from_iterable(rows))
     packed = pack(f"{len(values)}d", *values)
     length = HEAD.size + len(names.raw) + len(packed)
@@ -109,13 +110,13 @@ def write_sums(
 
 
 def read_sums(fd: int, layout: Layout) -> Sums | None:
-    """Return the newest whole record; None if there is none."""
+    """Return the newest complete record; None if there is none."""
     raw = _newest(fd, layout)
     return None if raw is None else _unpack(raw)
 
 
 def copy_sums(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
-    """Copy the newest whole record to a file that replaces the old one, if it has room."""
+    """Copy the newest complete record to a new ring file, if it fits there."""
     raw = _newest(old_fd, old)
     if raw is not None and len(raw) <= layout.sums:
         _store(fd, SumLocation.from_layout(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
@@ -169,7 +170,7 @@ def _unpack(raw: bytes) -> Sums | None:
 
 
 def is_sum(value: float) -> bool:
-    """Return whether a number is a valid sum."""
+    """Return whether a number can be a sum: finite and not negative."""
     return isfinite(value) and value >= 0
 
 

@@ -1,4 +1,4 @@
-"""Takes over frames from the ring file that a new one replaces, and plans the layout of the new one."""
+"""Copies frames from the previous ring file into the one that replaces it, and plans the layout of the new one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpumon.ring.reader import RingReader
 
 
 class Predecessor:
-    """The usable frames of the old file: those that are whole, and explained by its directory."""
+    """The frames of the previous file that are complete and match its directory."""
 
     def __init__(self, reader: RingReader) -> None:
         self.reader = reader
@@ -55,27 +55,30 @@ class Predecessor:
                     self._rows[row] = max(number, self._rows.get(row, 0))
 
     def drop_devices(self, uuids: Collection[str], limit: int) -> None:
-        """Drop devices that are not among `uuids`, those that are gone longest first, until `limit` are left."""
+        """Drop devices that are not in `uuids` until `limit` are left. Those that have been gone longest go first."""
         gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
         gone.sort(key=self._rows.__getitem__)
         for row in gone[: max(0, self.count_devices(uuids) - limit)]:
             del self._rows[row]
 
     def count_devices(self, uuids: Collection[str]) -> int:
-        """Return the number of devices in its frames and among `uuids`."""
+        """Return how many devices there are in its frames and in `uuids` together."""
         return len({self.known.devices[row].uuid for row in self._rows} | set(uuids))
 
     def row_map(self, directory: Directory) -> Mapping[int, int]:
-        """Return the row in `directory` for each of its rows."""
+        """Return for each row of the previous file the row of the same device in `directory`."""
         return {row: directory.row_of(self.known.devices[row].uuid) for row in self._rows}
 
     def directory(self, rows: int) -> Directory:
-        """Return its directory to continue, without devices that no frame has any more."""
+        """Return a directory for the new file that continues the previous one.
+
+        Devices that are in no frame any more are left out.
+        """
         return Directory.resume(rows, self.known, self._rows)
 
 
 def tick_from_frame(frame: Frame, known: StoredDirectory) -> Tick:
-    """Convert a stored frame back to a tick, for a file with other metrics or areas."""
+    """Convert a stored frame back to a tick, for a file that stores other metrics or has other areas."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * 1e9),
@@ -95,7 +98,7 @@ def tick_from_frame(frame: Frame, known: StoredDirectory) -> Tick:
 
 
 def open_predecessor(path: str, source: str, former: int | None) -> RingReader | None:
-    """Return the ring behind the descriptor `former`, or else at `path`, if its frames can be taken over."""
+    """Return the previous ring, from the descriptor `former` or else at `path`; None if its frames cannot be used."""
     try:
         reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
     except (OSError, RingError):
@@ -130,7 +133,7 @@ SPARE_ROWS = 7
 
 
 def plan_layout(rows: int, frames: int) -> Layout:
-    """Return the layout of this version for a number of frames; few frames need no separate area for values."""
+    """Return the layout for a file with this number of rows and frames. With few frames, all of them are complete."""
     gpu = tuple(metric.name for metric in GPU_METRICS)
     host = tuple(metric.name for metric in HOST_METRICS)
     wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
@@ -184,7 +187,7 @@ class _KeptBytes(NamedTuple):
 
 
 class Widening:
-    """Converts slots to a layout that differs only in its rows; `rows` maps old rows to new ones."""
+    """Converts slots to a layout that has only other rows. `rows`: the new row for each old row."""
 
     def __init__(self, old: Layout, new: Layout, rows: Mapping[int, int]) -> None:
         self._old, self._new = old, new
@@ -211,13 +214,13 @@ class Widening:
         self._nothing = rowless + struct.pack(f"<{nans}d", *[float("nan")] * nans)
 
     def slot(self, raw: bytes) -> bytes:
-        """Convert a whole slot of values."""
+        """Convert a slot that has only values."""
         whole = bytearray(self._no_values)
         self._move(raw, whole, *self._of_values)
         return self._headed(whole, slot_head(raw))
 
     def full_slot(self, raw: bytes) -> bytes | None:
-        """Convert a whole full slot; None if it does not fit."""
+        """Convert a slot with a complete frame; None if it does not fit."""
         head, old = slot_head(raw), self._old
         rest = bytearray(raw[old.variable_at : head.length + CRC_FROM])
         if self._new.variable_at + len(rest) > self._new.slot_size:

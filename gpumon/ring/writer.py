@@ -1,7 +1,7 @@
-"""The writing end of a ring.
+"""Writes a ring.
 
-An inode has one writer for its life. A restart, more devices than rows, or a new version need a new file: frames of the
-old one are taken over, and it is renamed over the old path. A ring is never truncated and never repaired in place.
+A ring file is written by a single process. A restart, more devices than rows, or a new version need a new file: frames
+of the old file are copied to it, and it is renamed over the old one. A ring file is never truncated or repaired.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
 class RingWriter:
-    """Appends ticks to a ring file.
+    """Writes ticks into a ring file.
 
-    `lost_writes` counts frames that could not be written (no space, I/O error); the daemon continues.
+    `lost_writes` counts the frames that could not be written (disk full, I/O error); the daemon continues without them.
     """
 
     def __init__(
@@ -164,9 +164,9 @@ class RingWriter:
         return writer
 
     def append(self, tick: Tick) -> int:
-        """Store a tick as the next frame and return its number.
+        """Write a tick as the next frame; return the number of the frame.
 
-        Raises RowsExhausted, before anything is written, if a device has no row.
+        Raises RowsExhausted if a device has no row; then nothing has been written.
         """
         directory = self._directory
         directory.rows(tick.samples)
@@ -182,23 +182,29 @@ class RingWriter:
         return number
 
     def count_lost(self) -> None:
-        """Count a frame that could not be stored."""
+        """Count a frame that could not be written."""
         self.lost_writes += 1
         self.is_failing = True
 
     def set_storage_problems(self, ledger: str, history: str) -> None:
-        """Publish with the next frame why no run is kept, and why no history; each is empty if all is well."""
+        """Publish, with the next frame, why runs are not recorded and why history is not. Empty if they are."""
         self._directory.set_storage_problems(ledger[:1024], history[:1024])
 
     def heartbeat(self, state: int = RUNNING) -> None:
-        """Show readers that the writer lives, without a new frame. A writer that cannot write counts as silent."""
+        """Show readers that the writer is alive, without a new frame.
+
+        If this cannot be written, the writer counts as silent.
+        """
         if self.is_failing and state == RUNNING:
             return
         with suppress(OSError):  # then it is silent
             os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
     def is_intact(self) -> bool:
-        """Return whether header, schema and directory are as written: the file may have been cut or overwritten."""
+        """Return whether header, schema and directory are unchanged.
+
+        The file may have been truncated or overwritten.
+        """
         fd, schema, stored = self.fd, self.layout.schema, self._stored
         begin = os.pread(fd, SCHEMA_OFFSET + len(schema), 0)
         return (
@@ -209,10 +215,7 @@ class RingWriter:
         )
 
     def is_at_path(self) -> bool:
-        """Return whether the path still leads to this file, which may have been removed or replaced.
-
-        Raises OSError if this cannot be seen.
-        """
+        """Return whether the file at the path is still this one. Raises OSError if that cannot be checked."""
         assert self.path is not None
         try:
             status = os.lstat(self.path)
@@ -222,13 +225,13 @@ class RingWriter:
         return (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino)
 
     def publish(self) -> None:
-        """Give the file its name, so that readers find it."""
+        """Give the file its name, so that readers can find it."""
         if self._unpublished and self.path is not None:
             os.rename(self._unpublished, self.path)
             self._unpublished = ""
 
     def close(self) -> None:
-        """Mark the writer as stopped. The file stays for readers, unless it was never published."""
+        """Record that the writer has stopped. The file stays for readers, unless it was never published."""
         self.heartbeat(STOPPED)
         os.close(self.fd)
         if self._unpublished:
@@ -373,7 +376,7 @@ def _fill(fd: int, path: str, rows: int) -> Layout:
 
 
 class NoRoom(GpumonError):
-    """The file system has no room for the smallest ring."""
+    """Raised if the file system has no room even for the smallest ring."""
 
 
 def _strings_in(tick: Tick) -> list[str]:

@@ -1,1 +1,1 @@
-"""Where numbers come from. `registry` knows every source; to add one, a package here and a row there."""
+"""Sources of values: drivers, recordings, simulations. To add one, add a package here and a row to `registry`."""

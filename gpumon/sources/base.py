@@ -1,4 +1,4 @@
-"""The interface of all sources, and their readings."""
+"""The interface of all sources, and the readings that they return."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Timing and losses of a recorded frame, as in `Frame`."""
+    """Timing and losses of a frame in a recording, with the same meaning as in `Frame`."""
 
     interval_ns: int
     sample_duration_ns: int
@@ -31,7 +31,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The values of a source at one moment."""
+    """The values that a source read at one moment."""
 
     monotonic_ns: int
     """CLOCK_MONOTONIC in ns; for a recording, its own spacing mapped to this clock."""
@@ -55,7 +55,7 @@ class Reading:
 
 
 class ProcessInfo(NamedTuple):
-    """What the machine knows about a process; empty and NaN for one that is not visible, as in another container."""
+    """What this machine tells about a process. Empty and NaN if it is not visible, as in another container."""
 
     name: str = ""
     user: str = ""
@@ -74,7 +74,7 @@ Describe = Callable[[int], ProcessInfo]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a source needs to open."""
+    """What a source gets when it is opened."""
 
     argument: str
     """Text after the colon in `--source`; empty without one."""
@@ -93,8 +93,8 @@ class Request:
 class Source(Protocol):
     """Reads hardware, a recording or a simulation.
 
-    `read` never raises for a device that fails: a missing value is NaN, and the reason is in the sample's state and its
-    device's `missing`. Constructing a source may raise SourceError.
+    `read` never raises because of a device. A missing value is NaN, and the reason is in the sample's state and in
+    `missing` of its device. The constructor may raise SourceError.
     """
 
     capabilities: Capability
@@ -103,10 +103,10 @@ class Source(Protocol):
     """Seconds between the ticks of a recording; 0 if each `read` returns one."""
 
     def origin(self) -> Origin:
-        """Name, label and, if nothing can be read, the problem. May change between reads."""
+        """Name, label, and why nothing can be read, if so. May change between reads."""
 
     def driver(self) -> Driver:
-        """The driver's versions, as far as known."""
+        """Versions of the driver; empty if unknown."""
 
     def read(self) -> Sequence[Reading]:
         """Return the readings since the last read, oldest first.
@@ -120,29 +120,29 @@ class Source(Protocol):
 
 @runtime_checkable
 class HasDriverCalls(Protocol):
-    """A source that measures its driver calls."""
+    """A source that measures how long its driver calls take."""
 
     def driver_calls(self) -> Sequence[DriverCall]:
-        """Return the costs of the driver calls so far, the most expensive first."""
+        """Return how long each driver function has taken so far, the most expensive first."""
 
 
 @runtime_checkable
 class RestoresDevices(Protocol):
-    """A source whose devices may lack an identity, such as a GPU that the driver has lost."""
+    """A source that may be unable to identify a device, such as a GPU that the driver has lost."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Restore the devices that an earlier daemon of this boot had last; call it before the first read."""
+        """Set the devices that an earlier daemon of this boot had last. Must be called before the first read."""
 
 
 def to_base_units(number: float, scale: float) -> float:
-    """Convert a number to base units; `scale` is the size of its unit in base units.
+    """Convert a number to base units. `scale`: the size of its unit in base units.
 
-    Divides if the scale is a fraction, because 69 / 100 is 0.69 but 69 * 0.01 is not.
+    If the scale is a fraction, this divides, because 69 / 100 is 0.69 but 69 * 0.01 is not.
     """
     factor, divisor = split_scale(scale)
     return number * factor / divisor
 
 
 def split_scale(scale: float) -> tuple[float, int]:
-    """Return the factor and divisor of `to_base_units`, for code that converts the same unit repeatedly."""
+    """Return a factor and a divisor that do the same as `to_base_units`, for code that converts one unit many times."""
     return (scale, 1) if scale >= 1 else (1, round(1 / scale))

@@ -74,7 +74,10 @@ _DELETED = " (deleted)"
 
 
 def parse_cgroup(raw: bytes) -> CgroupInfo:
-    """Parse a `/proc/<pid>/cgroup`; of several hierarchies, the first that knows something counts."""
+    """Return container, pod and job from the content of a `/proc/<pid>/cgroup`.
+
+    If it has several hierarchies, the first that names any of these counts.
+    """
     result = CgroupInfo()
     for line in raw[:LONGEST].split(b"\n")[: -1 if len(raw) >= LONGEST else None]:
         path = line.split(b":", 2)[-1].decode("utf-8", "replace").removesuffix(_DELETED)
@@ -132,7 +135,7 @@ _CONTAINER_LOG = re.compile(r"([^_]+)_([^_]+)_.+-([0-9a-f]{64})\.log")
 
 
 class PodNames:
-    """Finds the names of pods. The directories are listed only for an unknown pod, at most once in 10 s."""
+    """Finds the names of pods, by listing directories. This happens only for an unknown pod, and at most every 10 s."""
 
     def __init__(
         self, clock: Clock, pods: str = POD_LOGS, containers: str = CONTAINER_LOGS,
@@ -146,7 +149,10 @@ class PodNames:
         self._due = 0
 
     def name(self, uid: str, container: str) -> str:
-        """Return `namespace/name` of a pod by its UID or the short ID of one of its containers; empty if unknown."""
+        """Return `namespace/name` of a pod; empty if unknown. `uid`: UID of the pod.
+
+        `container`: short ID of a container in it.
+        """
         keys = uid.replace("-", "").lower(), container
         if not any(key in self._names for key in keys) and self._clock.monotonic() >= self._due:
             self._due = self._clock.monotonic() + _RETRY_AFTER

@@ -1,4 +1,4 @@
-"""Several sources as one: a machine with GPUs of two vendors, or hardware and a simulation."""
+"""Combines several sources into one: for GPUs of two vendors, or hardware and a simulation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpumon.sources.base import HasDriverCalls, Reading, Source
 
 
 def describe_devices(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
-    """Return one line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is no GPU; several sources in turn."""
+    """Return one line about the devices, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is no GPU."""
     if origin.parts:
         return "; ".join(
             describe_devices(
@@ -38,7 +38,7 @@ def describe_devices(origin: Origin, driver: Driver, samples: Sequence[Sample]) 
 
 @dataclass(frozen=True, slots=True)
 class SourceResult:
-    """The result of one read of a source, with its origin and driver right after."""
+    """What one read of a source returned, with its origin and driver after the read."""
 
     readings: Sequence[Reading]
     origin: Origin
@@ -48,7 +48,7 @@ class SourceResult:
 
 
 class Worker:
-    """Reads a source in its own thread, one read at a time."""
+    """Reads a source in a separate thread, one read at a time."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -61,7 +61,7 @@ class Worker:
         self._thread = Thread(target=self._run, name="gpumon-source", daemon=True)
 
     def start(self) -> None:
-        """Start a read, unless one is running."""
+        """Start a read, unless one is in progress."""
         if self.is_running:
             return
         if not self._thread.is_alive():
@@ -71,7 +71,10 @@ class Worker:
         self._requested.set()
 
     def pop(self, clock: Clock, until: int = 0) -> SourceResult | None:
-        """Return the result of the running read, waiting until `until` (ns, CLOCK_MONOTONIC); None if there is none."""
+        """Return the result of the read, waiting for it until `until` (ns, CLOCK_MONOTONIC).
+
+        None if it has not arrived by then, or no read was started.
+        """
         if not self.is_running or not (self._done.is_set() or clock.wait(self._done, until)):
             return None
         self.is_running = False
@@ -79,7 +82,7 @@ class Worker:
         return result
 
     def close(self) -> None:
-        """Close the source, unless a call hangs, which then ends with the process."""
+        """Close the source. If a call of it hangs, it stays open until the process ends."""
         self._is_closed = True
         self._requested.set()
         if not self.is_running or self._done.is_set():
@@ -161,11 +164,11 @@ class _Member:
 
 
 class CombinedSource:
-    """Reads its sources at the same time, each in a thread, and joins their readings.
+    """Reads several sources at the same time, each in a thread, and combines their readings.
 
-    If a source hangs, its last samples are STALE; if it fails, its devices are FAILED. Each device keeps its driver's
-    index unless another one has it already; hardware comes first. If two sources have the same device, the first one
-    counts. Only sources that use this machine's clock can be combined.
+    If a source hangs, its last samples become STALE; if it fails, its devices become FAILED. Each device keeps the
+    index that its driver gives it, unless another device has it already; hardware comes first. If two sources have the
+    same device, the first one counts. Sources that do not use this machine's clock cannot be combined.
     """
 
     tick_period = 0.0
@@ -192,7 +195,10 @@ class CombinedSource:
         self._processes: tuple[list[Sequence[Process]], tuple[Process, ...]] = [], ()
 
     def origin(self) -> Origin:
-        """Return all names and labels, and a problem only if every source has one. Its parts are the single origins."""
+        """Return the names and labels of all sources. There is a problem only if every source has one.
+
+        `parts` has the origin of each source.
+        """
         parts = tuple(
             SourceInfo(member.origin._replace(problem=member.problem()), member.driver) for member in self._members
         )
@@ -210,7 +216,7 @@ class CombinedSource:
         )
 
     def driver(self) -> Driver:
-        """Return the driver if only one source has one; else the versions of all."""
+        """Return the driver if only one source has one; otherwise the versions of all drivers."""
         members = [member for member in self._members if member.driver.version]
         if len(members) == 1:
             return members[0].driver

@@ -32,7 +32,7 @@ _UID = re.compile(r"[0-9]{1,10}")
 
 
 class DeviceJobs:
-    """Finds the job of each device."""
+    """Finds the scheduler job of each device."""
 
     def __init__(
         self, clock: Clock, job_dir: str = "", gpustat: str = GPUSTAT,
@@ -49,7 +49,7 @@ class DeviceJobs:
         self._read_at = self._find_at = -_FIND_EVERY
 
     def assign(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Return the samples with the jobs of their devices; the same object if there are none."""
+        """Return the samples with the jobs of their devices; the same object if no device has a job."""
         now = self._clock.monotonic()
         if now - self._find_at >= _FIND_EVERY:
             self._find_at = now
@@ -82,9 +82,9 @@ class DeviceJobs:
 
 
 def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence[Process]:
-    """Return the processes; one without a job gets the job of its device, unless that belongs to another user.
+    """Return the processes. A process without a job gets that of its device, unless it belongs to another user.
 
-    `jobs`: by UUID.
+    `jobs`: job of each device by UUID.
     """
     if not jobs:
         return processes
@@ -113,7 +113,7 @@ def parse_gpustat(text: str) -> str:
 
 
 def parse_job_lines(text: str) -> str:
-    """Return the job from a file with one job per line; empty if there is none, or several share the GPU."""
+    """Return the job in a file with one job per line; empty if there is none or several jobs share the GPU."""
     jobs = {line.strip() for line in text.splitlines()} - {""}
     return next(iter(jobs)) if len(jobs) == 1 and all(map(_JOB.fullmatch, jobs)) else ""
 

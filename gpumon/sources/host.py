@@ -30,7 +30,7 @@ _MOST = 1 << 16
 class HostSource:
     """CPU, memory, swap, load, disks and network of this machine.
 
-    Counters are since boot. The CPU utilization covers the time between two reads, so the first read may have none.
+    Counters start at boot. CPU utilization covers the time since the previous read, so the first read may have none.
     """
 
     def __init__(

@@ -21,20 +21,20 @@ AUTO = "auto"
 
 
 class SourceModule(Protocol):
-    """The contents of a source's package."""
+    """What the package of a source must contain."""
 
     METRICS: frozenset[str]
     """GPU metrics that it can have."""
 
     def detect(self) -> bool:
-        """Return whether its hardware is on this machine. Fast: calls no driver and never waits."""
+        """Return whether its hardware is on this machine. Must be fast: no driver call, and no waiting."""
 
     def make(self, request: "Request") -> "Source":
-        """Open it. Raises UsageError for an invalid argument, SourceError if it cannot be read."""
+        """Open the source. Raises UsageError if the argument is invalid, SourceError if it cannot be read."""
 
 
 class HardwareModule(SourceModule, Protocol):
-    """The contents of the package of a hardware source."""
+    """What the package of a hardware source must contain."""
 
     def examine(self, gpu_count: int) -> "Sequence[Check]":
         """Check the files of its driver without calling it; `gpu_count`: number of GPUs that were just read."""
@@ -59,7 +59,7 @@ class SourceKind(NamedTuple):
         return cast(SourceModule, import_module(f"gpumon.sources.{self.name}"))
 
     def accepts(self, argument: str) -> bool:
-        """Return whether the source can be named with this argument."""
+        """Return whether `argument` can follow the name of this source in `--source`."""
         return bool(argument) if self.argument.startswith(":") else not argument or bool(self.argument)
 
 
@@ -74,7 +74,7 @@ USAGE = f"{', '.join((AUTO, *(kind.usage for kind in KINDS[:-1])))} or {KINDS[-1
 
 
 def parse_spec(spec: str) -> list[tuple[SourceKind, str]]:
-    """Return the kinds that a comma-separated `--source` names, each with its argument. Raises UsageError.
+    """Return the kind and argument of each source in a comma-separated `--source`. Raises UsageError.
 
     `auto` stands for the first kind of hardware.
     """
@@ -99,7 +99,7 @@ def _parse_part(part: str, spec: str) -> tuple[SourceKind, str]:
 
 
 def capabilities(spec: str) -> Capability:
-    """Return the capabilities of the source that `--source` names, without opening it. Raises UsageError."""
+    """Return the capabilities of the sources in `--source`, without opening them. Raises UsageError."""
     return reduce(or_, (kind.capabilities for kind, _ in parse_spec(spec)))
 
 
@@ -109,24 +109,27 @@ def source_names(spec: str) -> str:
 
 
 def detect_hardware() -> list[SourceKind]:
-    """Return the kinds of hardware on this machine; if there is none, the first, which then reports the problem."""
+    """Return the kinds of hardware on this machine.
+
+    If there is none, the first kind, which then reports the problem.
+    """
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
 
 def examine_hardware(gpu_count: int) -> list["Check"]:
-    """Check the driver files of this machine's hardware; `gpu_count`: number of GPUs that were just read.
+    """Check the driver files of this machine's hardware. `gpu_count`: number of GPUs that could be read just now.
 
-    Calls no driver, and never waits.
+    Calls no driver and never waits.
     """
     modules = [cast(HardwareModule, kind.module) for kind in detect_hardware()]
     return [check for module in modules for check in module.examine(gpu_count)]
 
 
 def open_source(spec: str, request: "Request") -> "Source":
-    """Open the source that `--source` names; `request.argument` is ignored.
+    """Open the sources in `--source`. `request.argument` is ignored.
 
-    Raises UsageError for an unknown name, SourceError if the source cannot be read; if several kinds of hardware were
-    detected, only if none of them can.
+    Raises UsageError for an unknown name, SourceError if a source cannot be read. If several kinds of hardware were
+    detected, one of them must be readable.
     """
     sources = _open_all(_kinds_to_open(spec), request)
     if len(sources) == 1:

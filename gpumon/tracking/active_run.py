@@ -48,9 +48,9 @@ P = ParamSpec("P")
 
 
 class ActiveRun(RunTags):
-    """A started run. Its methods may be called from several threads; the last writer wins.
+    """A run that has been started. Its methods may be called from several threads; the last call wins.
 
-    A run belongs to the process that started it: in a forked child, and as a copy or unpickled, it is switched off.
+    The run belongs to the process that started it. In a forked child, and as a copy or unpickled, it does nothing.
     """
 
     def __init__(
@@ -72,11 +72,12 @@ class ActiveRun(RunTags):
     @overload
     def epochs(self, over: Iterable[T], *, start: int = 0) -> Iterator[T]: ...
     def epochs(self, over: Iterable[T] | int | None = None, *, start: int = 0) -> Iterator[T] | Iterator[int]:
-        """Iterate over the epochs and record exactly when each begins and ends, however it ends.
+        """Iterate over the epochs, and record when each begins and ends, even if the loop is left early.
 
-        Without `over`: the numbers from `start` (after a resume: the first epoch still to do) up to the `epochs` of
-        the run, or without end. A number is the total number of epochs. Any other iterable is iterated as it is: its
-        integers are epoch numbers, other items are counted from `start`.
+        `over` is a number of epochs in total, or an iterable; without it, epochs are counted up to the `epochs` of the
+        run, or forever if that is unknown. `start` is the number of the first epoch: after a resume, the first one
+        still to do. If the items of an iterable are integers, they are the epoch numbers; other items are counted from
+        `start`.
         """
         first = whole(start)
         if first is None:
@@ -108,7 +109,7 @@ class ActiveRun(RunTags):
 
     @contextmanager
     def epoch(self, number: int) -> Iterator[None]:
-        """Record one epoch of a loop that counts its epochs itself."""
+        """Record the body of a `with` statement as epoch `number`, for a loop that counts its epochs itself."""
         opened = self._begin_epoch(number)
         try:
             yield
@@ -123,17 +124,20 @@ class ActiveRun(RunTags):
             self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns(), is_short)
 
     def steps(self, loader: Iterable[T]) -> Steps[T]:
-        """Iterate over `loader`, counting a step for each batch and measuring how long the training waits for it.
+        """Iterate over `loader`. Each batch counts as a step, and the time spent waiting for it is measured.
 
-        `len()` is the loader's; exceptions of the loader pass through. Steps count over the whole run. Two zipped
-        loaders count one step for each pair.
+        The result has the `len()` of the loader, and exceptions of the loader pass through. Steps are counted over the
+        whole run. If two loaders are zipped, each pair counts as one step.
         """
         if not self._board.description.facts.batch:
             self.batch_of(loader)
         return Steps(self, loader)
 
     def step(self, steps: int = 1) -> None:
-        """Count a step of a loop that does not use `steps()`. Inside a loop over `steps()` it does nothing."""
+        """Count `steps` steps in a loop that does not use `steps()`.
+
+        Inside a loop over `steps()`, this does nothing.
+        """
         if self._loaders and get_ident() in self._loaders:
             warn_once("steps", "run.step() counts nothing in a loop over run.steps(…), which counts its batches")
             return
@@ -150,7 +154,10 @@ class ActiveRun(RunTags):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Run the body in the phase `name` (validate, test, checkpoint, …); then the previous phase continues."""
+        """Record the body of a `with` statement as phase `name`, such as validate, test or checkpoint.
+
+        At its end, the previous phase continues.
+        """
         previous = self.begin_phase(name)
         try:
             yield
@@ -162,13 +169,14 @@ class ActiveRun(RunTags):
                 self._left_loader = left._replace(event=self._board.events)
 
     def log(self, metrics: Mapping[str, object] | None = None, /, *args: object, **named: object) -> None:
-        """Show numbers with the run and keep them with its epoch: up to 8 names, the most informative or the chosen.
+        """Log numbers by name: they are shown with the run and stored with the current epoch.
 
-        An epoch keeps the last number of each name; the chart over time keeps the last number at each of its points.
-        A CUDA tensor is never waited for: its value appears with a later step or log. `step=`, or a second positional
-        argument as other loggers have it, is the number of steps done so far. Without epochs, the numbers are kept with
-        the row of that step, by default with the last row. It also counts the steps of a loop that uses neither
-        `steps()` nor `step()`.
+        Up to 8 names are kept: those chosen with `metrics=` of `gpumon.run`, else the most informative ones. An epoch
+        stores the last value of each name; the chart over time has the last value for each of its points. A CUDA tensor
+        is never waited for: its value appears with a later step or log. `step=`, or a second positional argument as in
+        other loggers, is the number of steps done so far. In a run without epochs, the values are stored with the range
+        of steps that contains this step, by default the newest one. If the loop uses neither `steps()` nor `step()`,
+        this number also counts its steps.
         """
         self._log_arrived()
         step_argument = named.pop("step", args[0] if args else None)
@@ -203,10 +211,10 @@ class ActiveRun(RunTags):
         return board.steps if step is None else min(max(1, step), board.steps)
 
     def finish(self, *, failed: bool = False) -> None:
-        """End the run; as interrupted while a KeyboardInterrupt is being handled. A second call does nothing.
+        """End the run. It counts as interrupted while a KeyboardInterrupt is being handled. A second call does nothing.
 
-        While another exception is being handled that left an epoch, the run ends as stopped: only a `with` statement
-        can tell whether that exception is a failure.
+        If another exception has left an epoch and is being handled, the run counts as stopped, because only a `with`
+        statement can tell whether that exception is a failure.
         """
         error = sys.exc_info()[1]
         if failed or isinstance(error, KeyboardInterrupt):
@@ -218,7 +226,7 @@ class ActiveRun(RunTags):
             self.end(stopped=error is not None and is_left)
 
     def stop(self) -> None:
-        """End the run early and on purpose, such as a pruned trial: it ends as stopped, not as failed."""
+        """End the run early on purpose, as when a trial is pruned. It counts as stopped, not as failed."""
         if self._epoch is not None and not self._is_within_epoch() and not self._is_in_steps():
             self._end_epoch(self._epoch)
         self.end(stopped=True)
@@ -278,7 +286,12 @@ class ActiveRun(RunTags):
 
 
 class Steps(Generic[T]):
-    """The batches of a loader; each counts as a step of the run."""
+    """The batches of a loader, each of which counts as a step of the run.
+
+    If two such iterators are zipped, each pair of batches counts as one step. In a loop inside another, such as a
+    validation in the middle of an epoch, each batch counts: several of its batches come without a batch of the outer
+    loader in between.
+    """
 
     def __init__(self, run: ActiveRun, loader: Iterable[T]) -> None:
         self._run = run

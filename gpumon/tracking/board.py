@@ -1,7 +1,8 @@
-"""The training's side of a board: creates its file and publishes the state and events of a run in it.
+"""Creates the board of a training, a small file, and publishes the state and events of the run in it.
 
-A file gets its name only when it is complete and locked. Its POSIX lock shows that the process lives: the kernel drops
-it when the process dies *or closes any descriptor of that file*. So a process must never reopen a board of its own.
+The file gets its name only when it is complete and locked. Its POSIX lock shows that the process is alive: the kernel
+releases it when the process dies *or closes any descriptor of that file*. So a process must never open its own board
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _names: set[str] = set()
 
 
 class BoardFile(NamedTuple):
-    """The open file of a board."""
+    """The open file of a board, mapped into memory."""
 
     fd: int
     """Kept open: closing it drops the lock."""
@@ -46,7 +47,7 @@ class BoardFile(NamedTuple):
 
 
 def is_open(fd: int, inode: Inode) -> bool:
-    """Whether `fd` is still a descriptor of the file `inode`: another library may have closed it."""
+    """Return whether `fd` still refers to the file `inode`; another library may have closed it."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -66,7 +67,7 @@ def _is_at_path(path: str, inode: Inode) -> bool:
 
 
 def is_supported() -> bool:
-    """Whether this system supports boards. Raises the error of a module that exists and cannot be loaded."""
+    """Return whether this system supports boards. Raises ImportError if a needed module exists but cannot be loaded."""
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:
@@ -81,9 +82,10 @@ def make_board(
     now: Callable[[], int],
     replaced: tuple[str, mmap.mmap] | None = None,
 ) -> BoardFile:
-    """Create a board of this process in `directory`; `replaced`: name and content of the board that it replaces.
+    """Create a board of this process in `directory`.
 
-    Raises OSError, or BoardError if the description is too long.
+    `monotonic`, `now`: return the time of CLOCK_MONOTONIC and the wall clock in ns. `replaced`: name and content of the
+    board that the new one replaces, if any. Raises OSError, or BoardError if the description is too long.
     """
     import fcntl  # Windows has none
 
@@ -143,7 +145,7 @@ def _map(fd: int, inode: Inode) -> tuple[mmap.mmap, int]:
 
 
 def write_description(mapped: mmap.mmap, version: int, description: Description) -> None:
-    """Write `description` into the slot of its version. Raises BoardError if it is too long."""
+    """Write a description into one of the two slots, chosen by `version`. Raises BoardError if it is too long."""
     text = encode(description)
     offset, header = wire_format.TEXTS[version & 1], wire_format.DESCRIPTIONS[version & 1]
     mapped[offset : offset + len(text)] = text
@@ -151,7 +153,7 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
 
 
 def write_about(mapped: mmap.mmap, version: int, about: Metadata) -> Metadata:
-    """Write the metadata of the run into the slot of its version and return the part that fitted."""
+    """Write the metadata of the run into one of the two slots, chosen by `version`; return the part that fitted."""
     text, kept = encode_metadata(about)
     offset, header = wire_format.ABOUT_TEXTS[version & 1], wire_format.ABOUTS[version & 1]
     mapped[offset : offset + len(text)] = text
@@ -216,10 +218,10 @@ class _Position(NamedTuple):
 
 
 class Board:
-    """The board of one run. Every method may be called in any state, from any thread; the last writer wins.
+    """The board of one run. Any method may be called at any time and from any thread; the last call wins.
 
-    `directory` returns the directory of the file and may raise OSError. A board that could not be created, was closed,
-    or was inherited by a forked child is *off*: its methods do nothing.
+    `directory` returns the directory of the file and may raise OSError. A board is *off*, which means that its methods
+    do nothing, if it could not be created, was closed, or was inherited by a forked child.
     """
 
     def __init__(
@@ -309,9 +311,9 @@ class Board:
             self.publish()
 
     def repair_file(self) -> None:
-        """Recreate the file if it was removed, and lock it again if its descriptor was closed.
+        """Create the file again if it was removed, and lock it again if its descriptor was closed.
 
-        Checks once a second at most. A failed repair is tried again later.
+        This is checked at most once a second. If it fails, it is tried again later.
         """
         file, now = self._file, self._monotonic()
         if file is None or now < self._check_at or self._directory is None:
@@ -332,11 +334,11 @@ class Board:
 
     @property
     def on(self) -> bool:
-        """Whether the board is written."""
+        """Whether the board is being written; see the class."""
         return self._map is not None
 
     def publish(self, monotonic_ns: int = 0) -> None:
-        """Write the current state; `monotonic_ns`: the time now, if the caller has just read the clock."""
+        """Write the current state. `monotonic_ns`: the current time, if the caller has just read the clock, else 0."""
         mapped = self._map
         if mapped is None:
             return
@@ -353,9 +355,9 @@ class Board:
             self._fail(error)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Publish that `epoch` begins now, in the phase `train` unless another phase is open.
+        """Publish that epoch number `epoch` begins now, in the phase `train` unless another phase is open.
 
-        While the end of the previous epoch is held back, this one is folded into it.
+        If epochs are too short to publish each (`is_folding`), it is counted as part of the previous one.
         """
         with self._lock:
             if self._epochs_begun and self._waiting:
@@ -380,9 +382,9 @@ class Board:
             self.publish()
 
     def end_epoch(self, *, aborted: bool = False) -> None:
-        """Publish that the epoch ends now. `aborted`: it was left early, which also corrects an end published before.
+        """Publish that the epoch ends now. If epochs are too short to publish each, the end is not published yet.
 
-        If epochs are too short to publish all of them, the end is held back.
+        `aborted`: the epoch was left early; this also corrects an end that was already published.
         """
         with self._lock:
             if self._phase == 1:
@@ -400,7 +402,7 @@ class Board:
 
     @property
     def is_folding(self) -> bool:
-        """Whether epochs are so short that the end of one is held back and later ones are folded into it."""
+        """Whether epochs are too short to publish each of them: several are then published as one."""
         return self._begin is not None
 
     def _has_room(self) -> bool:
@@ -416,7 +418,7 @@ class Board:
         )
 
     def unfold(self) -> None:
-        """Publish the start of the open epoch if it is held back and there is room for it."""
+        """Publish the start of the open epoch if this has been put off and there is room for it now."""
         with self._lock:
             if self.is_folding and self._has_room():
                 self._unfold()
@@ -441,7 +443,7 @@ class Board:
         self._phase = phase
 
     def phase(self, name: str) -> str:
-        """Publish that the phase `name` begins now and return the name of the previous phase."""
+        """Publish that phase `name` begins now; return the name of the previous phase."""
         if self._map is None:
             return ""
         with self._lock:
@@ -455,7 +457,7 @@ class Board:
         return previous
 
     def end_rows(self, ends: Sequence[RowEnd]) -> None:
-        """Publish the ends of rows of steps; the last row gets the values logged since the previous call."""
+        """Publish where rows of steps end. Values logged since the previous call belong to the last of these rows."""
         with self._lock:
             offset = self._now() - self._monotonic()
             for end in ends:
@@ -465,7 +467,7 @@ class Board:
             self._logged = list(wire_format.NOTHING_LOGGED)
 
     def pause(self) -> None:
-        """Publish that the run ends here unless a phase or an epoch follows."""
+        """Publish that the run ends now, unless a phase or an epoch begins later."""
         with self._lock:
             self.must_end = False
             self._publish_cpu_time()
@@ -475,7 +477,7 @@ class Board:
             self.phase(PAUSED)
 
     def backdate_end(self) -> None:
-        """Date later events to the last sign of life: the training ended then, without notice."""
+        """Give later events the time of the last activity, because the training ended then without reporting it."""
         self._ended_at = self._last_sign
 
     @property
@@ -485,11 +487,11 @@ class Board:
 
     @property
     def epoch(self) -> int:
-        """The open epoch, else the last one; -1 before the first."""
+        """Number of the open epoch, or of the last one if none is open; -1 before the first."""
         return self._epoch
 
     def memory(self, devices: Sequence[wire_format.Memory]) -> None:
-        """Publish the framework's memory on each device."""
+        """Publish the framework's memory, one record for each device."""
         mapped = self._map
         if mapped is None:
             return
@@ -502,15 +504,16 @@ class Board:
             self._fail(error)
 
     def out_of_memory(self, asked: int, free: int, uuid: str = "") -> None:
-        """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes."""
+        """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes left."""
         self._event(wire_format.OUT_OF_MEMORY, aux=wire_format.device_mark(uuid), asked=asked, free=free)
 
     def log(self, metrics: Mapping[str, float], epoch: int | None = None, step: int = 0) -> None:
-        """Publish logged values by name. Eight names have room: the most informative ones (`metric_rank`).
+        """Publish logged values by name.
 
-        `epoch`: the epoch of the values, if not the open or the last one. `step`: a step in the ended row of steps that
-        the values belong to; 0: the open row. Late values are published as an event of their own, so that they are kept
-        with their epoch or row.
+        There is room for eight names; the most informative ones are used (`metric_rank`). `epoch`: number of the epoch
+        to which the values belong, by default the open or last one. `step`: a step in the row to which they belong, 0
+        for the open row. Values for an earlier epoch or row are published as a separate event, so that they are stored
+        with it.
         """
         if self._map is None:
             return
@@ -577,7 +580,7 @@ class Board:
             self.log(waiting)
 
     def describe(self, **changes: object) -> None:
-        """Change fields of the description and publish it."""
+        """Change fields of the run's description, and publish it."""
         if self._map is None:
             return
         with self._lock:
@@ -589,7 +592,10 @@ class Board:
                 self._fail(error)
 
     def update_about(self, change: Callable[[Metadata], Metadata]) -> None:
-        """Publish the metadata of the run, changed by `change`; parts without room are omitted, with a warning."""
+        """Change the metadata of the run by the function `change`, and publish it.
+
+        What does not fit is left out with a warning.
+        """
         if self._map is None:
             return
         with self._lock:
@@ -608,10 +614,10 @@ class Board:
     def close(
         self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False, withdrawn: bool = False
     ) -> None:
-        """Publish the end of the run and close the board. The file stays, so that a daemon can read the end.
+        """Publish the end of the run, and close the board. The file stays so that a daemon can read the end.
 
-        The daemon removes the file after reading it; without a daemon, the next training of this user does.
-        `withdrawn`: hide the run as if it had never begun. `stopped`: it ended early; a failed run is not also stopped.
+        The daemon removes the file after reading it; without a daemon, this user's next training does. `withdrawn`:
+        hide the run as if it had never begun. `stopped`: it was ended early on purpose; ignored if `failed`.
         """
         with self._lock:
             if self._map is None:
@@ -722,7 +728,7 @@ class Board:
             _close_file(file)
 
     def abandon(self) -> None:
-        """Turn off silently in a forked child: the board belongs to the parent."""
+        """Turn the board off in a forked child, without publishing anything: it belongs to the parent."""
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._turn_off()
 

@@ -1,7 +1,7 @@
-"""Board directories, as the daemon sees them: new files, limits for each user, retries, and the owners of boards.
+"""Directories of boards as the daemon sees them: new files, limits for each user, retries, and owners of boards.
 
-Any user may put files into a shared board directory. Limits for each user keep the boards of one from delaying the
-sampling of the others.
+Any user may put files into a shared directory. The limits keep the boards of one user from delaying the sampling for
+all others.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _MAX_UIDS = 4096
 
 
 class BudgetOwners:
-    """Maps each uid to the user whose budget it uses: subordinate uids in /etc/subuid count as their user.
+    """Finds the user whose limits apply to a uid. Subordinate uids listed in /etc/subuid count as their user.
 
-    /etc/subuid gives each user 65,536 uids, for example for rootless containers, to own files and processes under.
+    /etc/subuid gives each user 65,536 additional uids, for example for rootless containers. Otherwise a user could get
+    many times the limits with them.
     """
 
     def __init__(self, path: str = "/etc/subuid") -> None:
@@ -50,7 +51,7 @@ class BudgetOwners:
         self._owners: dict[int, int] = {}
 
     def of(self, uid: int) -> int:
-        """Return the user whose budget `uid` uses."""
+        """Return the uid whose limits apply to `uid`."""
         owner = self._owners.get(uid)
         if owner is None:
             self._read()
@@ -81,7 +82,7 @@ class BudgetOwners:
 
 
 class Budget:
-    """Events and bytes that may still be read of one user; negative after a board that had more."""
+    """How many events and bytes of one user's boards may still be read. Negative after a board that had more."""
 
     def __init__(self, now: int) -> None:
         self.events = EVENTS * BURST
@@ -89,14 +90,14 @@ class Budget:
         self._at = now
 
     def refill(self, now: int) -> None:
-        """Add the budget for the time since the last call; `now` in monotonic ns."""
+        """Add what the time since the last call allows; `now` is ns, CLOCK_MONOTONIC."""
         elapsed, self._at = max(0, now - self._at), now
         self.events = min(self.events + EVENTS * elapsed // SECOND, EVENTS * BURST)
         self.bytes = min(self.bytes + BYTES * elapsed // SECOND, BYTES * BURST)
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further board may be opened."""
+        """Whether no further board of the user may be opened now."""
         return self.events <= 0 or self.bytes <= 0
 
 
@@ -124,7 +125,7 @@ class DirectoryScan:
         """Names that the reader has seen in this pass and did not open."""
 
     def next_files(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the next files with a board's name, and set `is_done` if there are no more."""
+        """Yield the next files whose name is that of a board. Sets `is_done` if these were the last."""
         self.is_done = True  # also if the directory cannot be read further
         with suppress(OSError):
             entries = list(islice(self._entries, FILES_PER_POLL))
@@ -137,27 +138,27 @@ class DirectoryScan:
 
 
 class UnchangedDirectories:
-    """Directories that need no scan: they were scanned completely and their times have not changed since."""
+    """Directories that need no scan: they were scanned completely, and their modification time is still the same."""
 
     def __init__(self) -> None:
         self._scanned: dict[str, tuple[_Stamp, int]] = {}
         self._stamps: dict[str, _Stamp | None] = {}
 
     def is_unchanged(self, directory: str, now: int) -> bool:
-        """Whether `directory` has not changed since `settle`; `now` in monotonic ns."""
+        """Return whether `directory` is unchanged since `settle` was called for it; `now` is ns, CLOCK_MONOTONIC."""
         stamp = self._stamps[directory] = _stamp(directory)
         scanned = self._scanned.get(directory)
         return scanned is not None and scanned[0] == stamp and now < scanned[1]
 
     def settle(self, directory: str, now: int) -> None:
-        """Record that `directory` has been scanned completely since the last `is_unchanged`."""
+        """Record that `directory` was scanned completely after the last call of `is_unchanged`."""
         stamp = self._stamps.get(directory)
         # Changes within one tick of the kernel's clock, or one second on some file systems, leave the same time.
         if stamp is not None and time_ns() - stamp[-1] > _SETTLED:
             self._scanned[directory] = stamp, now + _RESCAN_AFTER
 
     def forget(self, directory: str) -> None:
-        """Scan `directory` again, even if its times have not changed."""
+        """Make sure that `directory` is scanned again, even if its modification time is the same."""
         self._scanned.pop(directory, None)
 
 
@@ -170,12 +171,12 @@ def _stamp(directory: str) -> _Stamp | None:
 
 
 def name_uid(name: str) -> int:
-    """Return the uid in a board's name."""
+    """Return the uid that is part of a board's name."""
     return int(name.split(".", 2)[1])
 
 
 def is_of_its_user(entry: os.DirEntry[str], uid: int) -> bool:
-    """Whether the file is a regular one owned by `uid`, the uid in its name; all others are ignored."""
+    """Return whether the file is a regular file owned by `uid`, the uid in its name. All other files are ignored."""
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
@@ -187,7 +188,7 @@ __all__ = ["BoardOwner", "is_running", "lock_holder", "process_by_namespace", "r
 
 
 class BoardOwner(NamedTuple):
-    """User and inner pid of a process, from `/proc/<pid>/status`."""
+    """Uid of a process, and its pid in its own pid namespace; from `/proc/<pid>/status`."""
 
     uid: int
     """Effective uid, which owns the files it creates; correct even if /proc/<pid> shows root as its owner."""
@@ -196,7 +197,10 @@ class BoardOwner(NamedTuple):
 
 
 def read_process(proc: str, pid: int) -> BoardOwner | None:
-    """Return the owner of the process `pid`; None if the process has ended or is hidden from us."""
+    """Return the owner of process `pid`; None if the process has ended or may not be seen by this user.
+
+    `proc`: root of procfs.
+    """
     uid = inner = None
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
@@ -211,9 +215,10 @@ def read_process(proc: str, pid: int) -> BoardOwner | None:
 
 
 def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
-    """Whether the process that created a board of `uid` still runs, by its start time: it may have lost its lock.
+    """Return whether the process that created a board is still running, judged by its start time.
 
-    `pid`: its pid here, if known.
+    Used if a board has no lock, because a process can lose its lock. `pid`: its pid here if known, else 0. `uid`: owner
+    of the board.
     """
     if not pid:
         try:
@@ -229,9 +234,9 @@ def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
 
 
 def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:
-    """Return the pid here of the process that has the pid `header.pid` in another pid namespace; 0 if not found.
+    """Return the pid here of a process whose pid in another pid namespace is `header.pid`; 0 if not found.
 
-    For a lock holder whose pid F_GETLK cannot report. Reads all of /proc, so call it once.
+    Needed if F_GETLK cannot report the pid of the lock's holder. Reads all of /proc, so call it only once.
     """
     try:
         names = os.listdir(proc)
@@ -257,7 +262,7 @@ class _Retry(NamedTuple):
 
 
 class RetryBackoff:
-    """Files that were not boards, and when to try them again: at ever longer intervals. Bounded in number."""
+    """Files that turned out to be no boards, and when to try each again. The delay doubles each time."""
 
     def __init__(self) -> None:
         self._retries: dict[BoardPath, _Retry] = {}
@@ -266,7 +271,7 @@ class RetryBackoff:
         return path in self._retries
 
     def must_wait(self, path: BoardPath, now: int) -> bool:
-        """Whether `path` must not be tried yet; `now` in monotonic ns."""
+        """Return whether it is too early to try `path` again; `now` is ns, CLOCK_MONOTONIC."""
         retry = self._retries.get(path)
         return retry is not None and retry.at > now
 
@@ -281,10 +286,10 @@ class RetryBackoff:
         self._retries[path] = _Retry(now + delay, delay)
 
     def forget(self, path: BoardPath) -> None:
-        """Remove `path`: it is a board now, or gone."""
+        """Remove `path`, because it is a board now or does not exist any more."""
         self._retries.pop(path, None)
 
     def keep(self, directory: str, names: set[str]) -> None:
-        """Remove the files of `directory` that are not among `names`."""
+        """Remove all files of `directory` that are not in `names`."""
         for path in [path for path in self._retries if path[0] == directory and path[1] not in names]:
             del self._retries[path]

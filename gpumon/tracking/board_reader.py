@@ -1,7 +1,7 @@
-"""One board, read by the daemon until its run ends.
+"""Reads one board for the daemon until its run ends.
 
-Every byte of a board may be hostile. Only copies covered by a CRC are parsed; numbers are clamped to their range, texts
-are cleaned, and no size in a board determines an allocation.
+Every byte of a board may be hostile. Only bytes covered by a CRC are parsed, numbers are clamped to their range, texts
+are cleaned, and no size in a board determines how much memory is allocated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _END_BITS = (
 
 
 class ClockReading(NamedTuple):
-    """The current time by both clocks, and the time and pid namespaces of this process (0: unknown)."""
+    """The current time by both clocks in ns, and the time and pid namespaces of this process (0: unknown)."""
 
     monotonic_ns: int
     time_ns: int
@@ -55,9 +55,9 @@ class ClockReading(NamedTuple):
 
 
 class BoardReader:
-    """Reads the board `name` in the directory `directory` (a descriptor).
+    """Reads the board `name` in `directory`, which is a file descriptor.
 
-    Raises BoardError if the file is not a board or not trustworthy, OSError if it cannot be read.
+    Raises BoardError if the file is no board or cannot be trusted, OSError if it cannot be read.
     """
 
     def __init__(self, directory: int, name: str, proc: str) -> None:
@@ -161,14 +161,14 @@ class BoardReader:
         return os.fstat(self.fd).st_nlink == 0
 
     def continue_in(self, other: BoardReader) -> None:
-        """Continue reading in the board `other`, which replaces this one. Raises BoardError for another process."""
+        """Continue with the board `other`, which replaces this one. Raises BoardError if it is from another process."""
         if other.header != self.header or other.uid != self.uid:
             raise BoardError("another board of the same name")
         self.fd, other.fd = other.fd, self.fd
         self.inode = other.inode
 
     def close(self) -> None:
-        """Close the descriptor, unless that would drop a lock of this process."""
+        """Close the descriptor, unless that would release a lock of this process."""
         if self.fd >= 0 and self.can_close:
             os.close(self.fd)
             self.fd = -1

@@ -1,9 +1,9 @@
-"""Context of this training process: its GPUs, framework, name, and rank in a distributed job.
+"""Finds out about this training process: its GPUs, framework, name, and rank in a distributed job.
 
 No GPU is woken to find its UUID. torch is queried only if the training has imported it and initialized CUDA, and only
-for bookkeeping in the process (no synchronization, no driver call that waits). Else CUDA_VISIBLE_DEVICES, or the
-equivalent variable of another vendor, may list UUIDs. Numbers in it are left to the daemon, which alone can tell
-whether they count as the driver does (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
+for what it knows without synchronizing or waiting for the driver. Otherwise CUDA_VISIBLE_DEVICES, or the variable of
+another vendor, may list UUIDs. Numbers in it are left to the daemon, which alone can tell whether they count as the
+driver does (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpumon.tracking.description import ID_LENGTH
 
 
 def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:
-    """Return the UUIDs of the devices in use; empty while they are unknown.
+    """Return the UUIDs of the devices that this process uses; empty while they are unknown.
 
-    `modules` is `sys.modules`. `alone`: this process is the whole job, so that all visible devices are its own; one of
-    several ranks uses only some of them. Never raises, never initializes CUDA.
+    `modules`: `sys.modules`. `env`: the environment. `alone`: whether this process is the whole job, so that all
+    visible devices are its own; one of several ranks uses only some of them. Never raises and never initializes CUDA.
     """
     visible = visible_uuids(visible_devices(env))
     try:
@@ -36,10 +36,10 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
 
 
 def detect_framework(modules: Mapping[str, Any]) -> str:
-    """Return the framework that this process has imported, for a hand-written training loop; "" if there is none.
+    """Return the framework that this process has imported, for a training loop without a callback; "" if there is none.
 
-    Of several: JAX if its backend is up, since a JAX training may load its data with torch, and TensorFlow imports JAX;
-    else torch rather than TensorFlow, which TensorBoard imports.
+    If several are imported, JAX is preferred if its backend is up, because a JAX training may load data with torch and
+    TensorFlow imports JAX. Then torch is preferred to TensorFlow, which TensorBoard imports.
     """
     if getattr(modules.get("jax._src.xla_bridge"), "_backends", None):
         return "jax"
@@ -47,7 +47,7 @@ def detect_framework(modules: Mapping[str, Any]) -> str:
 
 
 def visible_uuids(visible: str) -> tuple[str, ...]:
-    """Return the UUIDs in a variable such as CUDA_VISIBLE_DEVICES; empty if it lists numbers.
+    """Return the UUIDs in the value of a variable such as CUDA_VISIBLE_DEVICES; empty if it lists numbers.
 
     As in CUDA, the first invalid entry ends the list.
     """
@@ -60,9 +60,9 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
 
 
 def has_driver_numbers(env: Mapping[str, str]) -> bool:
-    """Whether numbers in CUDA_VISIBLE_DEVICES count all GPUs of the machine, as the driver does.
+    """Return whether the numbers in CUDA_VISIBLE_DEVICES count all GPUs of the machine, as the driver does.
 
-    In a container they count the container's GPUs. In a Slurm job with ConstrainDevices they count the job's GPUs; then
+    In a container they count only its own GPUs. In a Slurm job with ConstrainDevices they count the job's GPUs, and
     Slurm's own variables have other numbers (https://slurm.schedmd.com/gres.html).
     """
     if env.get("NVIDIA_VISIBLE_DEVICES", "all") not in ("", "all", "none", "void"):
@@ -133,7 +133,7 @@ def _notebook(env: Mapping[str, str], main: Mapping[str, object]) -> str:
 
 
 class RankInfo(NamedTuple):
-    """Rank of a process in its job."""
+    """The rank of a process in its job, and what identifies the job."""
 
     rank: int = 0
     local_rank: int = 0
@@ -169,10 +169,10 @@ def detect_rank(env: Mapping[str, str], modules: Mapping[str, Any] | None = None
 
 
 def run_id(name: str, rank: RankInfo, earlier: int, parent: str, uid: int) -> str:
-    """Return an id that all ranks of a run share and no other run has, except for later attempts (`attempt_id`).
+    """Return an id that is the same for all ranks of a run and unique otherwise; restarts get a suffix (`attempt_id`).
 
-    `earlier`: number of runs that this process started before; `parent`: identifies the process that started the ranks,
-    see `parent_identity`.
+    `name`: name of the run. `earlier`: number of runs that this process started before. `parent`: result of
+    `parent_identity`.
     """
     if rank.world_size > 1 and rank.identity:
         import hashlib  # takes 2 ms, which a single process need not pay
@@ -191,7 +191,7 @@ def run_id(name: str, rank: RankInfo, earlier: int, parent: str, uid: int) -> st
 
 
 def attempt_id(id: str, attempt: int) -> str:
-    """Return the id of a run in an attempt of its launcher: `net-1f2e3d4c~2` in the second one."""
+    """Return the id of a run in a later attempt of its launcher: `net-1f2e3d4c~2` for the second attempt."""
     suffix = f"~{attempt + 1}" if attempt else ""
     return id[: ID_LENGTH - len(suffix)] + suffix
 
@@ -202,9 +202,9 @@ def slug(name: str) -> str:
 
 
 def parent_identity(proc: str = "/proc", *, starter: bool = False) -> str:
-    """Return pid and start time of the parent, or of this process if it is the `starter` of the other ranks.
+    """Return pid and start time of the parent process; of this process if it started the other ranks (`starter`).
 
-    The pair is unique while the machine is up.
+    The pair is unique until the machine reboots.
     """
     parent = os.getpid() if starter else os.getppid()
     status = read_stat(parent, proc)

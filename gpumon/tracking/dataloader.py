@@ -1,6 +1,6 @@
-"""Measurements of a training that need no framework: batch size from a loader's attributes, and CPU time.
+"""Measures without help of a framework: batch size, from a loader's attributes, and CPU time.
 
-Nothing is fetched from a loader. The CPU time includes the workers of loaders.
+Nothing is fetched from the loader. The CPU time includes worker processes of loaders.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MAX_PROCESSES = 4096
 
 
 class CpuTime:
-    """CPU time of the processes that this process started, and with `own` of this process too, from now on.
+    """CPU time used from now on by the child processes of this process, and by this process itself if `own`.
 
-    `since_start`: also the time used since this process started.
+    `since_start`: also count the time that this process has used since it started.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CpuTime:
         self._start = 0.0 if since_start else self._total()
 
     def seconds(self) -> float:
-        """Return the user and system time in seconds until now."""
+        """Return the CPU time in seconds (user and system) used so far."""
         return max(0.0, self._total() - self._start)
 
     def _total(self) -> float:
@@ -78,7 +78,7 @@ _MAX_WRAPPERS = 4
 
 
 class BatchSize(NamedTuple):
-    """Samples per step."""
+    """Number of samples per step."""
 
     batch: int
     """Samples of each step but the last."""
@@ -87,9 +87,9 @@ class BatchSize(NamedTuple):
 
 
 def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
-    """Return the samples of a step that takes `times` batches of `loader`; None if the loader does not report them.
+    """Return the samples per step if a step takes `times` batches of `loader`; None if the loader does not say.
 
-    Understands `enumerate`, tqdm and the iterator of a DataLoader. Raises whatever the attributes of a user's loader
+    Looks into `enumerate`, tqdm and the iterator of a DataLoader. Raises what the attributes of the user's loader
     raise.
     """
     loader = _unwrap(loader)
@@ -108,9 +108,9 @@ def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
 
 
 def batch_size_of_pass(batch: int, samples: int, batches: int, times: int = 1) -> BatchSize:
-    """Return the samples of a step that takes `times` batches.
+    """Return the samples per step if a step takes `times` batches.
 
-    `batch`: size of a batch; `samples` and `batches`: their numbers in a whole pass, 0 if unknown.
+    `batch`: samples in a full batch. `samples`, `batches`: their numbers in one pass over the data, 0 if unknown.
     """
     # The shard of a rank may report the samples of all ranks together: then the numbers do not match.
     if 0 < samples < batch * batches and -(-samples // batch) == batches:

@@ -1,7 +1,7 @@
-"""The description of a run in its board, as JSON.
+"""The description of a run in its board, stored as JSON: name, user, devices and so on.
 
-The training writes it with `encode`, the daemon reads it with `decode`, and both apply the same bounds: the writer so
-that the text always fits, the reader because every byte may come from a hostile process.
+The training writes it with `encode`, the daemon reads it with `decode`. Both apply the same limits: the writer so that
+the text always fits, the reader because every byte may come from a hostile process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRAIN = "train"
 
 
 class Description(NamedTuple):
-    """Description of a training: user, name, devices."""
+    """What a training publishes about itself in its board."""
 
     name: str
     id: str
@@ -58,7 +58,7 @@ def _clean_all(texts: Iterable[object], count: int, length: int = WORD_LENGTH) -
 
 
 def encode(description: Description) -> bytes:
-    """Return the JSON of a description. Raises BoardError if it does not fit into a board."""
+    """Return a description as JSON. Raises BoardError if it does not fit into a board."""
     bounded = description._replace(
         name=clean(description.name, NAME_LENGTH),
         id=clean(description.id, ID_LENGTH),
@@ -78,9 +78,9 @@ def encode(description: Description) -> bytes:
 
 
 def decode(text: bytes) -> Description:
-    """Parse the JSON of a description. Raises BoardError if it is not one.
+    """Return the description in this JSON. Raises BoardError if it is not one.
 
-    A field of the wrong type or out of its range is treated as missing.
+    A field with the wrong type or a value out of range counts as missing.
     """
     try:
         document = json.loads(text)

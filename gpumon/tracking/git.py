@@ -1,7 +1,7 @@
-"""The git commit of a program, and whether its files were changed since.
+"""Finds the git commit of a program, and whether its files have been changed since.
 
-The commit is read from git's own files. To find out whether the tree is dirty, git itself runs in a process that the
-training never waits for: if it does not answer in time, the result is unknown.
+The commit is read from git's files. Whether the working tree is dirty is found by running git in a process that the
+training never waits for; if it does not answer in time, this is unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME")
 
 
 class Repository(NamedTuple):
-    """A working tree and its git directories."""
+    """A working tree and the directories with git's files for it."""
 
     tree: str
     git_dir: str
@@ -78,9 +78,9 @@ def read_commit(repository: Repository) -> str:
 
 
 class DirtyCheck:
-    """Checks with git whether the working tree differs from the commit.
+    """Runs git to check whether the working tree differs from the commit.
 
-    It differs if a tracked file was changed or `script` is untracked; other untracked files do not count.
+    It differs if a tracked file was changed, or if `script` is untracked. Other untracked files do not count.
     """
 
     def __init__(self, repository: Repository, env: Mapping[str, str], script: str = "") -> None:
@@ -98,7 +98,7 @@ class DirtyCheck:
             return  # no index: nothing was ever added
 
     def is_over(self) -> bool:
-        """Whether the check has ended, with or without an answer. Never waits."""
+        """Return whether git has ended, with or without an answer. Never waits."""
         if not self._pid:
             return True
         try:

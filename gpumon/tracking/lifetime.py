@@ -1,8 +1,8 @@
-"""Fork and exit handling of boards, and how an exception ends a run.
+"""Ends boards when a process forks, exits, or raises an exception.
 
-A forked child (a worker of a DataLoader) leaves the boards to its parent. A process that exits closes its open boards,
-so that a run without a `with` statement ends as finished, or as failed or interrupted if an exception ended the
-process. Only a `with` statement sees an exception that is caught elsewhere.
+A forked child, such as a DataLoader worker, leaves the boards to its parent. A process that exits closes its open
+boards: a run without a `with` statement then counts as finished, or as failed or interrupted if an exception ended the
+process. An exception that is caught elsewhere can only be seen by a `with` statement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 
 class OpenBoard(Protocol):
-    """A board, which must be closed before its process ends."""
+    """What this module needs of a board that must be closed before the process ends."""
 
     must_end: bool
     """Whether the run failed if it is still open at the end of the process."""
@@ -52,7 +52,7 @@ _kept: list[OpenBoard] = []
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """Return how a run ends whose code raised `error`; None: nothing was raised."""
+    """Return how a run ends if its code raised `error`; None if it raised nothing."""
     if error is None:
         return Ending()
     if isinstance(error, BaseExceptionGroup):
@@ -74,7 +74,7 @@ def _combine(parts: Sequence[Ending]) -> Ending:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether a program stops something on purpose with `error`: no failure as long as it is caught."""
+    """Return whether programs raise `error` to stop something on purpose, so that it is no failure if it is caught."""
     if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
         return True
     return _is_one_of(error, _STOPS)
@@ -85,7 +85,7 @@ def _is_one_of(error: BaseException, kinds: Sequence[tuple[str, str]]) -> bool:
 
 
 def register(board: OpenBoard) -> None:
-    """Close `board` when the process ends, unless it is no longer referenced by then."""
+    """Close `board` when the process ends, if it still exists then."""
     _open.add(board)
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:

@@ -1,7 +1,7 @@
-"""Values of a run: logged numbers without waiting for a GPU, their importance, and the ends of rows of steps.
+"""Values that a training logs: reading them without waiting for a GPU, ranking them, and dividing steps into rows.
 
-`float(tensor)` of a CUDA tensor blocks the training until the GPU has caught up. So the value is copied to pinned
-memory asynchronously, with a CUDA event after it, and read in a later call, when the event has completed.
+`float(tensor)` of a CUDA tensor blocks the training until the GPU has caught up. So the value is copied asynchronously
+to pinned memory, followed by a CUDA event, and read by a later call when that event has completed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpumon.tracking.wire_format import NOT_KNOWN
 
 
 class RowEnd(NamedTuple):
-    """The end of a row of steps: when a training had made a round number of steps."""
+    """The end of a row of steps: the moment when the training had made a round number of steps."""
 
     step: int
     monotonic_ns: int
@@ -37,9 +37,9 @@ class StepMarker:
         """The step with which the next row ends, unless rows have become longer by then."""
 
     def advance(self, now: RowEnd) -> list[RowEnd]:
-        """Return the ends of rows between the last call and this one.
+        """Return the ends of rows between the previous call and `now`.
 
-        Steps are assumed to be equally long between two calls, which are at most 50 ms apart while steps are fast.
+        All steps between two calls are assumed to take equally long. If steps are fast, calls are at most 50 ms apart.
         """
         previous = self._previous
         self.restart(now)
@@ -52,13 +52,13 @@ class StepMarker:
         return ends
 
     def restart(self, now: RowEnd) -> None:
-        """Continue from `now`; no row ends before it."""
+        """Continue counting at `now`, without ending a row."""
         self._previous = now
         self._size = size = mark_size(now.step)
         self.next = now.step // size * size + size
 
     def end_of(self, step: int) -> int:
-        """Return the step with which the row of `step` ends, by the current length of rows."""
+        """Return the step at which the row that contains `step` ends, with rows of the current length."""
         return -(-step // self._size) * self._size
 
 
@@ -88,10 +88,9 @@ _DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time")
 
 
 def metric_rank(name: str) -> int:
-    """Rank a logged metric by its name: 0 for a loss, reward or accuracy, up to 4 for a detail.
+    """Return how informative a metric is, judged by its name: 0 (loss, reward, accuracy) to 4 (a detail).
 
-    Rank 1 are measures of a held-out set (`eval_loss`, `val/acc`), rank 2 other measures and other values of such a
-    set.
+    1 is a measure on held-out data (`eval_loss`, `val/acc`); 2 is any other measure, or another value on held-out data.
     """
     if name.lower() in _FIRST:
         return 0
@@ -103,13 +102,13 @@ def metric_rank(name: str) -> int:
 
 
 class PendingNumber(Protocol):
-    """A number on its way from a GPU."""
+    """A number that is still being copied from a GPU."""
 
     def ready(self) -> bool:
-        """Whether it has arrived; never waits."""
+        """Return whether the number has arrived. Never waits."""
 
     def value(self) -> float:
-        """Return the number, once `ready`."""
+        """Return the number. Call only after `ready` has returned True."""
 
 
 class _CudaCopy:
@@ -131,7 +130,10 @@ class _CudaCopy:
 
 
 def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -> float | PendingNumber | None:
-    """Return `value` as a number or a pending number; None, with one warning, if it is neither."""
+    """Return `value` as a number, or as a pending number if it is on a GPU. None, with one warning, if it is neither.
+
+    `name`: name of the metric, for the warning. `modules`: `sys.modules`.
+    """
     kind = type(value)
     if kind is float or kind is int or kind is bool:
         try:
@@ -162,7 +164,7 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
 
 
 def whole(value: Any) -> int | None:
-    """Return `value` of any numeric type as an int; None if it is not whole or reading it would wait for a GPU."""
+    """Return `value` as an int; None if it is not whole, or if reading it would wait for a GPU."""
     if type(value) is int:
         return value
     try:
@@ -181,10 +183,10 @@ def whole(value: Any) -> int | None:
 
 
 class PendingNumbers:
-    """Numbers on their way from a GPU, by name: the oldest, the newest, and the last of each epoch.
+    """Numbers that are still being copied from a GPU: by name the oldest, the newest, and the last of each epoch.
 
-    The oldest is kept so that a training that logs faster than its GPU answers still shows something; the last of an
-    epoch, because it is stored with the epoch.
+    The oldest is kept so that a training that logs faster than its GPU computes still shows something. The last of an
+    epoch is kept because it is stored with the epoch.
     """
 
     def __init__(self) -> None:
@@ -194,20 +196,23 @@ class PendingNumbers:
         return bool(self._waiting)
 
     def add(self, name: str, number: PendingNumber, epoch: int = -1, row: int = 0) -> None:
-        """Add a pending number of an epoch, or without epochs of the step row that ends with step `row`.
+        """Add a pending number of an epoch, or, in a run without epochs, of the row that ends with step `row`.
 
-        It replaces an earlier pending number of the same epoch and row, except the oldest.
+        It replaces an earlier pending number of the same name, epoch and row, unless that is the oldest.
         """
         waiting, key = self._waiting.get(name, []), (epoch, row)
         kept = [entry for i, entry in enumerate(waiting) if i == 0 or entry[0] != key]
         self._waiting[name] = [*kept[-_MAX_EPOCHS:], (key, number)]
 
     def forget(self, name: str) -> None:
-        """Drop the pending numbers of `name`, since a newer value is known."""
+        """Drop the pending numbers of `name`, because a newer value is known."""
         self._waiting.pop(name, None)
 
     def collect(self) -> dict[tuple[int, int], dict[str, float]]:
-        """Return the values that arrived since the last call, by epoch and row. Never raises and never waits."""
+        """Return the numbers that have arrived since the last call: by (epoch, row), then by name.
+
+        Never raises or waits.
+        """
         arrived: dict[tuple[int, int], dict[str, float]] = {}
         for name, waiting in list(self._waiting.items()):
             try:

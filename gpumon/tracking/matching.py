@@ -1,7 +1,7 @@
-"""Assigns runs to devices and samples: the run's claim of its GPUs, checked against the driver's process list.
+"""Finds the devices of each run: the devices that it claims, checked against the driver's process list.
 
-A user can claim any GPU in a board. So a claim is accepted only if the driver's process list does not contradict it,
-and for more than the first seconds of a training only if the list has a process of that user on the GPU.
+A user can claim any GPU in a board. So a claim is accepted only if the driver's process list does not contradict it.
+After the first seconds of a training, the list must also show a process of that user on the GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 
 @dataclass(frozen=True, slots=True)
 class RunPosition:
-    """Epoch and phase of a run from a boundary until the next one."""
+    """Epoch and phase of a run from one boundary until the next."""
 
     monotonic_ns: int
     """Time of the boundary: ns, CLOCK_MONOTONIC of this machine."""
@@ -45,7 +45,7 @@ class RunPosition:
 
 
 def positions_after(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[RunPosition]:
-    """Feed `boundaries` to `fold` and return the position after each."""
+    """Add boundaries to `fold` in order, and return the position of the run after each of them."""
     positions = []
     for boundary in boundaries:
         fold.add(boundary)
@@ -64,10 +64,10 @@ def positions_after(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[Run
 
 
 def attribute(run: Run, positions: Sequence[RunPosition], monotonic_ns: int) -> Run | None:
-    """Return `run` with its epoch, phase and state at `monotonic_ns` (ns, CLOCK_MONOTONIC of this machine).
+    """Return `run` as it was at `monotonic_ns` (ns, CLOCK_MONOTONIC); None if it had not begun then.
 
-    `positions`: those of the run, in order of time. None before the run began. After lost boundaries the epoch is
-    unknown (-1) until the next known one.
+    Its epoch, phase and state are those of that time. `positions`: positions of the run in order of time. If boundaries
+    were lost, the epoch is unknown (-1) until the next boundary that tells it.
     """
     after = bisect_right(positions, monotonic_ns, key=attrgetter("monotonic_ns"))
     if after == 0:
@@ -95,9 +95,9 @@ _mark = lru_cache(maxsize=256)(device_mark)
 def with_run_memory(
     samples: Sequence[Sample], runs: Sequence[Run], memory: Mapping[str, Sequence[Memory]], processes: Sequence[Process]
 ) -> list[Sample]:
-    """Return `samples` with the memory of their runs: the sum over all processes of the run on the device.
+    """Return `samples` with the framework memory of each device's run, summed over the processes of the run.
 
-    `memory`: framework memory by key of the run. A sum is unknown if any of its parts is.
+    `memory`: framework memory by key of the run's process. If a part of a sum is unknown, the sum is.
     """
     if not runs:
         return list(samples)
@@ -136,9 +136,10 @@ def _add_memory(
 
 
 def memory_entry(uuid: str, devices: Sequence[str], entries: Sequence[Memory]) -> Memory | None:
-    """Return the entry of a process for the device `uuid`, one of its `devices`; None if there is none.
+    """Return which of a process's memory records is that of device `uuid`; None if there is none.
 
-    A framework without UUIDs numbers its devices in the order in which the process sees them.
+    `devices`: UUIDs of the process's devices in the order in which it sees them. A framework that reports no UUIDs
+    numbers its devices in this order.
     """
     mark = _mark(uuid)
     for entry in entries:
@@ -171,7 +172,7 @@ _MAX_CLAIMS = 4096
 
 
 class Claim(NamedTuple):
-    """The devices of a run as the run itself reports them."""
+    """The devices that a run says it uses."""
 
     pid: int = 0
     """On this machine, from the kernel; 0 if unknown."""
@@ -188,7 +189,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The devices of a run, and why claimed devices were rejected."""
+    """The devices of a run, and why other claimed devices were rejected."""
 
     devices: tuple[str, ...] = ()
     refused: str = ""
@@ -198,9 +199,9 @@ class Match:
 
 
 class UnprovenClaims:
-    """How long each user has claimed devices without a process on them.
+    """For how long each user has claimed devices on which the driver shows no process of theirs.
 
-    Counted by user, not by run, so that starting one run after the other does not extend the time.
+    Time is counted per user and not per run; otherwise a user could extend it by starting one run after the other.
     """
 
     def __init__(self) -> None:
@@ -208,13 +209,13 @@ class UnprovenClaims:
         """First and last time of an unproven claim, ns; by user and device."""
 
     def expired(self, uid: int) -> list[str]:
-        """Return the devices for which unproven claims of this user are no longer accepted."""
+        """Return the UUIDs of the devices for which this user's claims are not accepted any more without a process."""
         return [
             uuid for (owner, uuid), (first, last) in self._times.items() if owner == uid and last - first > UNPROVEN_FOR
         ]
 
     def update(self, uid: int, match: Match, now: int) -> None:
-        """Record the result of checking a claim at `now`, ns."""
+        """Record the result of checking a claim at time `now` (ns, CLOCK_MONOTONIC)."""
         for uuid in match.devices:
             if uuid not in match.unproven:
                 self._times.pop((uid, uuid), None)
@@ -225,7 +226,7 @@ class UnprovenClaims:
             self._times.pop(next(iter(self._times)))
 
     def forget(self, now: int) -> None:
-        """Forget claims that were last made long ago."""
+        """Forget claims that were last made long before `now` (ns, CLOCK_MONOTONIC)."""
         for key in [key for key, (_, last) in self._times.items() if now - last > _FORGET_AFTER]:
             del self._times[key]
 
@@ -238,13 +239,13 @@ def match_devices(
     *,
     is_complete: bool = True,
 ) -> Match:
-    """Return the UUIDs of the devices that a run trains on, including MIG instances; empty if unknown.
+    """Return the UUIDs of the devices that a run uses, which may be MIG instances; empty if unknown.
 
-    In this order: the devices that the training claims; the devices on which the driver lists its pid; the numbers in
-    CUDA_VISIBLE_DEVICES, if they count as the driver does. A claimed device is rejected if only other users have
-    processes on it. It is also rejected if its user has none on it and either it is among `expired` or the driver lists
-    the training on other devices. `is_complete`: a process missing from `processes` is not on the GPU; not so in a
-    container, which cannot identify the owner of a pid.
+    The first of these that exists is used: the devices that the training claims; the devices on which the driver lists
+    its pid; the numbers in CUDA_VISIBLE_DEVICES, if they count as the driver does. A claimed device is rejected if only
+    other users have processes on it. If the driver shows no process of its user on the device, it is also rejected if
+    it is in `expired`, or if the driver shows the training on other devices. `is_complete`: whether a process that is
+    not in `processes` is certainly not on the GPU; false in a container, which cannot identify the owner of a pid.
     """
     # A process on a GPU divided by MIG runs on one of the instances; the driver's list shows which.
     whole = [device for device in devices if not device.is_divided]
@@ -266,7 +267,10 @@ def match_devices(
 
 
 def assign_runs(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
-    """Return `samples`, each with the key of the run on its device: the last started of those that are running."""
+    """Return `samples`, each with the key of the run on its device.
+
+    If several are running, it is the one started last.
+    """
     by_device: dict[str, Run] = {}
     for run in runs:
         if run.state == RunState.RUNNING:
@@ -356,7 +360,7 @@ def _is_unproven(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
 
 
 class RunIdentity(NamedTuple):
-    """Id and origin of a run, from its board."""
+    """What identifies a run, read from its board."""
 
     id: str
     """As reported by the run."""
@@ -374,7 +378,7 @@ class RunIdentity(NamedTuple):
 
 
 class RunIds:
-    """Makes the ids of runs unique across users and attempts."""
+    """Makes the ids of runs unique, even if several users or attempts use the same id."""
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
@@ -383,10 +387,10 @@ class RunIds:
         """The id without its attempt, and the number of the attempt from 1; by key."""
 
     def resolve(self, runs: Sequence[RunIdentity], start_time: Callable[[int], int]) -> list[str]:
-        """Return the ids under which runs are shown: users other than the first get their uid appended.
+        """Return the id under which each run is shown.
 
-        Among runs that appear together, the first is the one whose process started first (`start_time` of a pid; 0:
-        unknown).
+        If several users use an id, all but the first get their uid appended. If such runs are found together, the first
+        is the one whose process started first. `start_time`: returns when a pid started, 0 if unknown.
         """
         used = {(run.id, run.uid) for run in runs}
         owners = {id: uid for id, uid in self._owners.items() if (id, uid) in used}

@@ -1,11 +1,11 @@
-"""Device memory of the training's framework, which only the training process can report.
+"""Reads how much device memory the training's framework uses, which only the training process can tell.
 
-Read on the training's own thread, at boundaries and at most every half second, from statistics that the framework keeps
-anyway. Nothing here waits for a GPU, wakes one, or resets a peak (only the user does that). A framework that is not
-imported, or has not yet initialized a GPU by itself, is not queried.
+It is read on the training's own thread, at boundaries and at most every half second, from statistics that the framework
+keeps anyway. Nothing here waits for a GPU, wakes one, or resets a peak (only the user does that). A framework that is
+not imported, or that has not initialized a GPU yet, is not queried.
 
 TensorFlow reports the memory in use, but not the memory it took from the driver. JAX's `bytes_limit` is the most it may
-take and its `bytes_reserved` a stack outside the heap; only `pool_bytes` is the memory it took.
+take, and its `bytes_reserved` a stack outside the heap; only `pool_bytes` is the memory it took.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _TORCH_NATIVE = ("active", "inactive_split", "requested", "retries", "ooms")
 
 
 class MemoryReader:
-    """Publishes the memory of this process's frameworks on `board`, and registers it for out-of-memory errors.
+    """Publishes the framework memory of this process on `board`, and reports out-of-memory errors there.
 
-    Never raises. A framework that cannot be read is skipped from then on, with one warning.
+    Never raises. A framework whose memory cannot be read is skipped from then on, with one warning.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MemoryReader:
             reporter.add(board)
 
     def read(self, now: int = 0) -> None:
-        """Read and publish; `now`: the time, if the caller has just read the clock."""
+        """Read and publish the memory. `now`: the current time (ns), if the caller has just read the clock, else 0."""
         if not self._board.on:
             self.due_ns = NEVER
             return
@@ -97,9 +97,9 @@ class MemoryReader:
             self._board.memory(devices)
 
     def read_at_boundary(self) -> None:
-        """Read the peak for the next event, which begins or ends something.
+        """Read the peak before an epoch or phase begins or ends, and publish it with that event.
 
-        A peak that rises between two boundaries belongs to the time between them.
+        If the peak has risen since the previous boundary, it was reached in the time between the two.
         """
         if self.due_ns == NEVER:
             return

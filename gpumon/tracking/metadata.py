@@ -1,6 +1,6 @@
-"""Metadata of a run: its program (script, commit, library versions), parameters, notes and tags.
+"""Metadata of a run: facts about its program (script, commit, library versions), parameters, notes and tags.
 
-Nothing is imported to find it out, no command line is read, and no environment variable is stored.
+Nothing is imported to find them, the command line is not read, and no environment variable is stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCRIPT, COMMIT, DIRTY, PYTHON = "script", "commit", "dirty", "python"
 
 
 class Program:
-    """Facts about the program of this process, shared by all its runs."""
+    """Facts about the program of this process, which all its runs share."""
 
     def __init__(
         self, argv: Sequence[str], main: Mapping[str, Any], modules: Mapping[str, Any], env: Mapping[str, str]
@@ -54,7 +54,7 @@ class Program:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the check of the working tree has ended."""
+        """Return whether the check for changed files has ended."""
         check = self._check
         if check is not None and check.is_over():
             self._check = None
@@ -63,7 +63,7 @@ class Program:
         return self._check is None
 
     def facts(self) -> dict[str, Parameter]:
-        """Return the facts known by now."""
+        """Return the facts that are known so far, by name."""
         _ = self.is_settled
         return {**self._facts, PYTHON: ".".join(map(str, sys.version_info[:3])), **_versions(self._modules)}
 
@@ -72,14 +72,14 @@ _program: list[Program] = []
 
 
 def current_program(env: Mapping[str, str]) -> Program:
-    """Return the program of this process. It is inspected once, when its code was read; for a notebook, each time."""
+    """Return the program of this process. It is inspected only once; in a notebook, at each call."""
     if not _program or is_notebook(sys.argv):
         _program[:] = [Program(sys.argv, vars(sys.modules["__main__"]), sys.modules, env)]
     return _program[0]
 
 
 def script_facts(path: str) -> dict[str, Parameter]:
-    """Return script and commit of the program of another process. Starts no process."""
+    """Return script and commit of another process's program, whose script is at `path`. Starts no process."""
     facts: dict[str, Parameter] = {SCRIPT: os.path.basename(path)}
     repository = find_repository(os.path.dirname(os.path.abspath(path)))
     if repository is not None and (commit := read_commit(repository)):
@@ -121,7 +121,7 @@ _MAX_LENGTH = 4096
 class RunMetadata:
     """Publishes the metadata of one run in its board.
 
-    `find_program` returns its program; None if another process of the run publishes that.
+    `find_program`: returns the program, or None if another process of the run publishes it.
     """
 
     def __init__(self, board: Board, find_program: Callable[[], Program] | None = None) -> None:
@@ -133,7 +133,7 @@ class RunMetadata:
         self._by_framework: set[str] = set()
 
     def start(self) -> None:
-        """Inspect the program and publish the facts known by now."""
+        """Inspect the program, and publish the facts that are known so far."""
         if self._find_program is not None and self._board.on:
             try:
                 self._program = self._find_program()
@@ -142,7 +142,7 @@ class RunMetadata:
         self.update_program()
 
     def update_program(self) -> None:
-        """Publish the facts about the program known by now."""
+        """Publish the facts about the program that are known now."""
         self.is_pending = False
         if self._program is None:
             return
@@ -157,7 +157,7 @@ class RunMetadata:
         self.is_pending = not is_settled
 
     def config(self, values: object, named: Mapping[str, object], *, by_framework: bool = False) -> None:
-        """Publish the parameters in `values` and `named`. A framework's do not replace those of the user."""
+        """Publish parameters. Those of a framework (`by_framework`) do not replace parameters that the user gave."""
         if not self._board.on:
             return
         try:
@@ -184,7 +184,7 @@ class RunMetadata:
         self._board.update_about(merge)
 
     def note(self, text: object) -> None:
-        """Publish a note."""
+        """Publish `text` as a note."""
         if not self._board.on:
             return
         line = _safe_line(text)
@@ -193,7 +193,7 @@ class RunMetadata:
             self._board.update_about(lambda about: about._replace(notes=(*about.notes, note)[-2 * MAX_NOTES :]))
 
     def tag(self, texts: Iterable[object]) -> None:
-        """Publish tags in addition to the earlier ones."""
+        """Publish more tags; earlier ones stay."""
         if not self._board.on:
             return
         fresh = [_safe_line(text) for text in texts]
@@ -208,7 +208,7 @@ class RunMetadata:
 
 
 def metadata_of(board: Board, env: Mapping[str, str], local_rank: int) -> RunMetadata:
-    """Return the metadata publisher of `board`. Only the first local rank publishes the program."""
+    """Return the publisher of metadata for `board`. Only local rank 0 publishes facts about the program."""
     return RunMetadata(board, (lambda: current_program(env)) if local_rank == 0 else None)
 
 

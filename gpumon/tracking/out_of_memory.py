@@ -1,8 +1,8 @@
-"""Out-of-memory errors of the training's framework, each reported once to the runs of this process.
+"""Detects out-of-memory errors of the training's framework, and reports each once to the runs of this process.
 
-torch's allocator calls an observer when an allocation fails, before the exception propagates, with the requested and
-the free bytes (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). The observer is a private API, and only
-torch's own allocator has it. Otherwise, and with TensorFlow and JAX, the error is recognized when it ends a run.
+torch's allocator calls an observer when an allocation fails, before the exception is raised, with the requested and the
+free bytes (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). The observer is a private API, and only torch's
+own allocator has it. With other allocators, TensorFlow and JAX, the error is recognized only if it ends a run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Failure(NamedTuple):
 
 
 class OutOfMemoryReporter:
-    """Reports the out-of-memory errors of a process to its boards. Nothing here raises."""
+    """Reports out-of-memory errors of this process to its boards. Never raises."""
 
     def __init__(self) -> None:
         # Replaced as a whole, since the observer may run on any thread that allocates.
@@ -54,12 +54,12 @@ class OutOfMemoryReporter:
         """Whether torch's observer has reported an error: then it reports all."""
 
     def add(self, board: Board) -> None:
-        """Report to `board` as long as it is referenced and on."""
+        """Report errors to `board`, as long as it exists and is on."""
         alive = [ref for ref in self._boards if (other := ref()) is not None and other.on]
         self._boards = (*alive, weakref.ref(board))
 
     def observe(self, torch: Any, visible: tuple[str, ...]) -> None:
-        """Attach the observer to torch's allocator, once per process. CUDA must be initialized."""
+        """Attach the observer to torch's allocator, once per process. CUDA must be initialized already."""
         if self._observed_torch is torch:
             return
         self._observed_torch = torch
@@ -83,7 +83,10 @@ class OutOfMemoryReporter:
             return
 
     def report_error(self, error: BaseException | None, modules: Mapping[str, Any] | None = None) -> None:
-        """Report `error`, which ends a run, if it or one of its causes is an unreported out-of-memory error."""
+        """Report the exception that ends a run if it is an out-of-memory error, or was caused by one.
+
+        Does nothing if this error was already reported.
+        """
         modules = sys.modules if modules is None else modules
         try:
             for _ in range(_MAX_CAUSES):
@@ -111,7 +114,7 @@ REPORTER = OutOfMemoryReporter()
 
 
 def count_of(value: object) -> int:
-    """Return a byte count or counter of a framework; `NOT_KNOWN` if it is not one (some report -1)."""
+    """Return a count or number of bytes as an int. `NOT_KNOWN` if it is neither; some frameworks report -1."""
     return value if isinstance(value, int) and 0 <= value < NOT_KNOWN else NOT_KNOWN
 
 

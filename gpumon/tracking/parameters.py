@@ -1,7 +1,7 @@
-"""Flattens the parameters of a training, from a dict, an argparse namespace, a dataclass, and similar objects.
+"""Flattens the parameters of a training, given as a dict, argparse namespace, dataclass or similar object.
 
-Values are converted without calls that may take long: nothing is read from a GPU, and only the type is kept of an
-object that is neither number nor text.
+No conversion takes long: nothing is read from a GPU, and objects other than numbers and texts are stored as the name of
+their type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _NAMES = ("dtype", "device")
 
 
 def parameters(values: object, named: Mapping[str, object]) -> dict[str, Parameter]:
-    """Return the parameters in `values` and `named` by name, bounded and without secrets; later ones win."""
+    """Return parameters by name, with secrets masked; limited in number and length.
+
+    `named` replaces equal names in `values`.
+    """
     flat: dict[str, Parameter] = {}
     sources: list[object] = [] if values is None else [{"arguments": values} if _is_unnamed(values) else values]
     for source in (*sources, named):

@@ -1,6 +1,6 @@
-"""Publishes the epochs, phases and steps of a started run, for callbacks and, through `ActiveRun`, training loops.
+"""Publishes the epochs, phases and steps of a run: for callbacks directly, for training loops by `ActiveRun`.
 
-Nothing here raises, waits, or touches a GPU: the training comes first.
+Nothing here raises, waits, or uses a GPU: the training comes first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEP_EVERY = 50_000_000
 
 
 class UnclosedEpoch(NamedTuple):
-    """An epoch whose loop was left: by `break` when it was over, or by an exception in the middle."""
+    """An epoch whose loop was left, by `break` or by an exception, so that it is unclear whether it was complete."""
 
     event: int
     """Number of the event that ended it."""
@@ -53,26 +53,26 @@ class LeftLoader(NamedTuple):
 
 
 class EpochListener(Protocol):
-    """Receives the progress of a run on the training's own thread. Raises nothing."""
+    """Gets told about the progress of a run, on the training's own thread. Must not raise."""
 
     def poll(self) -> None:
         """Called before each epoch, and at steps at most every 50 ms (`STEP_EVERY`)."""
 
     def epoch_ended(self, epoch: int, step: int) -> None:
-        """Called when an epoch has ended, `step` steps after the training's begin."""
+        """Called when an epoch has ended. `step`: steps made since the training began."""
 
     def run_paused(self, rows_to: int) -> None:
-        """Called when the run is over unless more follows.
+        """Called when the run is over, unless something else begins later.
 
-        `rows_to`: the step to which the rows of steps of a training without epochs lead; 0 for other trainings.
+        `rows_to`: in a training without epochs, the step at which the rows of steps end; otherwise 0.
         """
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
-        """Called when the run is over; `waits`: this call may take a moment. `rows_to`: as for `run_paused`."""
+        """Called when the run is over. `waits`: whether this call may take a moment. `rows_to`: as for `run_paused`."""
 
 
 class RunTags:
-    """Publishes the epochs, phases, steps and waits of one run in its board."""
+    """Publishes epochs, phases, steps and waits for data of one run in its board."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class RunTags:
 
     @property
     def on(self) -> bool:
-        """Whether the run is published; False after its end, and if its board could not be created."""
+        """Whether the run is being published. False after its end, or if its board could not be created."""
         return self._board.on
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class RunTags:
         return f"<code>{escape(repr(self))}</code>"
 
     def begin_epoch(self, number: int) -> None:
-        """Begin an epoch; an open one ends. For callbacks: a loop uses `epochs` or `epoch`."""
+        """Begin epoch `number`; ends the open epoch. For callbacks; a training loop uses `epochs` or `epoch`."""
         self._begin_epoch(number)
 
     def end_epoch(self) -> None:
@@ -150,7 +150,10 @@ class RunTags:
             self._end_epoch(self._epoch)
 
     def begin_phase(self, name: str) -> str:
-        """Begin the phase `name` and return the name of the previous one, for returning to it. For callbacks."""
+        """Begin phase `name`; return the name of the previous phase, so that the caller can return to it.
+
+        For callbacks.
+        """
         if not self._board.on:
             return ""
         self._memory.read_at_boundary()
@@ -163,9 +166,9 @@ class RunTags:
         return self._board.phase(name if isinstance(name, str) else shown(name))
 
     def at_step(self, step: int, since: int = 0) -> None:
-        """Set the number of steps of the whole run to `step`. For callbacks.
+        """Set the number of steps made in the whole run. For callbacks.
 
-        `since`: when the wait for data began that ends now (ns, monotonic); 0: there was none.
+        `since`: when the training began to wait for the data of this step (ns, CLOCK_MONOTONIC), 0 if it did not wait.
         """
         now, board = monotonic_ns(), self._board
         if since and board.wait_ns != NOT_KNOWN:
@@ -175,9 +178,9 @@ class RunTags:
             self._at_due(now)
 
     def skip_to_step(self, step: int) -> None:
-        """Set the number of steps of the whole run if it is unknown when each was made: no row of steps ends here.
+        """Set the number of steps of the whole run without ending a row of steps. For callbacks.
 
-        For callbacks.
+        Used if it is unknown when each of these steps was made.
         """
         now, board = monotonic_ns(), self._board
         board.steps = step
@@ -185,16 +188,19 @@ class RunTags:
         board.publish(now)
 
     def waited(self, nanoseconds: int) -> None:
-        """Add a wait for data; published with the next step. For callbacks."""
+        """Add the time of a wait for data; it is published with the next step. For callbacks."""
         if self._board.wait_ns != NOT_KNOWN:
             self._board.wait_ns += max(1, nanoseconds)  # 0 would mean that it was not measured
 
     def wait_unknown(self) -> None:
-        """Report the wait for data of this training as unknown from now on. For callbacks."""
+        """From now on, report that this training's waits for data are unknown. For callbacks."""
         self._board.wait_ns = NOT_KNOWN
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """Publish that a step takes `times` batches of `loader`, if it reports their size. Also for callbacks."""
+        """Publish the samples per step, if `loader` tells its batch size. A step takes `times` batches.
+
+        Also for callbacks.
+        """
         try:
             size = read_batch_size(loader, times)
         except Exception:  # a user's loader whose attributes may do anything
@@ -203,17 +209,20 @@ class RunTags:
             self.set_batch_size(size)
 
     def set_batch_size(self, size: BatchSize) -> None:
-        """Publish the samples per step; a batch size passed to `gpumon.run` has precedence. For callbacks."""
+        """Publish the samples per step. A batch size that was passed to `gpumon.run` takes precedence.
+
+        For callbacks.
+        """
         facts = self._board.description.facts
         changed = facts._replace(batch=size.batch, mean_batch=size.mean)
         if not self._has_batch and 0 < size.batch <= LARGEST and changed != facts:
             self._board.describe(facts=changed)
 
     def plan(self, *, epochs: object = None, steps: object = None) -> None:
-        """Publish the planned number of epochs or steps, for the estimate of the remaining time. For callbacks.
+        """Publish how many epochs or steps are planned, from which the remaining time is estimated. For callbacks.
 
-        Ignores values that are not integers from 1. Numbers passed to `gpumon.run` have precedence. `steps` count over
-        the whole run as in `at_step`, like `max_steps` of a trainer.
+        Values other than integers from 1 on are ignored. Numbers passed to `gpumon.run` take precedence. `steps` counts
+        the whole run, like the `max_steps` of a trainer.
         """
         description = self._board.description
         planned = whole(steps) or 0
@@ -224,10 +233,10 @@ class RunTags:
             self._board.describe(epochs=planned)
 
     def pause(self) -> None:
-        """End the training successfully, unless more follows, such as a validation or test. For callbacks.
+        """End the training as successful, unless something else begins later, such as a test. For callbacks.
 
-        Until then the run is in the phase `paused`, which no measurement counts. `begin_phase` or `begin_epoch`
-        continues it; otherwise the run has ended now, however the process ends later.
+        The run is then in the phase `paused`, which no measurement counts. `begin_phase` or `begin_epoch` continues it.
+        If neither is called, the run has ended at this time, however the process ends.
         """
         if self._epoch is not None:
             self._end_epoch(self._epoch, aborted=True)  # a framework ends each completed epoch itself
@@ -238,39 +247,46 @@ class RunTags:
             self.listener.run_paused(self._board.steps if self._first is None else 0)
 
     def config(self, values: object = None, /, **named: object) -> None:
-        """Keep parameters with the run: a dict, an argparse namespace, a dataclass, or keyword arguments.
+        """Store parameters with the run, given as a dict, an argparse namespace, a dataclass, or keyword arguments.
 
         Nested values get names with dots, such as `optimizer.lr`. Other users of this machine can read them, so values
-        that look like secrets are masked. Later values replace earlier ones.
+        that look like secrets are masked. A later value replaces an earlier one.
         """
         self._metadata.config(values, named)
 
     def framework_config(self, values: Mapping[str, object]) -> None:
-        """Keep parameters that the framework knows; they do not replace parameters of the user. For callbacks."""
+        """Store parameters that the framework knows. They do not replace parameters that the user gave.
+
+        For callbacks.
+        """
         self._metadata.config(values, {}, by_framework=True)
 
     def note(self, text: str) -> None:
-        """Keep a line of text with the run; text that looks like a secret is masked."""
+        """Store a line of text with the run. Parts that look like secrets are masked."""
         self._metadata.note(text)
 
     def tag(self, *tags: str) -> None:
-        """Tag the run with words to find it by, such as 'baseline'."""
+        """Add tags, words by which the run can be found later, such as 'baseline'."""
         self._metadata.tag(tags)
 
     def must_end(self) -> None:
-        """Count the run as failed if it is dropped, or its process ends, before `end`. For callbacks."""
+        """From now on, count the run as failed if it is dropped or its process ends without a call of `end`.
+
+        For callbacks.
+        """
         self._board.must_end = True
 
     def describe(self, **changes: object) -> None:
-        """Change fields of the run's `Description`. For callbacks."""
+        """Change fields of the run's `Description`, and publish it. For callbacks."""
         self._board.describe(**changes)
 
     def end(
         self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
     ) -> None:
-        """End the run; `error`: the exception that ended it; `stopped`: it was ended early on purpose. For callbacks.
+        """End the run. For callbacks.
 
-        `late`: it ended unnoticed, so that its end is its last sign of life.
+        `error`: the exception that ended it. `stopped`: it was ended early on purpose. `late`: it had ended earlier
+        without reporting it, so its end is the time of its last activity.
         """
         if late:
             self._board.backdate_end()

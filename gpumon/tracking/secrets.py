@@ -1,6 +1,6 @@
 """Masks values that look like secrets before they are written to a board, which other users can read.
 
-Secrets are recognized by name and by form; in doubt a value is masked.
+A secret is recognized by its name or its form. A value that may be one is masked.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _VALUE = re.compile(r"""(?:bearer|basic)\s{1,4}\S+|"[^"]*"?|'[^']*'?|[^\s&;,}"']
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether any value with this name is a secret."""
+    """Return whether a value with this name is always a secret."""
     return bool(_secret_words(name))
 
 
 def masked(name: str, value: Parameter) -> Parameter:
-    """Return `value` of the parameter `name` with everything masked that looks like a secret."""
+    """Return the value of the parameter `name`, with all parts masked that look like secrets."""
     if value is None or isinstance(value, bool) or value == "":
         return value
     secret = _secret_words(name)

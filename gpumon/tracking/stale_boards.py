@@ -22,10 +22,10 @@ _MAX_FILES = 512
 
 
 def lock_holder(fd: int) -> int | None:
-    """Return the pid of the process that holds the POSIX lock on `fd`, as this process sees it; None if none does.
+    """Return the pid of the process that holds the POSIX lock on `fd`; None if it is not locked.
 
-    0 if the holder is in a pid namespace that cannot be seen from here. The kernel does not report a lock of the
-    calling process.
+    The pid is as this process sees it; 0 if the holder is in a pid namespace that cannot be seen from here. The kernel
+    does not report locks of the calling process.
     """
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
@@ -33,9 +33,10 @@ def lock_holder(fd: int) -> int | None:
 
 
 def sweep(directory: str, uid: int, own: Collection[str], now: int) -> None:
-    """Remove dead boards of `uid` in `directory` whose last change was more than KEEP before `now` (ns since 1970).
+    """Remove boards of `uid` whose process is dead and that have not been changed for longer than `KEEP`.
 
-    Never opens a board of this process (`own`: their names): closing it would drop its lock.
+    `now`: ns since 1970. `own`: names of this process's boards. These are never opened, because closing one would
+    release its lock.
     """
     prefix = f"tag.{uid}."
     try:

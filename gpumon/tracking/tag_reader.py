@@ -1,7 +1,7 @@
-"""Reads all boards for the daemon: the trainings that run, and where their epochs begin and end.
+"""Reads all boards for the daemon: which trainings are running, and when their epochs begin and end.
 
-`TagReader.poll` is called once a tick and costs a lock query and one read for each board without news. `at` then
-returns the runs as they were when a sample was taken.
+`TagReader.poll` is called once per tick. A board without news costs one lock query and one read. After that, `at`
+returns the runs as they were at the time of a sample.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _INVALID_PER_POLL = 32
 
 
 class Poll(NamedTuple):
-    """The content of all boards at one moment."""
+    """What all boards contained at one moment."""
 
     runs: list[Run]
     """Running runs, and recently ended ones."""
@@ -189,7 +189,7 @@ class TagReader:
         return run, new
 
     def at(self, monotonic_ns: int) -> list[Run]:
-        """Return the runs of the last poll with their epoch, phase and state at `monotonic_ns` (ns)."""
+        """Return the runs of the last poll with epoch, phase and state at `monotonic_ns` (ns, CLOCK_MONOTONIC)."""
         runs = (board.at(run, monotonic_ns) for run, board in self._runs.values())
         return [run for run in runs if run is not None]
 

@@ -1,4 +1,4 @@
-"""Warnings to the author of a training: one line through `logging`, once for each subject."""
+"""Warnings for the author of a training script: one line through `logging`, once for each subject."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _warned: set[str] = set()
 
 
 def warn_once(subject: str, message: str) -> None:
-    """Log `message` as a warning of the logger `gpumon`, the first time for this subject and process."""
+    """Log `message` as a warning of the logger `gpumon`, unless this process has already warned about `subject`."""
     if subject in _warned:
         return
     _warned.add(subject)
@@ -30,7 +30,7 @@ def warn_once(subject: str, message: str) -> None:
 
 
 def shown(value: object) -> str:
-    """Return `value` for a message; its type if its repr raises."""
+    """Return the repr of `value` for a message; the name of its type if its repr raises."""
     try:
         return clean(repr(value), 80)
     except Exception:  # a user's object that may do anything

@@ -127,7 +127,7 @@ pack_head = STATE_HEAD.pack
 
 
 class BoardHeader(NamedTuple):
-    """The constant facts of the process that owns a board."""
+    """Constant facts about the process that owns a board."""
 
     size: int
     pid: int
@@ -143,7 +143,7 @@ class BoardHeader(NamedTuple):
 
 
 class State(NamedTuple):
-    """The newest state of a training. Times in ns."""
+    """The newest state of a training. Times are in ns."""
 
     number: int
     monotonic_ns: int
@@ -158,7 +158,7 @@ class State(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory of a framework on one device: bytes and counts, or `NOT_KNOWN`."""
+    """Framework memory on one device, in bytes and counts; `NOT_KNOWN` if unknown."""
 
     number: int
     """The framework's number of the device."""
@@ -178,7 +178,7 @@ class Memory(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A boundary as stored in the board. Times in ns."""
+    """The begin or end of an epoch or phase, or another event, as stored in the board. Times are in ns."""
 
     mark: int
     phase: int
@@ -206,18 +206,18 @@ def pack_header(header: BoardHeader) -> bytes:
 
 
 def pack_tail(metrics: Metrics) -> bytes:
-    """Return the packed metrics, the part of a state that rarely changes."""
+    """Return the packed metrics. They are the end of a state record and rarely change."""
     return STATE_METRICS.pack(*_numbers(metrics)) + STATE_SET.pack(_set(metrics), 0)
 
 
 def device_mark(uuid: str) -> int:
-    """Return the number that stands for a device's UUID."""
+    """Return a number that stands for the UUID of a device."""
     # Some versions of torch report a MIG instance with the prefix of a whole GPU.
     return crc32(without_prefix(uuid).encode("utf-8", "replace")) if uuid else 0
 
 
 def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> bytes:
-    """Return a record of framework memory; devices beyond the sixteenth are left out."""
+    """Return a record of framework memory. Only the first sixteen devices are included."""
     body = MEMORY_HEAD.pack(number, monotonic_ns) + b"".join(
         MEMORY_ENTRY.pack(*device) for device in devices[:MAX_MEMORY]
     )
@@ -226,13 +226,13 @@ def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> by
 
 
 def pack_state(head: bytes, tail: bytes) -> bytes:
-    """Return a complete state record from the results of `pack_head` and `pack_tail`."""
+    """Return a complete state record, made of the results of `pack_head` and `pack_tail`."""
     body = head + tail
     return crc32(_LENGTH + body).to_bytes(4, "little") + _LENGTH + body
 
 
 def pack_event(event: Event) -> bytes:
-    """Return an event record. Its CRC is seeded with its number, so that an old record cannot pass for a new one."""
+    """Return an event record. Its CRC includes its number, so that an old record cannot be taken for a new one."""
     body = EVENT_BODY.pack(*event[:-2], *_numbers(event.logged))
     return _sealed(body, event.number)
 
@@ -243,17 +243,17 @@ def pack_supplement(event: Event) -> bytes:
 
 
 def event_offset(number: int) -> int:
-    """Return the offset of event `number`."""
+    """Return the offset in the board of the event with this number."""
     return EVENTS + (number % EVENT_COUNT) * EVENT_SIZE
 
 
 def supplement_offset(number: int) -> int:
-    """Return the offset of the supplement of event `number`."""
+    """Return the offset in the board of the supplement of the event with this number."""
     return SUPPLEMENTS + (number % EVENT_COUNT) * SUPPLEMENT_SIZE
 
 
 def pack_text_header(version: int, text: bytes) -> bytes:
-    """Return the header of a description or of metadata."""
+    """Return the header of a description or metadata text."""
     return TEXT_HEADER.pack(version, len(text), crc32(text), 0)
 
 
@@ -275,7 +275,7 @@ def _sealed(body: bytes, number: int) -> bytes:
 
 
 def unpack_header(front: bytes) -> BoardHeader:
-    """Return the header of a board. Raises BoardError if this is not a board, or one of another version."""
+    """Return the header of a board. Raises BoardError if the bytes are no board, or a board of another version."""
     if len(front) < HEADER.size:
         raise BoardError("shorter than a header")
     magic, version, size, *rest, crc = HEADER.unpack_from(front)
@@ -289,7 +289,7 @@ def unpack_header(front: bytes) -> BoardHeader:
 
 
 def unpack_state(front: bytes) -> State | None:
-    """Return the newest complete state in the first `FRONT` bytes of a board; None before the first."""
+    """Return the newest complete state; None if there is none yet. `front`: the first `FRONT` bytes of a board."""
     best: tuple[int, tuple[int, ...], int] | None = None
     for offset in STATES:
         if len(front) < offset + 256:
@@ -309,7 +309,10 @@ def unpack_state(front: bytes) -> State | None:
 
 
 def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
-    """Return (monotonic, devices) of the newest complete record of framework memory; (0, ()) before the first."""
+    """Return time (ns, CLOCK_MONOTONIC) and devices of the newest complete memory record; (0, ()) if there is none yet.
+
+    `front`: the first `FRONT` bytes of a board.
+    """
     newest, record = (0, 0), b""
     for offset in MEMORY:
         if len(front) < offset + MEMORY_ROOM:
@@ -329,9 +332,9 @@ def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
 
 
 def unpack_event(ring: bytes, number: int, supplements: bytes) -> Event | None:
-    """Return event `number`, or None if it is missing or incomplete.
+    """Return the event with this number; None if it is missing or incomplete.
 
-    `ring`: the bytes from EVENTS on; `supplements`: the bytes from SUPPLEMENTS on.
+    `ring`: the bytes of the board from `EVENTS` on. `supplements`: the bytes from `SUPPLEMENTS` on.
     """
     body = _checked(ring, event_offset(number) - EVENTS, EVENT_BODY.size, number)
     supplement = _checked(supplements, supplement_offset(number) - SUPPLEMENTS, SUPPLEMENT_BODY.size, number)
@@ -344,12 +347,18 @@ def unpack_event(ring: bytes, number: int, supplements: bytes) -> Event | None:
 
 
 def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """Return (version, length, crc32, offset) of both descriptions, the newer first; absent ones are left out."""
+    """Return version, length, crc32 and offset of each description in a board, the newer first.
+
+    `front`: the first `FRONT` bytes of a board.
+    """
     return _texts(front, DESCRIPTIONS, TEXTS, TEXT_ROOM)
 
 
 def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """Return (version, length, crc32, offset) of both metadata texts, the newer first; absent ones are left out."""
+    """Return version, length, crc32 and offset of each metadata text in a board, the newer first.
+
+    `front`: the first `FRONT` bytes of a board.
+    """
     return _texts(front, ABOUTS, ABOUT_TEXTS, ROOM)
 
 

@@ -16,24 +16,27 @@ GAPS = 50
 
 
 def x_axis(series: RunSeries, first: int = 0) -> dict[str, Any]:
-    """Return the x coordinates of the points from `first` on, in the middle of their intervals: start and step (ms)."""
+    """Return the x coordinates of points as Plotly's start and step in ms; each is the middle of its interval.
+
+    `first`: index of the first point.
+    """
     return {"x0": instant(series.begun + (first + 0.5) * series.step), "dx": series.step * 1000}
 
 
 def instant(seconds: float) -> int:
-    """Return a time in milliseconds since 1970; 0 if unknown."""
+    """Convert seconds since 1970 to milliseconds since 1970; 0 if unknown."""
     return round(seconds * 1000) if math.isfinite(seconds) else 0
 
 
 def json_numbers(values: Sequence[float], scale: float, digits: int | None) -> list[float | None]:
-    """Return scaled numbers for JSON, rounded to what a screen can show; None if unknown."""
+    """Return numbers for JSON, multiplied by `scale` and rounded to `digits`; None if unknown."""
     if digits is None:
         return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
     return [round(value * scale, digits) if math.isfinite(value) else None for value in values]
 
 
 def known_ranges(values: Sequence[float | None]) -> list[tuple[int, int]]:
-    """Return the index ranges (begin, end) of known values without gaps."""
+    """Return begin and end (not included) of each range of indexes in which all values are known."""
     result = []
     begin = -1
     for i, value in enumerate([*values, None]):
@@ -46,7 +49,7 @@ def known_ranges(values: Sequence[float | None]) -> list[tuple[int, int]]:
 
 
 def longest(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the `GAPS` longest ranges in their order."""
+    """Return only the `GAPS` longest of these ranges, in their original order."""
     return sorted(sorted(ranges, key=lambda span: span[0] - span[1])[:GAPS])
 
 
@@ -55,12 +58,12 @@ LONGEST = 80
 
 
 def literal(text: str, longest: int = LONGEST) -> str:
-    """Return `text` escaped so that Plotly shows it literally on one line: no tags, and no %{…} of templates."""
+    """Return `text` escaped and cut so that Plotly shows it literally on one line, with no tags or %{…} templates."""
     return escape(cut(clean(text), longest), quote=False)
 
 
 def note(text: str, x: float | str, y: float, color: str = "@mut", **layout: Any) -> dict[str, Any]:
-    """Return a text annotation at paper coordinates; `layout` overrides its attributes."""
+    """Return a Plotly text annotation at (x, y), as fractions of the figure; `layout` overrides its attributes."""
     return {
         "text": text, "x": x, "y": y, "xref": "paper", "yref": "paper", "showarrow": False,
         "font": {"color": color, "size": 11}, **layout,
@@ -68,7 +71,7 @@ def note(text: str, x: float | str, y: float, color: str = "@mut", **layout: Any
 
 
 def out_of_memory_line(at: float) -> dict[str, Any]:
-    """Return a vertical line through all panels at a time (s since 1970)."""
+    """Return a vertical line over all panels at a time (s since 1970)."""
     return {
         "type": "line", "xref": "x", "yref": "paper", "x0": instant(at), "x1": instant(at), "y0": 0, "y1": 1,
         "line": {"color": "@bad", "width": 1.5, "dash": "dot"},
@@ -76,14 +79,14 @@ def out_of_memory_line(at: float) -> dict[str, Any]:
 
 
 def out_of_memory_caption(at: float) -> dict[str, Any]:
-    """Return the caption of such a line."""
+    """Return the caption for a line at this time (s since 1970)."""
     return note(
         "out of memory", instant(at), 0, color="@bad", xref="x", yanchor="bottom", xanchor="left", xshift=3
     )  # fmt: skip
 
 
 class Scale(NamedTuple):
-    """Conversion from base units to the unit of an axis."""
+    """How to convert base units to the unit of an axis."""
 
     factor: float
     suffix: str
@@ -109,5 +112,5 @@ _UNSCALED = Scale(1.0, "", 2)
 
 
 def scale_of(unit: Unit, *, rate: bool) -> Scale:
-    """Return the scale of an axis of `unit`, or of `unit` per second."""
+    """Return the scale of an axis for `unit`; with `rate`, for `unit` per second."""
     return (_PER_SECOND if rate else _SCALES).get(unit, _UNSCALED)

@@ -1,4 +1,4 @@
-"""Logged metrics of a training, as lines of a report's figure."""
+"""Lines in a report's figure for the metrics that a training logged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LoggedPoint = tuple[float, float, float, float]
 
 
 class LoggedKind(Enum):
-    """What the values of a metric describe."""
+    """Whether a metric was logged for steps or for epochs."""
 
     STEPS = auto()
     """Single steps: epochs logged several values. The last one may be of another kind, such as the mean of steps."""
@@ -33,10 +33,11 @@ class LoggedKind(Enum):
 
 
 def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Sequence[EpochSummary]) -> LoggedKind:
-    """Return what the values of a metric describe; `points` are its samples, each of `step` seconds.
+    """Return whether a metric was logged for steps or for epochs.
 
-    A sample holds the value logged last. So the first samples of an epoch may hold values of earlier epochs, which are
-    ignored; if the earlier values are unknown, so is its first value.
+    `points`: its samples, each of `step` seconds. A sample holds the value that was logged last. So the first samples
+    of an epoch may still hold a value of an earlier epoch; these are ignored. If the earlier values are unknown, the
+    first value of the epoch is ignored too.
     """
     times = [time for time, *_ in points]
     earlier_values: list[float] = []
@@ -61,17 +62,17 @@ def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Seque
 
 
 def without_earlier(part: Sequence[LoggedPoint], earlier_values: Sequence[float]) -> list[LoggedPoint]:
-    """Return the samples of an epoch without the first ones that still hold values of earlier epochs."""
+    """Return the samples of an epoch without the first ones, which still hold values of earlier epochs."""
     return [*dropwhile(lambda point: any(contains(point, value) for value in earlier_values), part)]
 
 
 def contains(point: LoggedPoint, value: float) -> bool:
-    """Return whether a point has this lowest or highest value."""
+    """Return whether `value` is the lowest or highest value of a point."""
     return any(is_equal(sampled, value) for sampled in point[2:])
 
 
 def is_equal(value: float, other: float) -> bool:
-    """Return whether two values are equal in single precision, which traces have."""
+    """Return whether two values are equal in float32, the precision of traces."""
     return math.isclose(value, other, rel_tol=1e-6)
 
 
@@ -92,7 +93,7 @@ LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
 
 
 class LoggedSeries(NamedTuple):
-    """The values of a metric in order of time."""
+    """The values of a logged metric, in order of time."""
 
     points: Sequence[LoggedPoint]
     is_of_steps: bool
@@ -208,9 +209,9 @@ def logged_lines(
     logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged,
     over: float = NAN,
 ) -> list[tuple[str, list[Line]]]:  # fmt: skip
-    """Return the lines of each logged metric: samples as a line, values at the end of epochs as dots, NaN as crosses.
+    """Return the lines of each logged metric: samples as a line, values of epochs as dots, NaN as crosses.
 
-    `over` is the end of the run (s since 1970), NaN while it runs.
+    `unsampled`: times without samples. `over`: end of the run (s since 1970), NaN while it runs.
     """
     ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])

@@ -1,4 +1,4 @@
-"""Figure of a run on one device: utilization, memory, power, temperature and logged metrics on one time axis."""
+"""Figure of a run on one device: utilization, memory, power, temperature and logged metrics over time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
-    """Return a time span (s since 1970) as a shape over the full height."""
+    """Return a shape over the full height of the figure, from `begin` to `end` (s since 1970)."""
     return {
         "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begin), "x1": instant(end), "y0": 0, "y1": 1,
         "fillcolor": color, "line": {"width": 0}, "layer": "below",
@@ -44,7 +44,10 @@ _SCALE = scale_of(Unit.BYTES, rate=False)
 
 
 def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
-    """Return the parts of device memory as stacked areas, one stack per range between gaps: stacks cannot have gaps."""
+    """Return the parts of the device's memory as stacked areas.
+
+    Plotly cannot draw stacks with gaps, so there is a separate stack for each range between gaps.
+    """
     total = device.memory_total if device else NAN
     inputs = {name: [NAN] * series.points for name in BREAKDOWN_METRICS}
     inputs["gpu.memory_total"] = [total] * series.points
@@ -108,20 +111,20 @@ def _steps() -> Iterator[int]:
 
 
 def epoch_bands(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
-    """Yield a shape for every second band."""
+    """Yield a shape for every second epoch, so that neighbors can be told apart."""
     for i, (begun, ended, _) in enumerate(_bands(epochs)):
         if i % 2 == 0:
             yield band_shape(begun, ended, "@u3/0.09")
 
 
 def phase_shades(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
-    """Yield a shape for each phase other than training; none if there are too many to tell apart."""
+    """Yield a shape for each phase other than training; none if there are too many to be recognized."""
     for span in spans if len(spans) <= SHADES else ():
         yield band_shape(span.begin, span.end, "@u4/0.16")
 
 
 def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
-    """Yield the epoch numbers of as many bands as there is room for, and a label."""
+    """Yield a label for the epoch axis and the numbers of as many epochs as there is room for."""
     bands = _bands(epochs)
     every = next(step for step in _steps() if len(bands) <= NUMBERS * step)
     for begun, ended, text in bands[::every]:
@@ -131,7 +134,7 @@ def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
 
 
 def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
-    """Return the spans without samples (s since 1970)."""
+    """Return begin and end of each time without samples (s since 1970)."""
     used = series.columns.get("gpu.memory_used") or series.columns.get("gpu.utilization")
     missing = [None if is_known(value) else 0.0 for value in used.mean] if used else []
     return [
@@ -141,7 +144,7 @@ def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
 
 
 def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
-    """Yield a shape for each span without samples, with a label if there is room."""
+    """Yield a shape for each time without samples, with a label where there is room."""
     for begin, end in unsampled_spans(series):
         wide = end - begin > series.points * series.step * _MIN_LABELED
         yield band_shape(begin, end, "@u7/0.16") | (
@@ -152,17 +155,17 @@ def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
 
 
 def out_of_memory_lines(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]:
-    """Yield a line for each out-of-memory error."""
+    """Yield a vertical line for each out-of-memory error."""
     yield from (out_of_memory_line(mark.time) for mark in marks if mark.mark is Mark.OUT_OF_MEMORY)
 
 
 def out_of_memory_captions(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]:
-    """Yield the captions of the first of these lines."""
+    """Yield a caption for each of the first out-of-memory errors."""
     yield from (out_of_memory_caption(mark.time) for mark in marks[:NUMBERS] if mark.mark is Mark.OUT_OF_MEMORY)
 
 
 def time_range(series: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
-    """Return the begin and end of all known data in ms since 1970; None if there is none."""
+    """Return begin and end of all known data, in ms since 1970; None if there is none."""
     begins = [epoch.begun for epoch in epochs if is_known(epoch.begun)]
     ends = [_end(epoch) for epoch in epochs if is_known(epoch.begun)]
     if series.points:
@@ -193,11 +196,11 @@ def figure(
     whole: RunSeries | None = None,
     over: float = NAN,
 ) -> Figure:
-    """Return panels of utilization, memory, power, temperature and logged metrics on one time axis, with epoch bands.
+    """Return the figure of a run on `device`: panels over one time axis, with a band for every second epoch.
 
-    `spans` are the phases other than training, which are shaded. `diverged` are logged values that are NaN or infinite,
-    by default from `logged`. If `series` is a part of the run, `whole` is the series of the whole run, which determines
-    panels and axis. `over` is the end of the run (s since 1970), NaN while it runs.
+    `spans`: phases other than training, which are shaded. `diverged`: logged values that are NaN or infinite, by
+    default from `logged`. `whole`: series of the whole run, if `series` is a part of it; it determines panels and axis.
+    `over`: end of the run (s since 1970), NaN while it runs.
     """
     diverged = diverged or diverged_points(logged)
     whole = whole or series
@@ -322,8 +325,8 @@ def _pointer_texts(series: RunSeries, epochs: Sequence[EpochSummary], spans: Seq
 def with_local_dates(figure: Figure) -> Figure:
     """Return the figure with dates in this machine's time zone instead of milliseconds since 1970.
 
-    If daylight saving time begins or ends within the figure, all dates use the offset at its end, and the axis says so:
-    otherwise an hour would be drawn twice or be missing.
+    If clocks change within the figure, all dates use the offset at its end, and the axis says so: otherwise one hour
+    would be drawn twice or be missing.
     """
     layout = figure["layout"]
     axis = layout["xaxis"]

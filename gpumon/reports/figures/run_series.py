@@ -1,4 +1,4 @@
-"""Time series of a run on one device, for reports: from the traces in the ledger, refined by the history."""
+"""Metrics of a run on one device over time, for reports: traces from the ledger, refined by the history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BRIDGED = 2
 
 
 class RunSeries(NamedTuple):
-    """Time series on one time axis."""
+    """Several metrics over time, at the same equally spaced points."""
 
     begun: float
     """Seconds since 1970 at the first point."""
@@ -32,14 +32,15 @@ class RunSeries(NamedTuple):
 
     @property
     def points(self) -> int:
-        """Number of points of each line."""
+        """Number of points of each metric."""
         return len(next(iter(self.columns.values())).mean) if self.columns else 0
 
 
 def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeries:
-    """Return the series of a run on a device, or of its logged metrics if `uuid` is empty; no columns if none is kept.
+    """Return the metrics of a run on the device `uuid`; its logged metrics if `uuid` is empty.
 
-    If several ranks share the device, the longest trace is used; for logged metrics, the lowest rank that logged.
+    If several ranks share the device, the longest trace is used; for logged metrics, that of the lowest rank that
+    logged. Without a trace, there are no columns.
     """
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     matching = [trace for trace in traces if trace.uuid == uuid and trace.columns]
@@ -58,9 +59,9 @@ def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeri
 
 
 def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
-    """Return by metric the times (s since 1970) at which NaN or an infinity was logged, and which of them.
+    """Return when a metric was NaN or infinite, by metric: the times (s since 1970) and the values.
 
-    In a trace such a point has an infinite extreme; NaN is infinite on both sides.
+    In a trace, such a point has an infinite low or high; for NaN both are.
     """
     result: dict[str, list[tuple[float, float]]] = {}
     for name, envelope in logged.columns.items():
@@ -72,10 +73,10 @@ def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
 
 
 def thin(envelope: Envelope, every: int, *, keeps_last: bool = False) -> Envelope:
-    """Combine each `every` points into one with their extremes, so that spikes stay visible.
+    """Combine each `every` points into one. Lows and highs are kept, so that spikes stay visible.
 
-    `keeps_last` keeps the last known value instead of the mean, for logged metrics: the mean of two epochs was never
-    logged.
+    `keeps_last`: use the last known value instead of the mean. Needed for logged metrics, because the mean of two
+    epochs was never logged.
     """
     if every <= 1:
         return envelope
@@ -90,7 +91,10 @@ def _last(line: Sequence[float], every: int) -> list[float]:
 
 
 def bridge_gaps(values: Sequence[float]) -> Sequence[float]:
-    """Fill gaps of at most `BRIDGED` points with the value before: ticks and points are not synchronized."""
+    """Fill gaps of at most `BRIDGED` points with the value before.
+
+    Such gaps arise because ticks and points are not aligned.
+    """
     filled = list(values)
     last = -1
     for i, value in enumerate(values):
@@ -107,16 +111,17 @@ POINTS = 6000
 
 
 class FineHistory(Protocol):
-    """A history with tiers of different resolution."""
+    """The methods of a history that reports use to get finer points."""
 
     def finer(self, step: float) -> Sequence[Tier]:
-        """Return the tiers with cells shorter than `step` seconds, finest first."""
+        """Return the tiers whose cells are shorter than `step` seconds, the finest first."""
 
 
 def refine(series: RunSeries, history: FineHistory, uuid: str, points: int = POINTS) -> RunSeries:
-    """Return the series with finer points from the history, or unchanged if it has none.
+    """Return the series with finer points from the history; unchanged if the history has none.
 
-    Points of the history are used only where the run's own trace has a value: a run may use a GPU for part of its time.
+    `points`: maximum number of points. Finer points are used only where the run's own trace has a value, because a run
+    may use a GPU for only part of its time.
     """
     begin, end = series.begun, series.begun + series.points * series.step
     tiers = [tier for tier in history.finer(series.step) if tier.begin < end and begin < tier.end] if uuid else []
@@ -160,10 +165,10 @@ _ENDS = 2
 def zoom(
     series: RunSeries, history: RecentHistory, uuid: str, begin: float, end: float, points: int = MAX_POINTS
 ) -> RunSeries | None:
-    """Return the series of a run on a device from `begin` to `end` (s since 1970); None if the history has none of it.
+    """Return the metrics of a run on a device from `begin` to `end` (s since 1970), from the history.
 
-    As in `refine`, there are values only where the run's own trace has one. Where the history has none, the trace is
-    used; a gap between two values of the history stays a gap.
+    None if the history has no data of that time. As in `refine`, there are values only where the run's own trace has
+    one. Times that the history does not cover come from the trace; a gap between two values of the history stays a gap.
     """
     begin, end = max(begin, series.begun), min(end, series.begun + series.points * series.step)
     if not begin < end:

@@ -27,13 +27,13 @@ def detect() -> bool:
 
 
 def examine(gpu_count: int) -> Sequence[Check]:
-    """Check the files of the driver without calling it; `gpu_count`: number of GPUs that were just read."""
+    """Check the files of the driver without calling it. `gpu_count`: number of GPUs that could be read just now."""
     from gpumon.sources.nvml.installation import check_installation, find_installation  # not needed for sampling
 
     return check_installation(find_installation(), gpu_count)
 
 
 def make(request: Request) -> NvmlSource:
-    """Return the source for all NVIDIA GPUs of this machine, also if none can be read yet: see `NvmlSource`."""
+    """Return the source for all NVIDIA GPUs of this machine, even if none can be read yet; see `NvmlSource`."""
     open_library = partial(Library, {} if request.gpm else GPM_OFF)
     return NvmlSource(request.clock, request.describe, open_library, timeout_for(request.interval))

@@ -1,4 +1,4 @@
-"""The driver calls of one GPU: which are due, what they returned, and whether the GPU answers at all."""
+"""Makes the driver calls for one GPU that are due, stores their results, and notices if the GPU does not answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _DUE = attrgetter("due")
 
 
 class DeviceCalls:
-    """Makes the calls of the table for one device and stores the values."""
+    """Makes the calls in the table for one device, and stores the values."""
 
     def __init__(
         self, library: Library, handle: Any, index: int, device: DeviceValues, withheld: Collection[str],
@@ -82,23 +82,27 @@ class DeviceCalls:
         """ns, CLOCK_MONOTONIC: when the last call of this tick ended."""
 
     def costs(self) -> list[CallCost]:
-        """Return the cost of each call so far; any thread may call this."""
+        """Return how long each call has taken so far. May be called from any thread."""
         return [scheduled.cost for scheduled in (*self._calls, *self._fallbacks)]
 
     def sleep(self) -> None:
-        """Make no calls: the device is powered down, and a call would wake it."""
+        """Make no calls for now, because the device is powered down and a call would wake it."""
         self.state, self.failure = Availability.ASLEEP, SUCCESS
         self._device.clear()
         self._device.read_at_ns = self._clock.monotonic()
 
     def reset(self) -> None:
-        """Make all calls with the next tick, as for a new device."""
+        """Make all calls at the next tick, as for a new device."""
         for scheduled in (*self._calls, *self._fallbacks):
             scheduled.due, scheduled.has_succeeded, scheduled.most_values, scheduled.reason_count = 0.0, False, 0, 0
         self._periodic_due = 0.0
 
     def read(self, now: float) -> None:
-        """Make all calls that are due; `now` in seconds. The values are cleared if the device does not answer."""
+        """Make all calls that are due at `now` (seconds). If the device does not answer, all values are removed.
+
+        It may count as not answering although some calls succeed: a fan or a PCIe link can be readable on a device on
+        which nothing runs.
+        """
         before = self.state
         self._ended_at = self._clock.monotonic()
         if not self._call_due(now):

@@ -1,4 +1,4 @@
-"""One GPU: makes the calls that are due and keeps the latest values."""
+"""Reads one GPU: makes the calls that are due, and keeps the latest values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OK = Availability.OK
 
 
 class NvmlDevice:
-    """Reads one device. It shares no mutable state with other devices, so each may have its own thread."""
+    """Reads one device. It shares no state that changes with other devices, so each device may have its own thread."""
 
     def __init__(
         self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
@@ -70,16 +70,16 @@ class NvmlDevice:
 
     @property
     def state(self) -> Availability:
-        """OK, or why the device does not answer; any thread may read it."""
+        """OK, or why the device does not answer. May be read from any thread."""
         return self._calls.state
 
     def is_awake(self, now: float) -> bool:
-        """Return False if the device is known to be powered down; any thread may call this. `now` in seconds."""
+        """Return False if the device is known to be powered down at `now` (seconds). May be called from any thread."""
         return self.state is not Availability.ASLEEP and not self._power.is_asleep(now)
 
     @property
     def failure(self) -> int:
-        """The driver's code if the state is not OK; any thread may read it."""
+        """Return code of the driver if the state is not OK. May be read from any thread."""
         return self._calls.failure
 
     def costs(self) -> list[CallCost]:
@@ -93,18 +93,18 @@ class NvmlDevice:
 
     @property
     def pending_calls(self) -> tuple[AnyCall, ...]:
-        """Calls outside `read` that have not returned; any thread may read them."""
+        """Calls outside of `read` that have not returned yet. May be read from any thread."""
         return self._mig.pending_calls
 
     @property
     def samples_until(self) -> int:
-        """Time of the last utilization sample that was returned: ns, CLOCK_MONOTONIC."""
+        """Time of the newest utilization sample that was returned (ns, CLOCK_MONOTONIC)."""
         return self._sample_buffer.newest
 
     def read(self, now: float) -> DeviceReading:
-        """Make the calls that are due; other metrics keep their last value. `now` in seconds.
+        """Make the calls that are due at `now` (seconds); other metrics keep their last value.
 
-        No calls are made for a device that is powered down, because they would wake it.
+        A device that is powered down is not called, because that would wake it.
         """
         latest = self._latest
         if self._power.is_asleep(now):

@@ -1,4 +1,4 @@
-"""Finds the driver and its GPUs: both may be missing, appear and disappear."""
+"""Finds the driver and its GPUs, which may be missing, appear and disappear at any time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMELESS = "NVIDIA GPU"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the driver says about the identity of one GPU."""
+    """How the driver identifies one GPU."""
 
     code: int
     """SUCCESS, or why the identity is unknown."""
@@ -42,7 +42,7 @@ class Identity:
 
 
 def identify(library: Library, index: int, known_handle: int | None) -> Identity:
-    """Read the identity of the GPU with an index. `known_handle`: the handle that this index had before."""
+    """Ask the driver which GPU has this index. `known_handle`: handle of the GPU that had this index before, if any."""
     code, handle = library.handle(index)
     if code != SUCCESS:
         return Identity(code)
@@ -72,7 +72,7 @@ _PRESENT = (Availability.OK, Availability.ASLEEP)
 
 @dataclass(frozen=True, slots=True)
 class DeviceScan:
-    """The GPUs of this machine as of a scan."""
+    """The GPUs of this machine at the time of a scan."""
 
     devices: tuple[NvmlDevice, ...] = ()
     absent: tuple[Sample, ...] = ()
@@ -88,14 +88,17 @@ class DeviceScan:
     """Whether the driver must be reopened."""
 
     def unreadable_reason(self) -> str:
-        """Return advice if the driver answers but no GPU does; else empty."""
+        """Return what to do if the driver answers but none of its GPUs does; else an empty text."""
         if any(device.failure == SUCCESS for device in self.devices):
             return ""
         codes = [*(device.failure for device in self.devices), *self.codes]
         return advice(codes[0]) if codes else ""
 
     def absent_at(self, now: int) -> list[Sample]:
-        """Return `absent` at `now` (ns): pending GPUs have the time since their call as age."""
+        """Return the samples of absent GPUs at `now` (ns).
+
+        If a call for a GPU has not returned yet, its age is the time since the call.
+        """
         return [
             sample._replace(age=max(0, now - self.started_at[sample.device.index]) / SECOND)
             if sample.device.index in self.started_at
@@ -104,7 +107,7 @@ class DeviceScan:
         ]
 
     def without_driver(self, problem: str) -> DeviceScan:
-        """Return the same GPUs, all of them absent."""
+        """Return the same GPUs with all of them absent, because the driver has the given problem."""
         rows = [sample.device for sample in self.absent]
         for device in self.devices:
             rows += [device.device, *(instance.device for instance in device.instances)]
@@ -113,10 +116,10 @@ class DeviceScan:
 
 
 class Discovery:
-    """Scans for devices. Each is built once and kept until the driver loses it or goes away.
+    """Scans for devices. The object of a device is created once, and kept until the driver loses it or goes away.
 
-    Only one thread at a time may use it. Of a device it reads only `state` and `failure`, which are set atomically,
-    because another thread may be reading the device.
+    Must be used by one thread at a time. Of a device, only `state` and `failure` are read here, which are set
+    atomically, because another thread may be reading the device.
     """
 
     def __init__(
@@ -153,9 +156,9 @@ class Discovery:
         """UUIDs of GPUs whose XID errors are watched."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Restore the GPUs that an earlier daemon of this boot had last.
+        """Set the GPUs that an earlier daemon of this boot had last.
 
-        Of several with the same index, the one that was not lost counts: the others were replaced by it.
+        If several had the same index, the one that was not lost counts, because it has replaced the others.
         """
         by_index: dict[int, list[Sample]] = {}
         for sample in samples:
@@ -167,7 +170,10 @@ class Discovery:
                 self._restored[index] = present[0].device
 
     def scan(self) -> DeviceScan:
-        """Open the driver if necessary, and find its GPUs. Returns the same object as before if nothing has changed."""
+        """Open the driver if it is not open, and find its GPUs.
+
+        If nothing has changed, the same object is returned again.
+        """
         has_scanned, self._has_scanned = self._has_scanned, True
         before = self._last
         if self._library is None:
@@ -192,7 +198,7 @@ class Discovery:
         return scan
 
     def reopen(self) -> DeviceScan:
-        """Reopen the driver after it went away. No driver call may be running."""
+        """Open the driver again after it went away. No driver call may be in progress."""
         for device in self._devices:
             self._retire(device)
         self._devices, self._last = [], DeviceScan()
@@ -203,23 +209,29 @@ class Discovery:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no driver call of a scan is running."""
+        """Whether no driver call of a scan is in progress."""
         return not any(call.is_running for call in self._pending.values())
 
     def close(self) -> None:
-        """Close the driver. No driver call may be running but the wait for XID errors, whose end closes the driver."""
+        """Close the driver.
+
+        No driver call may be in progress, except the wait for XID errors; the driver is closed when that ends.
+        """
         if self._library is not None:
             if self._xids is not None:
                 self._xids.stop(self._library.close)
             self._library = self._xids = None
 
     def pop_xids(self) -> Sequence[XidEvent]:
-        """Return the XID errors since the last call, in order. Always call it from the same thread."""
+        """Return the XID errors since the last call, in order. Must always be called from the same thread."""
         new = self._new_xids
         return [new.popleft() for _ in range(len(new))] if new else ()
 
     def stop_xids(self) -> None:
-        """Stop watching for XID errors of a driver that has gone, so that it can be reopened. Thread-safe."""
+        """Stop waiting for XID errors of a driver that went away, so that it can be opened again.
+
+        May be called from any thread.
+        """
         xids = self._xids
         if xids is not None:
             xids.stop()
@@ -376,5 +388,5 @@ def _sleeping_gpu(index: int, address: str) -> Sample:
 
 
 def unknown_device(index: int, why: Availability) -> Device:
-    """Return a GPU that the driver counts but does not identify: its index stands for its name."""
+    """Return a device for a GPU that the driver counts but does not identify. It is named by its index."""
     return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*FROM_DRIVERS, PROCESSES), why))

@@ -1,8 +1,8 @@
-"""A thread pool for driver calls that may hang: quick calls share one thread, and a call that hangs keeps its own.
+"""A thread pool for driver calls that may hang. Fast calls share one thread; a call that hangs keeps its thread.
 
-A thread per GPU would have to be woken at each tick, which costs more than the calls themselves. Here one thread makes
-the calls of all GPUs in turn, and when one of them blocks, another thread continues with the rest. No GPU waits for
-another, and on a healthy machine a tick wakes a single thread.
+With a thread for each GPU, every one would have to be woken at each tick, which costs more than the calls. Here one
+thread makes the calls of all GPUs in turn, and if one of them blocks, another thread continues with the rest. So no GPU
+waits for another, and on a healthy machine a tick wakes a single thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_GRACE = SECOND // 10
 
 
 class PendingCall(Generic[T]):
-    """A call that is made repeatedly, at most once at a time."""
+    """A call that is made again and again, but not while it is still in progress."""
 
     __slots__ = ("_function", "_result", "failure", "is_running", "slow_rounds", "started_at")
 
@@ -44,14 +44,17 @@ class PendingCall(Generic[T]):
         """Batches for which it still gets its own thread."""
 
     def pop(self) -> T | None:
-        """Return the result since the last `pop`; None if there is none."""
+        """Return the result since the last `pop`; None if the call has not returned since then."""
         if self.is_running:
             return None
         result, self._result = self._result, None
         return result
 
     def execute(self, clock: Clock, grace: int) -> None:
-        """Make the call and store the result; a call that takes longer than `grace` (ns) is slow. Never raises."""
+        """Make the call and store the result. Never raises.
+
+        A call that takes longer than `grace` (ns) counts as slow.
+        """
         begin = clock.monotonic()
         try:
             self._result, self.failure = self._function(), None
@@ -68,13 +71,13 @@ AnyCall = PendingCall[Any]
 
 
 class Executor(Protocol):
-    """Makes calls: in threads, or in the caller's thread in a test."""
+    """Makes calls in threads; in a test, in the caller's thread."""
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
-        """Start the calls that are not running, and wait for them for up to `timeout` (ns)."""
+        """Start the calls that are not in progress, and wait for them up to `timeout` (ns)."""
 
     def close(self) -> None:
-        """End the threads; one whose call hangs ends with the process."""
+        """End the threads. A thread whose call hangs ends with the process."""
 
 
 class _Batch:
@@ -135,9 +138,9 @@ class _Worker:
 
 
 class WorkerPool:
-    """Threads that work on batches: one per batch, and more while a batch makes no progress.
+    """Threads that make batches of calls: one for each batch, and more if a batch makes no progress.
 
-    There are at most two threads per call of the largest batch plus `_SPARE`; those that are not needed end.
+    There are at most two threads for each call of the largest batch, plus `_SPARE`. Threads that are not needed end.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -155,9 +158,9 @@ class WorkerPool:
         self._end_unused_at = 0
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
-        """Start the calls that are not running, and wait for them for up to `timeout` (ns).
+        """Start the calls that are not in progress, and wait for them up to `timeout` (ns).
 
-        A call that outlasts its batch is not waited for again until it has returned.
+        A call that does not return in this time is not waited for again until it has returned.
         """
         self._late = [batch for batch in self._late if not batch.is_done]
         for batch in self._late:
@@ -185,7 +188,7 @@ class WorkerPool:
             self._end_unused()
 
     def close(self) -> None:
-        """End the threads; one whose call hangs ends with the process."""
+        """End the threads. A thread whose call hangs ends with the process."""
         self._is_closed = True
         self._end_idle(len(self._idle))
 

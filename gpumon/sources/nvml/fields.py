@@ -1,7 +1,7 @@
-"""The batch of fields that nvmlDeviceGetFieldValues returns with one driver call.
+"""Fields of a device that nvmlDeviceGetFieldValues returns together in one driver call.
 
-A batch is first decoded field by field. As long as the types and return codes of all fields stay the same, the numbers
-of the next batches are decoded at once.
+The first result is decoded field by field. As long as the types and return codes of all fields stay the same, the
+numbers of later results are decoded at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALL_LINKS = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An entry of the batch."""
+    """One field of the call: its number, and the metric that it gives."""
 
     metric: str
     id: int
@@ -93,9 +93,10 @@ neither exists.
 
 
 def fields_for_driver(version: str) -> tuple[tuple[Field, ...], ...]:
-    """Return the batch for a driver version, or several if the version does not decide the ids; the likeliest first.
+    """Return the fields to request from a driver of this version.
 
-    All batches have the same metrics in the same order.
+    If the numbers of the fields do not follow from the version, there are several alternatives, the most likely first.
+    All have the same metrics in the same order.
     """
     first_ids = next(ids for since, ids in THERMAL_IDS if _parse_version(version) >= since)
     return tuple((*_STABLE, *_thermal_fields(first)) for first in first_ids)
@@ -126,7 +127,7 @@ _NUMBER, _NARROW_NUMBER, _NONE = "32xQ", "32xI4x", f"{_SIZE}x"
 
 @dataclass(frozen=True, slots=True)
 class FieldFormat:
-    """How one field of a batch is to be decoded."""
+    """How to decode one field."""
 
     metric: str
     divisor: float
@@ -142,7 +143,7 @@ class FieldFormat:
 
 
 class FastDecoder:
-    """Decodes batches whose fields all have the types and return codes that they have in `batch` now."""
+    """Decodes results in which all fields have the same types and return codes as in `batch` now."""
 
     def __init__(self, batch: bytearray, fields: Sequence[FieldFormat]) -> None:
         """`batch`: the bytes that the driver writes into, with at least one entry per field."""
@@ -163,7 +164,10 @@ class FastDecoder:
         self._stamp_at = first * _SIZE + _STAMP_AT if first >= 0 else -1
 
     def decode(self, values: dict[str, float]) -> bool:
-        """Store the numbers of the batch. False if the batch has changed and must be decoded field by field."""
+        """Store the numbers by metric.
+
+        Return False if types or codes have changed, so that each field must be decoded.
+        """
         if self._current_states != self._states:
             return False
         numbers = self._unpack(self._batch)
@@ -178,7 +182,7 @@ class FastDecoder:
         return True
 
     def stamp(self) -> int:
-        """Return the driver's timestamp of the first counter in µs; 0 without a counter."""
+        """Return the driver's timestamp of the first counter in µs; 0 if there is no counter."""
         if self._stamp_at < 0:
             return 0
         stamp: int
@@ -223,7 +227,7 @@ _NEAR = SECOND
 
 
 class FieldBatch:
-    """The batch of one device, in a buffer that is reused."""
+    """The fields of one device, in a buffer that is used again for each call."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
@@ -245,7 +249,7 @@ class FieldBatch:
 
     @classmethod
     def from_library(cls, library: Library) -> FieldBatch | None:
-        """Return a batch for one device; None if the driver has no batches."""
+        """Return a `FieldBatch` for one device; None if the driver cannot return several fields at once."""
         function = library.find("nvmlDeviceGetFieldValues")
         return cls(library, function) if function else None
 
@@ -403,16 +407,17 @@ class FieldBatch:
 
 
 def decode_value(kind: int, raw: int) -> float | None:
-    """Return the value of an nvmlValue_t from its 8 bytes; None if it means no value."""
+    """Return the value of an nvmlValue_t, given as its 8 bytes `raw`; None if it stands for no value."""
     number: float
     (number,) = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw.to_bytes(8, sys.byteorder))
     return number if isfinite(number) and number not in _NOT_AVAILABLE.get(kind, (U64,)) else None
 
 
 def counter_time(stamp: int, began: int, ended: int, clock: Clock) -> int:
-    """Return when counters with this timestamp (µs) were read: ns, CLOCK_MONOTONIC, between `began` and `ended`.
+    """Return when counters with this timestamp (µs) were read: ns, CLOCK_MONOTONIC.
 
-    0 if the timestamp is of no use. nvml.h calls it the time since 1970; it may be the time since boot.
+    The call began and ended at `began` and `ended`, so the result lies between these. 0 if the timestamp cannot be
+    used. nvml.h says that it is the time since 1970; some drivers give the time since boot.
     """
     for offset in (_epoch_offset(clock), 0):
         when = stamp * 1000 + offset

@@ -55,7 +55,10 @@ _RESULTS = struct.Struct("=" + "4xid24x" * len(GPM))
 
 
 class GpmReader:
-    """GPM of one device, in buffers that are reused. Each read gives the means since the one before."""
+    """Reads GPM of one device, in buffers that are used again.
+
+    A read returns means over the time since the previous one.
+    """
 
     def __init__(self, library: Library, functions: tuple[Function, Function, Function]) -> None:
         self._library = library

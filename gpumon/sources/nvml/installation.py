@@ -24,7 +24,7 @@ _MISSING_GPU = "a GPU may have failed to start (see 'dmesg'), or be hidden from 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The parts of the driver on this machine."""
+    """Which parts of the driver are on this machine."""
 
     sees_bus: bool = True
     """False if a sandbox hides the PCI bus."""
@@ -44,12 +44,12 @@ class Installation:
 
     @property
     def bound(self) -> int:
-        """Number of GPUs bound to NVIDIA's kernel driver."""
+        """Number of GPUs that NVIDIA's kernel driver controls."""
         return sum(driver == DRIVER for _, driver in self.gpus)
 
     @property
     def library_version(self) -> str:
-        """Version of the library from the name of its file; empty if unknown."""
+        """Version of the library according to the name of its file; empty if unknown."""
         match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", os.path.realpath(self.library)) if self.library else None
         return match[1] if match else ""
 
@@ -57,10 +57,10 @@ class Installation:
 def find_installation(
     root: str = "", find_library: Callable[[], str] | None = None, may_open: Callable[[str], bool] | None = None
 ) -> Installation:
-    """Find the parts of the driver. `root` is prepended to the paths of sysfs and /dev.
+    """Find the parts of the driver. `root`: directory put before the paths in sysfs and /dev, for tests.
 
-    `find_library` returns the library's path, empty if it is not installed, and raises OSError if it cannot be loaded;
-    `may_open` returns whether the mode of a device file lets this user open it.
+    `find_library`: returns the library's path, empty if it is not installed, and raises OSError if it cannot be loaded.
+    `may_open`: returns whether the permissions of a device file let this user open it.
     """
     may_open = may_open or _may_open
     names, devices, modules = _list_folder(f"{root}/dev"), f"{root}{PCI_DEVICES}", f"{root}/sys/module"
@@ -83,9 +83,9 @@ def find_installation(
 
 
 def check_installation(installation: Installation, gpu_count: int) -> list[Check]:
-    """Check the parts from the bus upward: the first fault causes those after it.
+    """Check the parts of the driver, beginning with the bus, because a fault causes faults in the parts after it.
 
-    `gpu_count`: number of GPUs that were just read; if there are any, no part is worse than a warning.
+    `gpu_count`: number of GPUs that could be read just now. If there are any, no result is worse than a warning.
     """
     checks: list[Check | None] = [_check_library(installation)]
     if not installation.is_wsl:

@@ -29,7 +29,7 @@ _SUCCESS, _NO_FUNCTION = int(pynvml.NVML_SUCCESS), int(pynvml.NVML_ERROR_FUNCTIO
 
 
 class GpmPair:
-    """Two samples of one device, the newer and the older in turns."""
+    """Two samples of one device, of which the older is overwritten at each read."""
 
     __slots__ = ("in_use", "samples")
 
@@ -40,7 +40,7 @@ class GpmPair:
 
 
 class GpmSamples:
-    """All pairs of a library. Any thread may use it until `free`."""
+    """All pairs that were allocated. May be used from any thread until `free` is called."""
 
     def __init__(self, find: Callable[[str], Callable[..., int] | None]) -> None:
         """`find` returns a function of the library by name."""
@@ -49,7 +49,7 @@ class GpmSamples:
         self._spare: list[GpmPair] = []
 
     def borrow(self) -> tuple[int, GpmPair | None]:
-        """Return the driver's code, and a pair for the caller until `give_back`; None if it cannot be allocated."""
+        """Return the driver's code, and a pair for the caller until `give_back`. None if it cannot be allocated."""
         try:
             return _SUCCESS, self._spare.pop()
         except IndexError:
@@ -66,11 +66,11 @@ class GpmSamples:
         return _SUCCESS, pair
 
     def give_back(self, pair: GpmPair) -> None:
-        """Return a pair that no call uses. Makes no driver call."""
+        """Give back a pair that no call is using. Makes no driver call."""
         self._spare.append(pair)
 
     def free(self) -> None:
-        """Free all pairs except those in use by a call; none may be used from then on."""
+        """Free all pairs except those that a call is using. None may be used after that."""
         pairs, self._all = self._all, []
         self._spare = []
         for pair in pairs:
@@ -98,7 +98,7 @@ _FileKey = tuple[int, int]
 
 
 class SharedLibrary:
-    """The copies of the library that this process has loaded; `current` is in use."""
+    """The copies of the library that this process has loaded. `current` is the one in use."""
 
     def __init__(self) -> None:
         self._current: ctypes.CDLL | None = None
@@ -123,7 +123,10 @@ class SharedLibrary:
         return self._directory
 
     def load_replacement(self) -> ctypes.CDLL | None:
-        """Return the copy that has replaced the current one on disk; None if there is none, or this is unknown."""
+        """Load the file that has replaced the current copy on disk, as after an upgrade, and return it.
+
+        None if there is no such file, or that is unknown.
+        """
         path = f"{self._directory}/{SONAME}"
         key = _file_key(path) if self._directory else None
         if key is None or not self._copies:
@@ -139,7 +142,7 @@ class SharedLibrary:
         return None if copy is self._current else copy
 
     def use(self, copy: ctypes.CDLL) -> None:
-        """Make `copy` the current one, also for nvidia-ml-py."""
+        """Use this copy from now on, also in nvidia-ml-py."""
         self._current = pynvml.nvmlLib = copy
 
 
@@ -155,7 +158,7 @@ def _load_first() -> ctypes.CDLL:
 
 
 def is_absent(error: OSError) -> bool:
-    """Return whether the linker found no file, as opposed to one that it cannot load."""
+    """Return whether loading failed because there is no such file, and not because it cannot be loaded."""
     return "No such file" in str(error)
 
 
@@ -240,12 +243,12 @@ _PCI_ADDRESS = struct.Struct("=16s20x32s")
 
 
 def availability(code: int) -> Availability:
-    """Return the availability of a value that was read with this return code."""
+    """Convert a return code of the driver to the availability of the value."""
     return _AVAILABILITY.get(code, Availability.FAILED)
 
 
 def is_unsupported(code: int) -> bool:
-    """Return whether a code means that the driver, or this GPU, lacks a version of a call: an older one may work."""
+    """Return whether a code means that driver or GPU lack this version of a call, so that an older version may work."""
     return availability(code) is Availability.NOT_SUPPORTED
 
 
@@ -269,7 +272,7 @@ class Library:
         self.driver = self._versions()
 
     def find(self, *names: str) -> Function | None:
-        """Return the first of these functions that this driver has (newest name first); None if it has none."""
+        """Return the first of these functions that this driver has; None if it has none. Pass the newest name first."""
         for name in names:
             if name not in self._functions:
                 try:
@@ -294,14 +297,14 @@ class Library:
         return (function(ctypes.c_uint(index), ctypes.byref(handle)) if function else -1), handle
 
     def text(self, name: str, handle: Any) -> tuple[int, str]:
-        """Return the driver's code and the cleaned text of a function such as nvmlDeviceGetName; empty on failure."""
+        """Return the driver's code and the text of a function such as nvmlDeviceGetName; empty if it failed."""
         function = self.find(name)
         buffer = ctypes.create_string_buffer(256)
         code = function(handle, buffer, ctypes.c_uint(256)) if function else FUNCTION_NOT_FOUND
         return code, clean(buffer.value.decode("utf-8", "replace")) if code == SUCCESS else ""
 
     def minor(self, handle: Any) -> int:
-        """Return the number of a GPU's device file; -1 if unknown."""
+        """Return the number in the name of a GPU's device file; -1 if unknown."""
         number = ctypes.c_uint()
         function = self.find("nvmlDeviceGetMinorNumber")
         return number.value if function and function(handle, ctypes.byref(number)) == SUCCESS else -1
@@ -331,7 +334,7 @@ class Library:
         return Driver(version, f"{NVIDIA.runtime} {number.value // 1000}.{number.value % 1000 // 10}")
 
     def close(self) -> None:
-        """Shut the library down. Never raises: a failure to do so has no consequence."""
+        """Shut the library down. Never raises, because a failure has no consequence."""
         self.gpm_samples.free()
         function = self.find("nvmlShutdown")
         if function is not None:
@@ -364,6 +367,6 @@ def _call_init(copy: ctypes.CDLL) -> int:
 
 
 def advice(code: int) -> str:
-    """Return one line on why no GPU can be read, and what to do."""
+    """Return one line that says why no GPU can be read and what to do."""
     known = _ADVICE.get(code)
     return known or f"the NVIDIA driver does not answer ({clean(str(pynvml.NVMLError(code)))}): try 'nvidia-smi'"

@@ -1,4 +1,4 @@
-"""MIG: whether a GPU is divided, its instances, and reading one instance like a device."""
+"""MIG: whether a GPU is divided, which instances it has, and reading an instance like a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, CallCost, Devic
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """Everything that was read from one device at one tick."""
+    """Everything read from one device at one tick."""
 
     sample: Sample
     processes: Sequence[ListedProcess] | None = None
@@ -56,7 +56,10 @@ _MAX_INDEXES = 64
 
 
 def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availability]:
-    """Return why metrics are missing, with MIG mode as the reason for those that the driver does not support in it."""
+    """Return why metrics are missing.
+
+    For those that the driver does not support in MIG mode, MIG mode is the reason.
+    """
     return {
         name: Availability.IN_MIG_MODE if why is Availability.NOT_SUPPORTED and name in UNSUPPORTED_WITH_MIG else why
         for name, why in missing.items()
@@ -64,7 +67,7 @@ def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availabil
 
 
 class MigMode:
-    """MIG mode of one GPU and the handles of its instances, as of the last `refresh`."""
+    """Whether a GPU is in MIG mode, and the handles of its instances, as found by the last `refresh`."""
 
     def __init__(self, library: Library, device: DeviceValues) -> None:
         self._device = device
@@ -89,11 +92,11 @@ class MigMode:
         return INSTANCES in self._device.values
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether a GPU without a utilization may have been divided since the last refresh."""
+        """Return whether a GPU without a utilization may have been divided since the last refresh. `now` in seconds."""
         return not self.is_on and self._has_succeeded and (self._had_utilization or now - self._refreshed_at >= RETRY)
 
     def refresh(self, handle: Any, now: float) -> None:
-        """Read the mode and the handles; on an error the known ones stay."""
+        """Ask the driver for the mode and the handles; if this fails, the known ones stay. `now` in seconds."""
         self._refreshed_at, self._had_utilization = now, UTILIZATION in self._device.values
         code = self.cost.measure(self._device.clock, self._read, handle, now)
         why = availability(code)
@@ -164,7 +167,7 @@ _OK = Availability.OK
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdentity:
-    """Identity of an instance; if any field differs, it is another instance."""
+    """What identifies an instance. If any field differs, it is another instance."""
 
     mig_index: int
     handle: int
@@ -183,7 +186,7 @@ class Parent:
 
 
 def identify_instance(library: Library, mig_index: int, handle: int) -> InstanceIdentity | None:
-    """Read the identity of an instance; None if this fails, or the instance is gone meanwhile."""
+    """Return the identity of an instance; None if it cannot be read, or the instance was removed in the meantime."""
     pointer, number = c_void_p(handle), c_uint()
     _, uuid = library.text("nvmlDeviceGetUUID", pointer)
     _, name = library.text("nvmlDeviceGetName", pointer)
@@ -193,7 +196,7 @@ def identify_instance(library: Library, mig_index: int, handle: int) -> Instance
 
 
 class MigInstance:
-    """Reads one instance: its memory, its processes and, with GPM, the activity of its part of the GPU."""
+    """Reads one instance: memory, processes and, with GPM, the activity of its part of the GPU."""
 
     instances: tuple[MigInstance, ...] = ()
     """Always empty: an instance is not divided further."""
@@ -242,7 +245,10 @@ class MigInstance:
         return [*self._calls.costs(), *self._processes.costs]
 
     def read(self, now: float) -> DeviceReading:
-        """Make the calls that are due; other metrics keep their last value. `now` in seconds."""
+        """Make the calls that are due at `now` (seconds); other metrics keep their last value.
+
+        Runs in the thread of the instance, because the calls may hang.
+        """
         latest = self._latest
         self._calls.read(now)
         if self.state is _OK:
@@ -300,7 +306,7 @@ _IdentityCall = PendingCall[InstanceIdentity | None]
 
 
 class MigInstances:
-    """Finds the instances of a GPU. Only one thread at a time may use it."""
+    """Finds the instances of a GPU. Must be used by one thread at a time."""
 
     def __init__(self, library: Library, parent: Parent, device: DeviceValues, clock: Clock) -> None:
         self._library = library
@@ -322,12 +328,12 @@ class MigInstances:
 
     @property
     def cost(self) -> CallCost:
-        """The cost of all calls of a refresh."""
+        """How long all calls of refreshes have taken."""
         return self._mode.cost
 
     @property
     def pending_calls(self) -> tuple[AnyCall, ...]:
-        """Calls that outlasted a refresh; any thread may read them."""
+        """Calls that had not returned when a refresh ended. May be read from any thread."""
         return tuple(self._pending.values())
 
     def may_be_due(self, now: float) -> bool:
@@ -335,7 +341,7 @@ class MigInstances:
         return self._mode.may_be_due(now)
 
     def check_instances(self, now: float) -> None:
-        """Refresh soon if an instance has stopped answering, and so may be gone, or has been replaced."""
+        """Refresh soon if an instance does not answer any more, because it may have been removed or replaced."""
         failing = {instance.uuid for instance in self.instances if instance.state is not _OK or instance.successor}
         if failing - self._failing:
             self._mode.refresh_soon(now)

@@ -1,4 +1,4 @@
-"""Processes on a GPU: the driver's lists, how much each process uses the GPU, and memory without a process."""
+"""Processes on a GPU: the driver's lists, how much each process uses the GPU, and memory that belongs to no process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_CACHED = 256
 
 @dataclass(frozen=True, slots=True)
 class EngineShares:
-    """Use of a device's engines by one process, as ratios."""
+    """How much one process uses the engines of a device, as shares from 0 to 1."""
 
     sm: float
     memory: float
@@ -67,7 +67,7 @@ class ProcessShares:
         """Shares by the driver's percents, None if these are wrong: the percents of most processes repeat."""
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
-        """Return the shares since the last read by pid."""
+        """Return how much each process used the engines since the last read, by pid."""
         # The driver's clock counts from 1970 or from some later time.
         latest = self._clock.time() // 1000 + _AHEAD
         self._since = min(self._since, latest)
@@ -135,7 +135,7 @@ class ListedProcess:
 
 
 class ProcessList:
-    """One of the driver's lists, read with one call into a buffer that grows when needed."""
+    """One of the driver's process lists, read with one call into a buffer that grows if necessary."""
 
     def __init__(self, library: Library, kind: str) -> None:
         name = f"nvmlDeviceGet{kind.capitalize()}RunningProcesses"
@@ -149,9 +149,9 @@ class ProcessList:
         """The driver's records of the last read and their meaning: usually nothing has changed."""
 
     def read(self, handle: Any) -> tuple[int, list[ListedProcess]]:
-        """Return the driver's code and the processes, which are unknown unless it is SUCCESS.
+        """Return the driver's code and the processes. Unless the code is SUCCESS, the processes are unknown.
 
-        The same list object is returned while nothing changes; callers must not modify it.
+        While nothing changes, the same list object is returned, so callers must not modify it.
         """
         last_code = FUNCTION_NOT_FOUND
         for at, (function, record) in enumerate(self._versions[self._at :], self._at):
@@ -193,7 +193,7 @@ class ProcessList:
 
 
 class ProcessCache:
-    """Builds the processes of a device, and reuses the objects of those that have not changed."""
+    """Creates the `Process` objects of a device, and uses those of unchanged processes again."""
 
     def __init__(self, uuid: str, describe: Describe) -> None:
         self._uuid = uuid
@@ -206,7 +206,7 @@ class ProcessCache:
         self._processes: tuple[Process, ...] = ()
 
     def update(self, listed: Sequence[ListedProcess]) -> tuple[Process, ...]:
-        """Return the listed processes with their descriptions; the same object as before if nothing has changed."""
+        """Return the processes in the driver's list; the same tuple as before if nothing has changed."""
         is_same = listed is self._listed
         pids = self._pids if is_same else [process.pid for process in listed]
         infos = list(map(self._describe, pids))
@@ -262,10 +262,11 @@ _SLACK = float(64 << 20)
 
 
 def set_unattributed(device: DeviceValues, process_memory: float) -> None:
-    """Store the memory in use beyond `process_memory`, the sum of all processes in bytes, or why it is unknown.
+    """Store how much memory is in use that belongs to no process, or why that is unknown.
 
-    It is known only if the list is complete and the memory of each process is known. A driver that does not report its
-    own reserve counts it as used.
+    `process_memory`: memory of all processes together in bytes. The result is known only if the list is complete and
+    the memory of each process is known. If a driver does not report the memory that it reserves for itself, this counts
+    as in use.
     """
     why = device.missing.get(PROCESSES)
     used, reserved = (device.values.get(name, NAN) for name in ("gpu.memory_used", "gpu.memory_reserved"))
@@ -292,7 +293,10 @@ _FUNCTIONS = ("ComputeRunningProcesses", "GraphicsRunningProcesses", "ProcessUti
 
 
 class DeviceProcesses:
-    """The driver's lists for one device, read no more often than needed. Gaps are stored in `device.missing`."""
+    """The driver's process lists for one device, read only as often as needed.
+
+    Why they are missing is in `device.missing`.
+    """
 
     def __init__(
         self, library: Library, device: DeviceValues, index: int, clock: Clock, *, has_shares: bool = True
@@ -326,9 +330,9 @@ class DeviceProcesses:
         self._pids: Set[int] = frozenset()
 
     def read(self, handle: Any, now: float) -> Sequence[ListedProcess] | None:
-        """Return the processes if it is time to read them, else None. `now` in seconds.
+        """Return the processes; None if it is not time to read them yet. `now` in seconds.
 
-        The same object as before is returned if nothing has changed.
+        If nothing has changed, the same object as before is returned.
         """
         used = self._device.values.get("gpu.memory_used", NAN)
         # A process that starts or ends changes the memory, which is read at each tick anyway.
@@ -376,7 +380,10 @@ class DeviceProcesses:
             self._last = None
 
     def set_unknown(self, why: Availability) -> Sequence[ListedProcess] | None:
-        """Store why the processes are unknown, and return an empty list if some were known. The next read is due."""
+        """Store why the processes are unknown. Return an empty list if some were known before, else None.
+
+        The next `read` asks the driver again.
+        """
         self._due = self._graphics_due = self._early_from = 0.0
         self._device.set_reason(PROCESSES, why)
         if not self._pids:

@@ -51,7 +51,7 @@ matters less, after a change by the third. Each read is one more call."""
 
 
 def read_temperature(library: Library) -> Read | None:
-    """Bind the temperature. The margin follows it: computed from the slowdown threshold, or marked to be read again."""
+    """Bind the call for the temperature. It also sets the margin to the slowdown threshold, or has that read again."""
     function = library.find("nvmlDeviceGetTemperature")
     if function is None:
         return None
@@ -112,7 +112,7 @@ def read_margin(library: Library) -> Read | None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A row of the table."""
+    """One row of the table: a driver call, its metrics and how often to make it."""
 
     metrics: tuple[str, ...]
     period: float
@@ -331,7 +331,7 @@ LINK = frozenset(f"gpu.pcie_{name}" for name in ("generation", "width", "generat
 
 
 def shares_host_memory(name: str) -> bool:
-    """Return whether a device with this name has no memory of its own."""
+    """Return whether a device with this name uses the memory of the machine and has none of its own."""
     return not SHARED_MEMORY_CHIPS.isdisjoint(re.split(r"\W+", name))
 
 

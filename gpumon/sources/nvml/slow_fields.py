@@ -1,4 +1,4 @@
-"""Faults and NVLink: fields that rarely change, read with two driver calls from time to time."""
+"""Faults and NVLink: fields that rarely change, read from time to time with two driver calls."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _decode(kind: int, code: int, raw: int) -> _Result:
 
 
 class SlowFields:
-    """The slow batch of one device, and a batch for its links."""
+    """The fields of one device that rarely change, and those of its links."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""All NVIDIA GPUs of this machine as one source."""
+"""Combines all NVIDIA GPUs of this machine into one source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SILENT = "the NVIDIA driver has not answered for {}: a call to it has not come 
 
 
 def timeout_for(interval: float) -> float:
-    """Return the seconds that a tick waits for a GPU at a sampling interval in seconds."""
+    """Return how many seconds a tick waits for a GPU, with `interval` seconds between ticks."""
     return min(TIMEOUT, 0.8 * interval)
 
 
@@ -81,11 +81,11 @@ class _DeviceRow:
 
 
 class NvmlSource:
-    """Reads all GPUs through NVML, each independently: a GPU whose calls hang is STALE and does not delay the others.
+    """Reads all GPUs through NVML. If the calls of one GPU hang, it becomes STALE and does not delay the others.
 
-    A value that misses its tick is part of the next one, with the time at which it was read. The source also works
-    without a driver: it then has no samples, gives the reason in `origin().problem`, and scans again every few seconds,
-    so that a driver is found without a restart when it is loaded or reloaded.
+    A value that arrives too late for its tick is part of the next one, with the time at which it was read. The source
+    also works without a driver: there are no samples then, `origin().problem` says why, and a scan every few seconds
+    finds the driver when it is loaded or reloaded.
     """
 
     capabilities = HARDWARE

@@ -14,7 +14,7 @@ _DISPLAY = "0x03"
 
 
 def list_gpus(devices: str = PCI_DEVICES) -> list[str]:
-    """Return the sorted PCI addresses of NVIDIA GPUs; none if the bus is not visible."""
+    """Return the PCI addresses of NVIDIA GPUs, sorted; empty if the bus is not visible."""
     try:
         addresses = sorted(os.listdir(devices))
     except OSError:
@@ -28,7 +28,7 @@ def may_have_gpu(devices: str = PCI_DEVICES) -> bool:
 
 
 def kernel_driver(folder: str) -> str:
-    """Return the name of the kernel driver bound to the PCI device in this folder; empty if none."""
+    """Return the name of the kernel driver for the PCI device in this sysfs folder; empty if it has none."""
     try:
         return os.path.basename(os.readlink(f"{folder}/driver"))
     except OSError:
@@ -75,9 +75,9 @@ class RuntimePower:
 
 
 def sleeping_gpus(devices: str = PCI_DEVICES) -> list[str]:
-    """Return the sorted addresses of this machine's NVIDIA GPUs if all of them are powered down; else none.
+    """Return the PCI addresses of this machine's NVIDIA GPUs, sorted, if all are powered down; otherwise nothing.
 
-    GPUs that are bound to another kernel driver, or to none, are left out.
+    GPUs that another kernel driver controls, or none, are ignored.
     """
     gpus = [address for address in list_gpus(devices) if kernel_driver(f"{devices}/{address}") == DRIVER]
     asleep = [read_line(f"{devices}/{address}/power/runtime_status") == _SUSPENDED for address in gpus]

@@ -71,7 +71,7 @@ class SampleBuffer:
         self._room = 0
 
     def read(self, handle: Any, now: float, clock: Clock) -> UtilizationSamples:
-        """Return the new samples if it is time to read them; `now` in seconds, as for the ticks."""
+        """Return the new samples; empty if it is not time to read them yet. `now`: seconds, as for the ticks."""
         self.was_read = now >= self._due
         if not self.was_read:
             return ()
@@ -90,7 +90,7 @@ class SampleBuffer:
         return self._convert(raw, clock) if raw else ()
 
     def read_soon(self) -> None:
-        """Make the next read due, because the device did not answer for a while."""
+        """Read again at the next tick, because the device did not answer for a while."""
         self._due = min(self._due, 0.0) if self._function is not None else _NEVER
 
     def _read_raw(self, handle: Any, clock: Clock) -> tuple[int, RawSamples]:
@@ -172,7 +172,7 @@ _WINDOW = round(SAMPLES_EVERY * SECOND)
 
 
 def set_dips(device: DeviceValues, samples: UtilizationSamples, state: Availability) -> None:
-    """Store the summary of the samples of one read. `state` says why there are none; OK if nothing was new."""
+    """Store a summary of the samples of one read. `state`: why there are none, OK if none were new."""
     if not samples:
         why = Availability.UNRELIABLE if state is Availability.OK else state
         for metric in METRICS:

@@ -1,4 +1,4 @@
-"""The values of one GPU with reasons for missing ones, the cost of its driver calls, byte counters and call periods."""
+"""Values of one GPU and why others are missing; also how long driver calls take, byte counters, and call periods."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ MAX_BYTES = 1 << 53
 
 
 def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
-    """Return the largest valid value of a metric in the driver's unit; `invalid` and more never are."""
+    """Return the largest valid value of a metric, in the driver's unit.
+
+    `invalid` and larger numbers are never valid.
+    """
     return int(min(invalid - 1, BY_NAME[metric].maximum / scale))
 
 
 class DeviceValues:
-    """Latest values of one device by metric, and why others are missing. The read functions fill it in."""
+    """The latest values of one device by metric, and why others are missing.
+
+    Filled in by the functions that read them.
+    """
 
     __slots__ = (
         "batched",
@@ -79,17 +85,17 @@ class DeviceValues:
         self.missing.pop(metric, None)
 
     def set_missing(self, metric: str, why: Availability) -> None:
-        """Remove the value of a metric and store the reason."""
+        """Remove the value of a metric, and store why."""
         if self.values.pop(metric, None) is not None:
             self.removed += 1
         self.set_reason(metric, why)
 
     def reject(self, metric: str, number: float) -> None:
-        """Store why the number that the driver returned is no value: it has none, or the number is impossible."""
+        """Remove the value of a metric because the driver's number means that there is none, or is impossible."""
         self.set_missing(metric, Availability.NOT_SUPPORTED if number in _NOT_AVAILABLE else Availability.UNRELIABLE)
 
     def set_reason(self, metric: str, why: Availability) -> None:
-        """Store why something is missing that has no value already, or is none (the list of processes)."""
+        """Store why something is missing that has no value now, or is no value, such as the list of processes."""
         if self.missing.get(metric) is not why:
             self.missing[metric] = why
             self.reason_count += 1
@@ -116,7 +122,7 @@ class ValueRow:
         self._pick: Callable[[list[float]], tuple[float, ...]] = tuple
 
     def build(self, device: DeviceValues) -> list[float]:
-        """Return one value per name; NaN if it is missing."""
+        """Return the values in the order of the metric table; NaN if missing."""
         values = device.values
         version = (len(values), device.removed)
         if version != self._version:
@@ -141,7 +147,10 @@ _IN_A_ROW = 4
 
 
 class CallCost:
-    """Time that a driver function takes on one device. The thread that reads the device writes it; any may read it."""
+    """How long a driver function takes on one device.
+
+    Written by the thread that reads the device, read by any thread.
+    """
 
     __slots__ = ("_slow", "calls", "function", "total", "usual", "wait", "worst")
 
@@ -160,7 +169,7 @@ class CallCost:
         """Durations of the latest calls in ns, all of them slow."""
 
     def measure(self, clock: Clock, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function, add the time that it took, and return its result."""
+        """Call a function, add how long it took, and return its result."""
         begin = clock.monotonic()
         result = function(*arguments)
         self.add(clock.monotonic() - begin)
@@ -183,7 +192,10 @@ class CallCost:
 
 
 def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
-    """Sum the costs of former devices by function. No calls are made for them, so no function counts as slow."""
+    """Sum the costs of devices that are gone, by function.
+
+    They are not called any more, so no function counts as slow.
+    """
     totals: dict[str, CallCost] = {}
     for cost in costs:
         total = totals.setdefault(cost.function, CallCost(cost.function))
@@ -194,7 +206,7 @@ def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
 
 
 def sum_calls(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
-    """Sum the costs of all devices by function, the most expensive first; `tick` is the interval in seconds."""
+    """Sum the costs of all devices by function, the most expensive first. `tick`: seconds between ticks."""
     by_function: dict[str, list[CallCost]] = {}
     for cost in costs:
         if cost.calls:
@@ -222,7 +234,7 @@ _FASTEST = 16 * _LANE[6]
 
 
 class WideCounter:
-    """A byte counter that is used only if it has 64 bits: nothing tells how often a 32-bit one has wrapped."""
+    """A byte counter that is used only if it has 64 bits. It is unknown how often one of 32 bits has wrapped."""
 
     narrow = False
     number = -1
@@ -234,7 +246,7 @@ class WideCounter:
 
 
 class ByteCounter:
-    """One direction of a PCIe link, as a total that does not wrap."""
+    """The bytes of one direction of a PCIe link, as a total that does not wrap."""
 
     def __init__(self, library: Library) -> None:
         self._generation = library.find("nvmlDeviceGetMaxPcieLinkGeneration")
@@ -293,9 +305,10 @@ TURNS = 8
 
 
 def next_due(now: float, period: float, due: float, index: int) -> float:
-    """Return when to make a call again. All times in seconds; `due` is 0 before the first call.
+    """Return when to make a call the next time, in seconds. `due`: when it was due, 0 before the first call.
 
-    The first period of a device is shorter by its index, so that slow calls of several devices do not meet in one tick.
+    The first period depends on the `index` of the device, so that slow calls of several devices do not fall into one
+    tick.
     """
     if period == EVERY_TICK:
         return now

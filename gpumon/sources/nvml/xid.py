@@ -1,6 +1,6 @@
-"""XID errors of all GPUs, received in a thread of its own, so that waiting for them delays no tick.
+"""Receives XID errors of all GPUs in a separate thread, because waiting for them must not delay ticks.
 
-The driver keeps no history and gives no timestamps: an error has the time at which it is received.
+The driver keeps no history and gives no times: the time of an error is that at which it is received.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _FUNCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class UnfreedSet:
-    """An event set that the driver could not free, because it was gone."""
+    """An event set that could not be freed because the driver was gone."""
 
     free: Function
     """From the library that created the set, which may have been replaced on disk since."""
     events: ctypes.c_void_p
 
     def try_free(self) -> bool:
-        """Return whether the set is freed now."""
+        """Try to free the set; return whether it is freed now."""
         return availability(self.free(self.events)) in _FREED
 
 
@@ -66,7 +66,7 @@ _MAX_UNFREED = 64
 
 
 class XidEventSet:
-    """The driver's event set, created with the first GPU."""
+    """An event set of the driver. It is created when the first GPU is added."""
 
     def __init__(self, functions: _Functions, unfreed: deque[UnfreedSet] | None = None) -> None:
         """`unfreed`: sets from earlier initializations of the driver."""
@@ -85,11 +85,11 @@ class XidEventSet:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no GPU to wait for."""
+        """Whether there is no GPU to wait for."""
         return not self._set
 
     def add(self, handle: Any) -> Availability:
-        """Register a GPU; return OK, or why it cannot be registered."""
+        """Add a GPU; return OK, or why its events cannot be received."""
         types = ctypes.c_ulonglong()
         why = availability(self._driver.supported(handle, ctypes.byref(types)))
         if why is Availability.OK and not types.value & XID:
@@ -101,7 +101,7 @@ class XidEventSet:
         return why
 
     def wait(self, milliseconds: int) -> int:
-        """Wait for an event, store it in `data`, and return the driver's code."""
+        """Wait for an event and store it in `data`; return the driver's code."""
         return self._driver.wait(self._set, ctypes.byref(self.data), ctypes.c_uint(milliseconds))
 
     def free(self) -> None:
@@ -153,7 +153,7 @@ _WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQU
 
 @dataclass(frozen=True, slots=True)
 class XidState:
-    """Worst error of a GPU."""
+    """The worst error of a GPU."""
 
     code: float
     """The worst error of the card since it is watched; 0 without errors, NaN if it cannot be watched."""
@@ -183,7 +183,7 @@ class _WatchedGpu:
 
 
 class XidWatcher:
-    """Receives the errors of all GPUs of an initialized driver. Its methods make no driver calls and never wait."""
+    """Receives the errors of all GPUs of a driver. Its methods make no driver calls and never wait."""
 
     def __init__(
         self, library: Library, clock: Clock, new: deque[XidEvent], unfreed: deque[UnfreedSet] | None = None
@@ -203,7 +203,10 @@ class XidWatcher:
         self._on_end: Callable[[], object] | None = None
 
     def watch(self, handles: Mapping[str, Any]) -> None:
-        """Watch exactly these GPUs, by UUID; those already watched stay registered. Restarts after `stop`."""
+        """Watch exactly these GPUs, given as handles by UUID. Those that are watched already stay so.
+
+        Works again after `stop`.
+        """
         with self._lock:
             if self._is_closed:
                 return
@@ -227,19 +230,19 @@ class XidWatcher:
             self._thread.start()
 
     def state(self, uuid: str) -> XidState:
-        """Return the state of a GPU: the same object while nothing changes."""
+        """Return the worst error of a GPU. While nothing changes, it is the same object."""
         if self._events is None:
             return _NOT_SUPPORTED
         gpu = self._gpus.get(uuid)
         return gpu.state if gpu else _TOO_EARLY
 
     def worst(self, uuid: str) -> int:
-        """Return the code of a card's worst error, also after the card was lost; 0 without errors."""
+        """Return the code of the worst error of a GPU, even if the GPU was lost since; 0 if it had none."""
         gpu = self._gpus.get(uuid)
         return gpu.worst if gpu else 0
 
     def set_paused(self, is_paused: bool) -> None:
-        """Pause the wait while all GPUs are powered down: no driver calls are needed."""
+        """Stop or resume waiting. While all GPUs are powered down, no driver calls are needed."""
         if self._is_paused is not is_paused:
             self._is_paused = is_paused
             self._changed.set()

@@ -1,4 +1,4 @@
-"""The interface of log formats and what they share: rows, units, and the parsing of cells."""
+"""The interface of log formats, and what they share: rows, units, and parsing of cells."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _MISSING = {
 
 
 class BadLine(Exception):
-    """A line cannot be parsed; the message says why, without the line number."""
+    """Raised if a line cannot be parsed. The message says why, without the number of the line."""
 
 
 class Value(NamedTuple):
-    """A number, or NaN and the reason."""
+    """A number, or NaN and why it is missing."""
 
     number: float
     availability: Availability = _OK
@@ -48,7 +48,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """The units of numbers in a column."""
+    """The units that numbers in a column can have."""
 
     default: str
     """Unit in lower case if neither the cell nor the heading has one."""
@@ -70,7 +70,7 @@ TIME_US = Quantity("us", {"us": 1e-6, "ms": 1e-3, "s": 1, "ns": 1e-9})
 
 
 def missing_reason(cell: str) -> Availability | None:
-    """Return why a cell such as `[N/A]` has no value; None if it should have one."""
+    """Return why a cell such as `[N/A]` has no value; None if it is not such a cell."""
     text = cell.strip().lower()
     if text.startswith("[") and text.endswith("]"):
         return _MISSING.get(text[1:-1].strip(), Availability.FAILED)
@@ -78,7 +78,7 @@ def missing_reason(cell: str) -> Availability | None:
 
 
 def parse_number(cell: str, quantity: Quantity, heading_unit: str = "") -> Value:
-    """Parse a cell into base units. Raises BadLine if it is no such quantity."""
+    """Parse a cell, and convert its number to base units. Raises BadLine if it is not a number in one of the units."""
     match = _NUMBER.fullmatch(cell.strip())
     if match is None:
         why = missing_reason(cell)
@@ -138,7 +138,7 @@ NOT_RECORDED: Mapping[str, Availability] = dict.fromkeys((*FROM_DRIVERS, PROCESS
 
 
 class Row(NamedTuple):
-    """A line of a log: one GPU at one time."""
+    """A line of a log: values of one GPU at one time."""
 
     line: int
     time_ns: int | None
@@ -162,9 +162,10 @@ class Row(NamedTuple):
 
 
 def is_duplicate(row: Row, other: Row, *, follows: bool) -> bool:
-    """Return whether a row repeats an earlier one with the same time.
+    """Return whether a row repeats `other`, an earlier row with the same time.
 
-    Times in whole seconds may cover several ticks; then only a row that directly `follows` the other is a duplicate.
+    Times in whole seconds may be those of several ticks. So such a row is a duplicate only if it comes directly after
+    the other (`follows`).
     """
     if row.time_ns is None or row.time_ns != other.time_ns or row.is_broken:
         return False
@@ -174,7 +175,7 @@ def is_duplicate(row: Row, other: Row, *, follows: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LogColumn:
-    """How a column of a log becomes a metric."""
+    """Which metric a column of a log gives, and how."""
 
     metric: str
     quantity: Quantity
@@ -194,7 +195,7 @@ class ColumnPosition(NamedTuple):
 
 
 class LogFormat(Protocol):
-    """A log format whose heading has been read."""
+    """The format of a log, after its heading has been read."""
 
     has_ids: bool
     """Whether rows identify their GPU."""
@@ -203,14 +204,14 @@ class LogFormat(Protocol):
     """Whether any column is a metric of gpumon."""
 
     def parse_row(self, line: int, text: str, last: int) -> Row:
-        """Parse a line; `last` is the time of the row before it in ns. Raises BadLine."""
+        """Parse a line. `line`: its number. `last`: time of the row before it in ns. Raises BadLine."""
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line that cannot be parsed was a row."""
+        """Return whether a line that cannot be parsed was meant as a row."""
 
 
 def select_columns(columns: Sequence[ColumnPosition]) -> tuple[ColumnPosition, ...]:
-    """Return one column per metric, the one with the lowest rank."""
+    """Return the columns to use: for each metric, the one with the lowest rank."""
     best: dict[str, ColumnPosition] = {}
     for candidate in columns:
         other = best.get(candidate.column.metric)

@@ -1,4 +1,4 @@
-"""Log files: opening them as text, and reading their rows in the order of time."""
+"""Opens log files as text, and reads their rows in order of time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS = (
 
 
 def detect_kind(lines: Sequence[str]) -> str:
-    """Return what kind of file begins with these lines, for use in a sentence; empty if unknown."""
+    """Return what kind of file begins with these lines, as words for a sentence; empty if unknown."""
     for pattern, kind in _KINDS:
         if any(re.match(pattern, line) for line in lines):
             return kind
@@ -63,9 +63,9 @@ class LogLine(NamedTuple):
 
 
 class LogFile:
-    """A text file that is read once from the beginning, line by line.
+    """A text file that is read once, line by line.
 
-    Raises SourceError if `path` is missing, no file, empty, a daemon's ring, or not text.
+    Raises SourceError if `path` does not exist, is not a file, is empty, is the ring of a daemon, or is not text.
     """
 
     def __init__(self, path: str) -> None:
@@ -151,11 +151,11 @@ _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 
 
 class LogRows:
-    """The rows of a log, read once from the beginning; at most two rows are kept.
+    """The rows of a log, read once from the start. No more than two rows are kept in memory.
 
-    A line that cannot be parsed, or whose time goes back by more than a second, is skipped and counted in `skipped`. If
-    more than 10 lines and more than 1 % of the lines so far are skipped, SourceError is raised with the line and the
-    reason; also if there is no heading.
+    A line is skipped, and counted in `skipped`, if it cannot be parsed or its time is more than a second before that of
+    the previous one. SourceError is raised if more than 10 lines and more than 1 % of the lines so far are skipped,
+    with the line and the reason, or if there is no heading.
     """
 
     def __init__(self, log: LogFile) -> None:
@@ -169,7 +169,7 @@ class LogRows:
         return self._in_order(_without_duplicates(self._rows()))
 
     def validated_format(self, head: Sequence[Row]) -> LogFormat:
-        """Return the format; raises SourceError if `head`, the beginning of the log, has nothing to show."""
+        """Return the format. `head`: first rows of the log. Raises SourceError if they contain nothing to show."""
         if self.format is None or all(row.is_broken for row in head):
             raise SourceError(f"{self._log.name}: a header but no readable row: log for longer")
         if not self.format.has_metrics:

@@ -99,7 +99,7 @@ because other programs write `timestamp` and `name`, too."""
 
 
 class QueryFormat:
-    """The columns of a heading line."""
+    """The columns of a log, from its heading."""
 
     def __init__(self, names: list[str], units: list[str]) -> None:
         self._count = len(names)
@@ -150,12 +150,12 @@ class QueryFormat:
         )
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line has at least half of the cells, so that it was the row of a GPU."""
+        """Return whether a line has at least half as many cells as the heading, so that it was meant as a row."""
         return 2 * len(_split(text)) > self._count > 1
 
 
 def parse_heading(text: str) -> QueryFormat | None:
-    """Parse the heading of such a log; None if it is none."""
+    """Return the columns in a heading of such a log; None if the line is not one."""
     names, units = [], []
     for cell in _split(text):
         match = _HEADING.fullmatch(cell.strip().lower())

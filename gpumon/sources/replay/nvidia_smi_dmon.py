@@ -49,7 +49,7 @@ _UNITS = {"idx", "w", "c", "%", "mhz", "mb", "mb/s", "bool", "errs", "yyyymmdd",
 
 
 class DmonFormat:
-    """The columns of a heading line; a second line may have their units."""
+    """The columns of a log, from its heading and the line with units below it, if there is one."""
 
     has_ids = True
 
@@ -63,7 +63,7 @@ class DmonFormat:
         self.set_units([])
 
     def set_units(self, units: list[str]) -> None:
-        """Use the units of the line below the heading; ignored if their number does not match."""
+        """Set the units in the line below the heading. Ignored if their number is not that of the columns."""
         if len(units) != len(self._names):
             units = [""] * len(self._names)
         self._columns = select_columns([
@@ -129,9 +129,9 @@ def _is_heading(names: list[str]) -> bool:
 
 
 def parse_heading(text: str, before: LogFormat | None, modified: int) -> DmonFormat | None:
-    """Parse a heading of such a log; returns `before` if it repeats that, and None if it is no heading.
+    """Return the columns in a heading of such a log; `before` if it repeats that, None if the line is no heading.
 
-    `modified`: time of the file's last modification, ns since 1970.
+    `modified`: when the file was last modified (ns since 1970).
     """
     names = [word.lower() for word in _split(text.lstrip("#"))]
     known = before if isinstance(before, DmonFormat) else None

@@ -14,14 +14,15 @@ MIN_CLOCK_STEP = 5.0
 
 
 def suspended_seconds() -> float:
-    """Return how long the machine was suspended since it was booted, in seconds."""
+    """Return for how many seconds the machine has been suspended since it was booted."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class ClockWatch:
-    """Detects that the wall clock was set, by comparing it with the monotonic clock at each tick.
+    """Detects that the wall clock was set, by comparing it at each tick with CLOCK_MONOTONIC.
 
-    The monotonic clock stops while the machine is suspended and the wall clock does not; `suspended` gives that time.
+    CLOCK_MONOTONIC stops while the machine is suspended and the wall clock does not; `suspended` returns that time in
+    seconds.
     """
 
     def __init__(self, suspended: Callable[[], float] = suspended_seconds) -> None:

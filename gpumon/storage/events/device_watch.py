@@ -1,4 +1,4 @@
-"""Detect events of GPUs and the driver in ticks: losses, throttling, idle holders, XID errors."""
+"""Detects events of GPUs and the driver from ticks: lost GPUs, throttling, GPUs held idle, XID errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Growth(NamedTuple):
 
 
 class DeviceWatch:
-    """Detects events of GPUs and the driver, and keeps track of those that have not ended."""
+    """Detects events of GPUs and the driver, and remembers which of them are still going on."""
 
     def __init__(self) -> None:
         self._tick: Tick | None = None
@@ -89,7 +89,10 @@ class DeviceWatch:
         """Start of reported idle time by device and user: ns, CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
-        """Yield the events since the previous tick; `judged` are the GPUs of this one."""
+        """Yield the events between the previous tick and this one.
+
+        `judged`: who holds each GPU and whether it is busy.
+        """
         previous, self._tick = self._tick, tick
         is_first = previous is None
         if previous is not None and is_gap(
@@ -123,7 +126,7 @@ class DeviceWatch:
                 yield from self._close_device(uuid, previous)
 
     def finish(self) -> Iterator[Event]:
-        """Yield an end for each ongoing event whose real end will not be seen."""
+        """Yield an end for each event that is still going on, because no more ticks will follow."""
         if self._tick is not None:
             yield from self._close_all(self._tick)
 
@@ -258,13 +261,13 @@ class _XidReports:
 
 
 class XidWatch:
-    """Turns XID errors into events, and combines repeats."""
+    """Turns XID errors into events. Errors that repeat within a short time become one event."""
 
     def __init__(self) -> None:
         self._recent: dict[tuple[str, int], _XidReports] = {}
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield the events since the previous tick."""
+        """Yield the events between the previous tick and this one."""
         for key, reports in list(self._recent.items()):
             if tick.monotonic_ns - reports.first.monotonic_ns >= REPEAT_INTERVAL:
                 del self._recent[key]
@@ -280,7 +283,7 @@ class XidWatch:
                 recent.repeats += 1
 
     def finish(self) -> Iterator[Event]:
-        """Yield the events of the remaining repeats."""
+        """Yield events for the repeated errors that have not been reported yet."""
         recent, self._recent = self._recent, {}
         for reports in recent.values():
             yield from _repeat_event(reports)

@@ -1,6 +1,6 @@
-"""`EventBook` collects events from ticks; `write_events` and others write them into the history file.
+"""Collects events from ticks (`EventBook`) and writes them into the history file (`write_events`).
 
-Each event is written once. Ongoing events that a daemon left open are closed, or continued, by the next daemon.
+Each event is written once. If a daemon was killed while an event was going on, the next daemon ends or continues it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTLE_TIME = 30.0
 
 
 class EventBatch(NamedTuple):
-    """Events to write, and the events that are still open."""
+    """Events to write, and which events are still going on."""
 
     events: Sequence[Event]
     open_events: Sequence[Key]
@@ -45,7 +45,7 @@ class EventBatch(NamedTuple):
 
 
 class EventBook:
-    """Collects the events of ticks until they are written."""
+    """Collects events from ticks until they are written."""
 
     def __init__(self) -> None:
         self._devices = DeviceWatch()
@@ -59,7 +59,7 @@ class EventBook:
         self._last: Tick | None = None
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
-        """Add the next tick, with its judged GPUs."""
+        """Add the next tick. `judged`: who holds each GPU and whether it is busy."""
         if self._first is None:
             self._first = tick
             self._record([Event(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
@@ -80,7 +80,7 @@ class EventBook:
         self._record([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
     def drain(self) -> EventBatch:
-        """Return the events to write, and clear them here."""
+        """Return the events to write, and remove them here."""
         first, last = self._first, self._last
         settled = (
             first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLE_TIME * SECOND
@@ -97,11 +97,11 @@ class EventBook:
         return batch
 
     def restore(self, batch: EventBatch) -> None:
-        """Add back drained events that could not be written."""
+        """Add back events that `drain` returned but that could not be written."""
         self._events.extendleft(reversed(batch.events))
 
     def open_events(self) -> Sequence[Key]:
-        """Return kind and subject of each event that has begun and not ended."""
+        """Kind and subject of each event that is still going on."""
         return tuple(self._open_events)
 
     def _record(self, events: Iterable[Event]) -> None:
@@ -129,7 +129,7 @@ _SAME_RUN_EVENT = (
 
 
 def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Write events, and the time until which open events were seen, in the open transaction. Raises sqlite3.Error."""
+    """Write events, and until when open events were seen, within the open transaction. Raises sqlite3.Error."""
     for event in batch.events:
         if not _continue_earlier(connection, event, batch, boot):
             _insert(connection, event, boot)
@@ -137,18 +137,18 @@ def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -
 
 
 def last_written(connection: sqlite3.Connection, boot: str) -> int:
-    """Return when a daemon of this boot that was killed last wrote, ns since 1970; 0 if there is none.
+    """Return when a killed daemon of this boot last wrote (ns since 1970); 0 if no daemon of this boot was killed.
 
-    Raises sqlite3.Error.
+    `boot`: boot id of the machine. Raises sqlite3.Error.
     """
     query = "SELECT max(until) FROM event WHERE until IS NOT NULL AND kind = 'daemon_started' AND boot = ?"
     return next((until for (until,) in typed_rows(connection.execute(query, (boot,)), int)), 0)
 
 
 def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Write events that a killed daemon had seen and not written, before its open events are closed.
+    """Write events that a killed daemon had detected but not written; call it before `close_unseen`.
 
-    Begins of events that are open in the file are left out. Raises sqlite3.Error.
+    If the file already has the begin of an event, it is not written again. Raises sqlite3.Error.
     """
     is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
     for event in batch.events:
@@ -166,7 +166,12 @@ def _write_seen(connection: sqlite3.Connection, batch: EventBatch) -> None:
 
 
 def close_unseen(connection: sqlite3.Connection, open_events: Iterable[Key], boot: str, *, runs: bool) -> None:
-    """Close open events of earlier daemons that have ended: those of runs, or all others. Raises sqlite3.Error."""
+    """End the events that earlier daemons left open and that are not going on any more. Raises sqlite3.Error.
+
+    `open_events`: kind and subject of the events that are still going on. `runs`: end events of runs if true, all
+    others if false. An event that is going on in the first tick may have begun before: then its begin is not written
+    again, and an end that was written for it is deleted.
+    """
     known = {(kind, _clean_subject(subject)) for kind, subject in open_events}
     rows = connection.execute(
         "SELECT kind, device, user, run, cause, until FROM event WHERE until IS NOT NULL"

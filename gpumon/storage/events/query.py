@@ -1,4 +1,4 @@
-"""Read the event log of a window, filtered by kind, device, user and run."""
+"""Reads the event log of a window of time, filtered by kind, device, user and run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LATEST = 2**62
 
 
 class LoggedEvent(NamedTuple):
-    """An event in the log."""
+    """One event of the log."""
 
     time_ns: int
     """ns since 1970."""
@@ -39,13 +39,13 @@ class LoggedEvent(NamedTuple):
 
     @property
     def severity(self) -> str:
-        """`info`, `warning` or `critical`; an XID error has the severity of its code."""
+        """`info`, `warning` or `critical`. For an XID error, it depends on the code."""
         code = self.details.get("code") if self.kind.name == XID else None
         return xid_of(code).severity if isinstance(code, int) else self.kind.severity
 
 
 class EventFilter(NamedTuple):
-    """Restricts events; an empty field does not restrict them."""
+    """Selects events by kind, device, user and run; an empty field selects all."""
 
     kinds: Collection[str] = ()
     device: str = ""
@@ -60,16 +60,19 @@ ALL = EventFilter()
 def read_events(
     path: str, begin: float = -inf, end: float = inf, wanted: EventFilter = ALL, limit: int = -1
 ) -> list[LoggedEvent]:
-    """Return the newest `limit` events (all if negative) in the window (s since 1970, `end` excluded), oldest first.
+    """Return the events from `begin` up to, but not including, `end` (s since 1970), oldest first.
 
-    Raises GpumonError.
+    `limit`: only the newest so many, -1 for all. Raises GpumonError.
     """
     with reading(path) as file:
         return _read(file.connection, begin, end, wanted, limit) if file.has_tables else []
 
 
 def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
-    """Return the number of events in a window; `user` and `run` of the filter are ignored. Raises GpumonError."""
+    """Return the number of events from `begin` to `end` (s since 1970). Raises GpumonError.
+
+    Of the filter, only kinds and device are used.
+    """
     with reading(path) as file:
         if not file.has_tables:
             return 0
@@ -78,7 +81,7 @@ def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> in
 
 
 def devices_with_events(path: str) -> list[str]:
-    """Return the UUIDs of the GPUs that have events. Raises GpumonError."""
+    """Return the UUIDs of the GPUs that have events in the log. Raises GpumonError."""
     with reading(path) as file:
         query = "SELECT DISTINCT device FROM event WHERE device != ''"
         return [uuid for (uuid,) in typed_rows(file.connection.execute(query) if file.has_tables else (), str)]

@@ -1,4 +1,7 @@
-"""Detect events of runs in ticks (all processes of a run on this machine are one run), and omitted processes."""
+"""Detects events of runs from ticks, and that processes were left out.
+
+All processes of a run on this machine count as one run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _RECOVERED = 0.9
 
 
 class ProcessWatch:
-    """Detects that there are more processes than are stored (`MAX_PROCESSES`)."""
+    """Detects that there are more processes on the GPUs than are stored (`MAX_PROCESSES`)."""
 
     def __init__(self) -> None:
         self._reported = 0
@@ -28,7 +31,7 @@ class ProcessWatch:
         self._reported_ns = 0
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield an event when processes begin to be left out, when there are many more, and every hour."""
+        """Yield an event when the first process is left out, when many more are, and then every hour."""
         count = len(tick.processes)
         if count <= MAX_PROCESSES:
             if count < _RECOVERED * MAX_PROCESSES:
@@ -88,7 +91,7 @@ def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
 
 
 class RunWatch:
-    """Detects events of runs; keeps the processes of each run until all of them have ended."""
+    """Detects begin, end and other events of runs. A run has ended when all of its processes have."""
 
     def __init__(self) -> None:
         self._open: dict[EventSubject, dict[str, _Process]] = {}
@@ -99,7 +102,7 @@ class RunWatch:
         """Reported begins and ends of runs that have not been in a tick yet."""
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield the events since the previous tick."""
+        """Yield the events between the previous tick and this one."""
         for boundary in tick.boundaries:
             if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
                 self._reports.setdefault(boundary.run, []).append(boundary)

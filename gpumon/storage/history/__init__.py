@@ -1,1 +1,1 @@
-"""The past: `query` is the question, `recent` answers it from the last frames, `long` from older tiers too."""
+"""The history of metrics: `query` defines queries, `recent` answers from the last frames, `tiers` from older data."""

@@ -1,7 +1,7 @@
-"""`Aggregator`: aggregates ticks into cells, cells into coarser tiers, and passes full blocks to the writer.
+"""`Aggregator`: combines ticks into cells, cells into the cells of coarser tiers, and passes full blocks to the writer.
 
-A tick belongs to the cell of its wall-clock time. Cells are in order: if the clock is set back a little, ticks are left
-out until it has caught up; if it is set back further, the aggregator starts again.
+A tick belongs to the cell of its wall-clock time. Cells are created in order of time. If the clock is set back a
+little, ticks are ignored until it has caught up; if it is set back further, the aggregator starts again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SET_BACK = 60.0
 
 
 class SubjectValues(NamedTuple):
-    """Values of one subject at a tick."""
+    """Values of one subject (a GPU or the machine) at a tick."""
 
     subject: str
     values: Sequence[float]
@@ -51,12 +51,12 @@ class TickValues(NamedTuple):
 
 
 def values_from_tick(tick: Tick) -> TickValues:
-    """Return the current values of a tick; a device that does not answer has none."""
+    """Return the values of a tick for history; a device that gave no current values is left out."""
     return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, _rows(tick))
 
 
 def values_from_frame(frame: Frame) -> TickValues:
-    """Return the current values of a frame in a ring."""
+    """Return the values of a ring frame for history; a device that gave no current values is left out."""
     return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), _rows(frame))
 
 
@@ -71,7 +71,7 @@ def _rows(tick: Tick | Frame) -> list[SubjectValues]:
 
 
 class Aggregator:
-    """Aggregates ticks in order, and passes full blocks to `write`."""
+    """Combines ticks, which must be in order, into cells, and passes full blocks to `write`."""
 
     def __init__(self, write: Callable[[Block], object]) -> None:
         self._finest = FinestTier(write)
@@ -92,7 +92,10 @@ class Aggregator:
         """The open cell, by its number since 1970; 0 before the first tick."""
 
     def add_all(self, ticks: Sequence[TickValues]) -> None:
-        """Add ticks; ticks at one a second, the usual case, are added together."""
+        """Add several ticks in order.
+
+        Ticks that are one second apart, the usual case, are added together, which is faster.
+        """
         done = 0
         while done < len(ticks):
             times = self._even_times(ticks, done)
@@ -215,14 +218,14 @@ class Aggregator:
         return cell
 
     def add_predecessor(self, tick: TickValues) -> None:
-        """Add the last tick of an earlier daemon, which has written it; the growth of counters begins at it."""
+        """Set the last tick that an earlier daemon has written; counters are counted from its values."""
         self.add(tick)
         self._last_written_cell = self._cell
         for subject in self._subjects.values():
             subject.drop_sample()
 
     def finish(self) -> None:
-        """Write all open blocks, even incomplete ones."""
+        """Write all open blocks, although they are not full."""
         if self._subjects:
             for subject in self._subjects.values():
                 subject.expire(self._step)

@@ -1,9 +1,10 @@
-"""Codec of a block: a directory of metrics, then a separately compressed part with the columns of each metric.
+"""Encodes and decodes blocks, the compressed pieces in which the history file stores cells.
 
-So a chart of one metric of one GPU over a month decompresses nothing else. Layout, little-endian: a `u32` for each
-metric of the schema, the end of its part; then the parts. A part is compressed with zlib: a byte of flags, the known
-seconds (`f4`, one for all cells or one for each), then mean, low, high (`f4`) and last (`f4`, for counters `f8`),
-without columns that equal mean. The bytes of each column are shuffled: all first bytes, then all second bytes, …
+Each metric is compressed on its own, so a chart of one metric of one GPU over a month decompresses nothing else.
+Layout, little-endian: a `u32` for each metric of the schema, the end of its part; then the parts. A part is compressed
+with zlib: a byte of flags, the known seconds (`f4`, one for all cells or one for each), then mean, low, high (`f4`) and
+last (`f4`, for counters `f8`), without columns that equal mean. The bytes of each column are shuffled: all first bytes,
+then all second bytes, …
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _BIG_ENDIAN = sys.byteorder == "big"
 
 
 def shuffled(column: array[Any]) -> bytes:
-    """Return the bytes of a column, all first bytes first, then all second bytes, …, which compress better."""
+    """Return the bytes of a column reordered: all first bytes, then all second bytes, …, which compresses better."""
     data, size = swap_on_big_endian(column).tobytes(), column.itemsize
     return b"".join(data[first::size] for first in range(size))
 
 
 def unshuffled(data: bytes, size: int) -> bytes:
-    """Undo `shuffled` for numbers of `size` bytes."""
+    """Undo `shuffled` for a column of numbers that have `size` bytes each."""
     numbers, length = bytearray(len(data)), len(data) // size
     for first in range(size):
         numbers[first::size] = data[first * length : (first + 1) * length]
@@ -41,7 +42,7 @@ def unshuffled(data: bytes, size: int) -> bytes:
 
 
 def swap_on_big_endian(column: array[Any]) -> array[Any]:
-    """Convert a column between the byte order of the machine and the one of the file, which is little-endian."""
+    """Convert a column from the machine's byte order to the little-endian order of the file, or back."""
     if _BIG_ENDIAN:
         column = column[:]
         column.byteswap()
@@ -57,11 +58,14 @@ _MAX_CELL_BYTES = 24
 
 
 class BadBlock(GpumonError):
-    """A stored block is damaged."""
+    """Raised if a stored block is damaged."""
 
 
 class MetricCells(NamedTuple):
-    """One metric in a block, with a number for each cell; a missing one is NaN, with 0 `seconds`."""
+    """The columns of one metric in a block, with a number for each cell.
+
+    A cell without a value has NaN and 0 `seconds`.
+    """
 
     low: Sequence[float]
     mean: Sequence[float]
@@ -137,9 +141,9 @@ def _common_seconds(cells: Iterable[HistoryCell], counters: Sequence[int], metri
 
 
 def unpack(data: bytes, metrics: int, index: int, count: int) -> MetricCells | None:
-    """Return the metric at `index` in a block whose schema has `metrics`; None if the block has no value of it.
+    """Return one metric of a block; None if the block has no value of it. Raises BadBlock.
 
-    Raises BadBlock.
+    `metrics`: number of metrics in the block's schema. `index`: index of the wanted one. `count`: cells in the block.
     """
     ends = array("I")
     try:
@@ -155,7 +159,7 @@ def unpack(data: bytes, metrics: int, index: int, count: int) -> MetricCells | N
 
 
 def present(data: bytes, metrics: int) -> list[bool]:
-    """Return, for each metric, whether the block has a value of it."""
+    """Return a bool for each of the `metrics` metrics of a block: whether it has any value."""
     ends = array("I")
     ends.frombytes(data[: 4 * metrics][: len(data) // 4 * 4])
     ends = swap_on_big_endian(ends)
@@ -163,7 +167,10 @@ def present(data: bytes, metrics: int) -> list[bool]:
 
 
 def unpack_cells(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
-    """Return all cells of a block by their index in it. Raises BadBlock."""
+    """Return all cells of a block by their index in it. Raises BadBlock.
+
+    `metrics`: number of metrics in the block's schema. `count`: cells in the block.
+    """
     if not metrics:
         raise BadBlock("a block of history is damaged: it has no metrics")
     gap = [nan] * count

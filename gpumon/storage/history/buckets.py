@@ -1,4 +1,4 @@
-"""Buckets of time, which have one length and fixed positions in absolute time; windows of time; gaps between ticks."""
+"""Buckets of equal length at fixed times, the windows of time that charts show, and gaps between ticks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ the machine was suspended."""
 
 
 def max_interval(interval: float) -> float:
-    """Return the maximum seconds between consecutive ticks; a longer time is a gap. `interval` is the planned one."""
+    """Return the longest time between two ticks, in seconds, that is not a gap.
+
+    `interval`: planned seconds between ticks.
+    """
     return PAUSE * max(interval, SHORTEST_INTERVAL)
 
 
 def is_gap(passed: float, by_clock: float, interval: float) -> bool:
-    """Return whether there is a gap between two ticks, in which nothing is known.
+    """Return whether nothing is known about the time between two consecutive ticks.
 
-    `passed` is the time between them by CLOCK_MONOTONIC, which stops while the machine is suspended, `by_clock` by the
-    wall clock, and `interval` the planned time, all in seconds. NaN (before the first tick) is a gap.
+    All arguments are in seconds. `passed`: time between the ticks by CLOCK_MONOTONIC, which stops while the machine is
+    suspended. `by_clock`: time between them by the wall clock. `interval`: planned time between ticks. NaN, as before
+    the first tick, means that there is a gap.
     """
     return not (0 < passed <= max_interval(interval) and abs(by_clock - passed) <= STEADY)
 
@@ -47,9 +51,9 @@ shortest bucket is exact to a few millionths in float64, so a time gets the buck
 
 
 class Grid(NamedTuple):
-    """Buckets of equal length that begin at multiples of it since 1970, so they do not move as time passes.
+    """Buckets of equal length. They start at multiples of their length since 1970, so they do not move as time passes.
 
-    The ledger counts the buckets of a run from `phase` (s since 1970) instead.
+    For the buckets of a run, the ledger counts from `phase` (s since 1970) instead of 1970.
     """
 
     first: int
@@ -61,16 +65,16 @@ class Grid(NamedTuple):
 
     @property
     def begin(self) -> float:
-        """Seconds since 1970."""
+        """Start of the first bucket, in seconds since 1970."""
         return self.phase + self.first * self.step
 
     @property
     def end(self) -> float:
-        """End of the last bucket, seconds since 1970."""
+        """End of the last bucket, in seconds since 1970."""
         return self.phase + (self.first + self.buckets) * self.step
 
     def at(self, time: float) -> int:
-        """Return the index of the bucket that contains `time`; it may be outside the grid."""
+        """Return the index of the bucket that contains `time` (s since 1970); it may lie outside the grid."""
         return floor((time - self.phase) / self.step + _EARLY) - self.first
 
     def middles(self) -> list[float]:
@@ -79,15 +83,18 @@ class Grid(NamedTuple):
         return [phase + (number + 0.5) * step for number in range(first, first + count)]
 
     def edges(self) -> list[float]:
-        """Return the time from which a sample belongs to each bucket, and the end of the last bucket."""
+        """Return the start of each bucket, and after these the end of the last one (s since 1970).
+
+        Each is slightly early, so that a sample whose time was rounded down still gets into its bucket.
+        """
         first, step, count, phase = self
         return [phase + (number - _EARLY) * step for number in range(first, first + count + 1)]
 
 
 def aligned(begin: float, end: float, points: int, cells: Iterable[float] = ()) -> Grid:
-    """Return the shortest buckets, at most `points` of them, that contain all times from `begin` to `end`.
+    """Return a grid of at most `points` buckets, as short as possible, from `begin` to `end` (s since 1970).
 
-    Each bucket contains whole cells of the lengths in `cells` (s).
+    `cells`: lengths of stored cells in seconds; the length of a bucket is a multiple of each.
     """
     lengths = (*LENGTHS, *_LONGEST)
     for cell in cells:
@@ -121,9 +128,10 @@ class WindowSpan(NamedTuple):
 
 
 def resolve_window(length: str | float | None, begin: Moment | None, end: Moment | None, now: float) -> WindowSpan:
-    """Return the window given by two of `length` (seconds, or text like "7d"), `begin` and `end`.
+    """Return the window of time given by any two of `length`, `begin` and `end`.
 
-    The default `end` is `now` (s since 1970). Raises UsageError.
+    `length` is in seconds, or a text such as "7d". If only `length` or only `begin` is given, the window ends at `now`
+    (s since 1970). Raises UsageError.
     """
     if length is not None and begin is not None and end is not None:
         raise UsageError("pass two of length, begin and end: the third follows")
@@ -144,7 +152,7 @@ def resolve_window(length: str | float | None, begin: Moment | None, end: Moment
 
 
 class ChartWindow(NamedTuple):
-    """A window of the last `seconds`."""
+    """A window that a chart offers: the last `seconds` before now."""
 
     seconds: int
     title: str
@@ -169,9 +177,10 @@ LIVE_WINDOW = WINDOWS[6]
 
 
 def available_windows(known: float, whole: float = nan) -> Sequence[ChartWindow]:
-    """Return the windows to choose from if history goes back `known` seconds, without ones that are longer than needed.
+    """Return the windows that a chart offers, the shortest first.
 
-    `whole` is the length of a played recording in seconds; NaN for live data.
+    `known`: seconds of history that exist; windows much longer than that are left out. `whole`: length in seconds of
+    the recording that is played, NaN for live data.
     """
     longest = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]

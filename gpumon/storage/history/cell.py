@@ -1,4 +1,4 @@
-"""`HistoryCell`: a span of time of one subject, summed by metric; and the merging of several cells into one."""
+"""`HistoryCell`: all metrics of one subject, summarized over a span of time; and functions that merge cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Numbers = Sequence[float]
 
 
 class HistoryCell(NamedTuple):
-    """Columns with one number for each metric; NaN is missing."""
+    """Low, mean, high and last value of each metric over a span of time; NaN is missing."""
 
     low: Numbers
     mean: Numbers
@@ -32,17 +32,20 @@ class HistoryCell(NamedTuple):
 
 
 def doubles(values: Numbers) -> array[float]:
-    """Return an array of float64; packs bytes first, because an array takes five times as long for each number."""
+    """Return the numbers as an array of float64, by way of packed bytes, which is five times as fast."""
     return array("d", pack(f"{len(values)}d", *values))
 
 
 def singles(values: Numbers) -> array[float]:
-    """Return an array of float32; a number beyond its range becomes infinite."""
+    """Return the numbers as an array of float32; a number too large for it becomes infinite."""
     return array("f", pack(f"{len(values)}f", *values))
 
 
 def weights(cell: HistoryCell, counters: Sequence[int]) -> list[float]:
-    """Return the known seconds of each metric."""
+    """Return, for each metric, the seconds in which its value was known.
+
+    `counters`: indexes of the metrics that are counters.
+    """
     if cell.weight is not None:
         return list(cell.weight)
     gauge_seconds, counter_seconds = cell.seconds
@@ -53,7 +56,7 @@ def weights(cell: HistoryCell, counters: Sequence[int]) -> list[float]:
 
 
 def fold(cells: Sequence[HistoryCell], counters: Sequence[int]) -> HistoryCell:
-    """Return consecutive cells merged into one."""
+    """Merge consecutive cells into one. `counters`: indexes of the metrics that are counters."""
     if len(cells) == 1:
         return cells[0]
     means = list(zip(*(cell.mean for cell in cells), strict=True))
@@ -103,7 +106,11 @@ def _collect_weights(
 def cell_from_samples(
     rows: Sequence[Numbers], counters: Sequence[int], rates: Numbers, raw: Numbers, seconds: tuple[float, float]
 ) -> HistoryCell:
-    """Return the cell of some samples: gauges from `rows`, counters from their `rates` and `raw` values at its end."""
+    """Return the cell of one or more samples.
+
+    `rows`: the values of each sample, one per metric. `counters`: indexes of the metrics that are counters; `rates` and
+    `raw` have their growth per second and their values at the end of the cell. `seconds`: known seconds of the cell.
+    """
     if len(rows) == 1:
         (row,) = rows
         replace = counter_replacer(len(row), tuple(counters))
@@ -126,9 +133,10 @@ def cell_from_samples(
 
 
 def add_growth(cell: HistoryCell, counters: Sequence[int], growth: Growth) -> HistoryCell:
-    """Return the cell with growth that was measured after it was closed.
+    """Return a closed cell extended by growth of its counters that was measured only after it was closed.
 
-    A counter whose growth is unknown in one part is unknown in the whole cell; the later value stays as its last one.
+    If the growth of a counter is unknown in one part of the cell, it is unknown in the whole cell. Its last value is
+    the later one.
     """
     gauge_seconds, previous = cell.seconds
     seconds = round(previous + growth.seconds, 4)
@@ -147,9 +155,10 @@ def add_growth(cell: HistoryCell, counters: Sequence[int], growth: Growth) -> Hi
 
 @lru_cache
 def counter_replacer(metrics: int, counters: tuple[int, ...]) -> Callable[[Sequence[float]], tuple[float, ...]]:
-    """Return a function that replaces the counters in a row.
+    """Return a function that replaces the counters in a row of values.
 
-    It gets the values of all `metrics` followed by new values of the `counters`, and returns one value per metric.
+    Its argument is the row of all `metrics` values, followed by one new value for each of `counters` (indexes). It
+    returns the row with these new values.
     """
     positions = {index: metrics + number for number, index in enumerate(counters)}
     return itemgetter(*(positions.get(index, index) for index in range(metrics)))

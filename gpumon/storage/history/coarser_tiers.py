@@ -1,4 +1,4 @@
-"""Open blocks of the tiers: cells are merged into cells of the next tier, and full blocks are passed to the writer."""
+"""Open blocks of each tier: merges cells into cells of the next coarser tier and passes full blocks to the writer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumon.storage.history.tiers import SHAPES, TierShape, columns_of
 
 
 class Block(NamedTuple):
-    """Cells of one subject that are written together, by their index in the block."""
+    """Cells of one subject that are stored together, by their index in the block."""
 
     shape: TierShape
     number: int
@@ -21,10 +21,10 @@ class Block(NamedTuple):
 
 
 class FinestTier:
-    """The open blocks of the finest tier, which are passed to `write` when they are full.
+    """The open blocks of the tier with the shortest cells; full blocks are passed to `write`.
 
-    Blocks contain whole cells of the next tier, here called groups, which are made from them. Usually one block is
-    open; for a few seconds the previous one is too, while slow counters have not been read again.
+    The cells that together form one cell of the next tier are called a group here; a block contains whole groups.
+    Usually one block is open. For a few seconds two are, until counters that are read rarely have been read again.
     """
 
     def __init__(self, write: Callable[[Block], object]) -> None:
@@ -41,24 +41,33 @@ class FinestTier:
         """Number of the first block that is not passed to `write`."""
 
     def add(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
-        """Add the cell with this number of each subject, in order of time."""
+        """Add one cell for each subject; `number` is the number of the cell since 1970.
+
+        Calls must be in order of time.
+        """
         for subject, cell in cells.items():
             self._block_cells(number, subject).put(number % self._shape.cells, cell)
 
     def add_even(self, number: int, cells: Mapping[str, EvenCells]) -> None:
-        """Add consecutive cells of each subject, starting with this number; all of them are in the same block."""
+        """Add consecutive cells of each subject, the first of which has this number. All must belong to one block."""
         for subject, even in cells.items():
             self._block_cells(number, subject).put_even(number % self._shape.cells, even)
 
     def add_growth(self, number: int, subject: str, growth: Growth) -> None:
-        """Add growth to a cell that was added without it; nothing if the cell is already in the next tier."""
+        """Add growth of counters to a cell that was added without it.
+
+        Does nothing if the cell has already been merged into the next tier.
+        """
         if number < self._first_group * self._group_size:
             return
         cells, index = self._block_cells(number, subject), number % self._shape.cells
         cells.put(index, cells.with_growth(index, growth))
 
     def advance(self, cell: int) -> None:
-        """Write the blocks that end before `cell`; no earlier cell is added or changed from now on."""
+        """Write the blocks that end before the cell with this number.
+
+        Earlier cells must not be added or changed after that.
+        """
         group, block = cell // self._group_size, cell // self._shape.cells
         if block > self.first_open:
             for full in sorted(number for number in self._blocks if number < block):
@@ -69,7 +78,7 @@ class FinestTier:
             self._fold(block, group)  # they need more memory until then
 
     def finish(self) -> None:
-        """Write the open blocks of this tier and the coarser ones."""
+        """Write the open blocks of this tier and of all coarser tiers."""
         for block in sorted(self._blocks):
             self._write_block(block)
         self._coarser.finish()

@@ -1,4 +1,4 @@
-"""Growth of counters: in the cells of one subject, exactly up to their borders, and as rates between two frames."""
+"""How much counters grow: exactly within each cell of a subject, and as rates between two frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpumon.model.metrics import GPU_INDEX, Availability
 
 
 class Growth(NamedTuple):
-    """Measured growth of the counters of a subject in a cell."""
+    """How much each counter of a subject grew in a cell."""
 
     rates: Sequence[float]
     """Growth per second; NaN if unknown."""
@@ -27,7 +27,7 @@ class Growth(NamedTuple):
 
 
 class EvenGrowth(NamedTuple):
-    """Growth in consecutive whole seconds, by counter and second."""
+    """How much each counter grew in each of several consecutive whole seconds: a list per counter."""
 
     rates: Sequence[Sequence[float]]
     raw: Sequence[Sequence[float]]
@@ -37,13 +37,13 @@ class EvenGrowth(NamedTuple):
 class GrowthMeter:
     """Divides the growth of a subject's counters between cells.
 
-    A counter is taken to grow evenly between two samples that are near each other. Over a gap, or if a counter went
-    back, it is unknown when it grew. A sample whose energy is not accepted (`EnergyReadings`), or that has no counters,
-    waits for the next sample that has them.
+    Between two samples that are close together, a counter is assumed to grow evenly. Over a gap, or if a counter went
+    back, it is unknown when it grew. If a sample has no counters, or its energy is implausible (`EnergyReadings`),
+    nothing is counted until a good sample follows.
     """
 
     def __init__(self, counters: int, energy: int = -1) -> None:
-        """`energy` is the index of the energy counter of a GPU; -1 if there is none."""
+        """`counters`: number of counters. `energy`: index of a GPU's energy counter, -1 if there is none."""
         self._energy = energy
         self._readings = EnergyReadings(second=1.0)
         self._waiting: list[tuple[float, Sequence[float], Sequence[float]]] = []
@@ -65,13 +65,14 @@ class GrowthMeter:
 
     @property
     def time(self) -> float:
-        """Time of the last accepted values, s since 1970; NaN before the first."""
+        """Time of the last accepted values, in seconds since 1970; NaN if there are none yet."""
         return self._time
 
     def add(self, time: float, values: Sequence[float], step: int, longest: float, limit: float = nan) -> None:
-        """Add the values at `time` (s since 1970); if that is more than `longest` s after the last, it is a gap.
+        """Add the counters as read at `time` (s since 1970).
 
-        `limit` is the enforced power limit of a GPU, W.
+        `step`: length of a cell in seconds. `longest`: if more seconds than this have passed since the last values,
+        there is a gap. `limit`: power limit of the GPU in W, to recognize implausible energy.
         """
         if time <= self._time:
             return
@@ -140,16 +141,16 @@ class GrowthMeter:
             self._base = [base if is_known else nan for base, is_known in zip(self._base, known, strict=True)]
 
     def is_whole(self, second: int) -> bool:
-        """Return whether the open cell is this second, and all its growth so far is known."""
+        """Return whether the open cell begins at this second and the growth of every counter in it is known so far."""
         return self._begin == second and self._growth is None and not (self._closed or self._waiting)
 
     def even_growth(
         self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], max_power: float = nan
     ) -> EvenGrowth | None:
-        """Return the growth in the open second (`second`) and the following ones, up to the last of `values`.
+        """Return the growth in the open second and in the seconds that follow it, up to the last sample.
 
-        `values` must have one sample in each second after the open one, which is whole. Returns None if a sample is in
-        another second, or a counter went back, or energy grew by more than `max_power` (W) allows.
+        `second`: the open second, all of which must be known. `times` and `values`: one sample in each second after it.
+        None if a sample is not in its second, a counter went back, or energy grew faster than `max_power` (W) allows.
         """
         if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
             return None
@@ -175,7 +176,7 @@ class GrowthMeter:
         return EvenGrowth(rates, raw)
 
     def advance(self, second: int, time: float, values: Sequence[float], growth: EvenGrowth) -> None:
-        """Continue after `even_growth`, with its last values, in the second that begins at `second`."""
+        """Continue from the last sample of `even_growth`, in the second that begins at `second` (s since 1970)."""
         self._base, self._begin = [column[-1] for column in growth.raw], second
         self._values, self._time = values, time
         if self._energy >= 0 and isfinite(values[self._energy]):
@@ -189,7 +190,7 @@ class GrowthMeter:
         self._values, self._time = self._unknown, nan
 
     def pop_cell(self, cell: int) -> Growth:
-        """Close a cell, and return its growth."""
+        """Close the cell with this number, and return the growth in it."""
         if cell not in self._closed:
             if self._time < cell * self._step:  # the last accepted values are older than the cell
                 return Growth(self._unknown, self._unknown, 0.0)
@@ -201,7 +202,10 @@ class GrowthMeter:
         return growth
 
     def pop_late(self, end: int) -> list[tuple[int, Growth]]:
-        """Return and remove growth in cells before `end` that was measured after they were closed."""
+        """Return and remove the growth that was measured in cells after they were closed.
+
+        Each is given with the number of its cell; only cells before number `end` are included.
+        """
         if not self._closed:
             return []
         late = [(cell, growth) for cell, growth in self._closed.items() if cell < end and growth.seconds > 0]
@@ -249,13 +253,16 @@ _ENERGY, _LIMIT = GPU_INDEX[ENERGY], GPU_INDEX["gpu.power_limit"]
 
 
 def rate(before: float, after: float, ns: int) -> float:
-    """Return the growth of a counter per second; NaN if it went back, for example after a driver reset."""
+    """Return the growth per second of a counter that took `ns` to grow.
+
+    NaN if it went back, as after a driver reset.
+    """
     growth = after - before
     return growth / (ns / SECOND) if growth >= 0 else NAN
 
 
 def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> float:
-    """Return the watts by the energy counter between two rows of a GPU; NaN if no GPU uses that much."""
+    """Return the mean power in W between two rows of a GPU's values, from its energy counter; NaN if implausible."""
     from gpumon.model.energy import energy_between  # 'gpumon status' needs no energy
 
     seconds = ns / SECOND
@@ -263,22 +270,23 @@ def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> f
 
 
 def counted_at(sample: Sample, frame: Frame) -> int:
-    """Return when the counters of a device had their values (ns, CLOCK_MONOTONIC).
+    """Return when the counters of a sample were read (ns, CLOCK_MONOTONIC).
 
-    Devices are read one after the other, and a call may be slow, so each device has its own time.
+    Each device has its own time, because devices are read one after the other and driver calls may be slow.
     """
     return sample.counters_monotonic_ns or sample.monotonic_ns or frame.monotonic_ns
 
 
 def longest_pause(frame: Frame) -> int:
-    """Return the maximum ns from the previous sample to the one in `frame` for which a rate is measured."""
+    """Return the longest time in ns between the previous sample and that in `frame` for which rates are computed."""
     return round(PAUSE * max(frame.interval, SHORTEST_INTERVAL) * SECOND)
 
 
 def rates_between(before: Frame, after: Frame, metrics: Iterable[str]) -> dict[str, Mapping[str, float]]:
-    """Return the rates of counters by metric, for each device (UUID) that answered in both frames.
+    """Return the growth per second of counters between two frames: by device UUID, then by metric.
 
-    Frames that are too far apart give no rates, because it is unknown when a counter grew between them.
+    Only devices with values in both frames are included. If the frames are too far apart, there are no rates, because
+    it is unknown when a counter grew.
     """
     answered = {sample.device.uuid: sample for sample in before.samples if sample.state is Availability.OK}
     indexes = [(name, GPU_INDEX[name]) for name in metrics]

@@ -1,4 +1,4 @@
-"""Resolve the GPUs that a user names, including GPUs that are only in the history."""
+"""Finds the GPUs that a user names by index, label or UUID, including GPUs that are only in the history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_NAME_LENGTH = 100
 
 
 def device_table(file: OpenFile) -> dict[str, Device]:
-    """Return the GPUs in the device table by UUID. Raises sqlite3.Error, or ValueError if the table is damaged."""
+    """Return the GPUs stored in the file, by UUID. Raises sqlite3.Error, or ValueError if the table is damaged."""
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
     # A MIG instance has no number of its own, and its position in the GPU is not stored.
     return {
@@ -42,7 +42,7 @@ Wanted = int | str | Device
 
 
 def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
-    """Return the GPUs in some frames by UUID."""
+    """Return the GPUs that appear in `frames`, by UUID."""
     return {sample.device.uuid: sample.device for frame in frames for sample in frame.samples}
 
 
@@ -50,10 +50,11 @@ def resolve_devices(
     wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device],
     read_stored: Callable[[], Mapping[str, Device] | None],
 ) -> list[str]:  # fmt: skip
-    """Return the UUIDs of the requested GPUs; empty if `wanted` is None. Raises UsageError for an unknown GPU.
+    """Return the UUIDs of the GPUs that a user names; empty if `wanted` is None. Raises UsageError for an unknown GPU.
 
-    An index refers to a GPU in `known`, or else to all GPUs of the history that had it last. `read_stored` returns the
-    GPUs of the history, None if it cannot be read; then every UUID is accepted.
+    `known`: current GPUs by UUID. An index means a GPU in `known`; if there is none, every GPU of the history whose
+    last index it was. `read_stored`: returns the GPUs of the history, None if it cannot be read. In that case any UUID
+    is accepted.
     """
     if wanted is None:
         return []
@@ -76,7 +77,7 @@ def resolve_devices(
 
 
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for an unknown GPU, which lists the `known` names."""
+    """Return the error for a GPU that does not exist; its message lists the `known` ones."""
     listed = ", ".join(clean(name, 100) for name in dict.fromkeys(known))
     return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
 
@@ -84,9 +85,10 @@ def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
 def sort_devices(
     subjects: Iterable[str], known: Mapping[str, Device], read_stored: Callable[[], Mapping[str, Device]]
 ) -> Sequence[Device]:
-    """Return the devices of `subjects` (UUIDs) sorted by index, those without an index last.
+    """Return the devices with these UUIDs, sorted by index; those without an index come last.
 
-    `read_stored` is called if some are not in `known`. A device that is in neither has only a UUID.
+    `read_stored`: returns the GPUs of the history; called if a device is not in `known`. A device found in neither has
+    only a UUID.
     """
     uuids = list(dict.fromkeys(subjects))
     stored = read_stored() if any(uuid not in known for uuid in uuids) else {}
@@ -104,7 +106,7 @@ def _with_index(index: int, devices: Mapping[str, Device]) -> list[str]:
 
 
 def is_whole(device: Device) -> bool:
-    """Return whether this is a whole GPU; of a MIG instance that is gone, only the UUID is known."""
+    """Return whether the device is a whole GPU and not a MIG instance; a removed instance is recognized by its UUID."""
     return not (device.is_instance or device.uuid.startswith(PARTS))
 
 

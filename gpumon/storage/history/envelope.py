@@ -1,4 +1,4 @@
-"""Downsampling of samples, or of cells made from samples, into buckets of low, mean and high."""
+"""Reduces samples, or cells made of samples, to the lowest value, mean and highest value of each bucket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpumon.storage.history.query import Series
 
 
 class Envelope(NamedTuple):
-    """A line with the smallest value, the mean and the largest value at each point; a sample is all three."""
+    """A line with lowest value, mean and highest value at each point; for single samples all three are the same."""
 
     low: Sequence[float]
     mean: Sequence[float]
@@ -24,11 +24,11 @@ def downsample(
     times: Sequence[float], lines: Sequence[Envelope], grid: Grid, *,
     begin: float = -inf, hold: float = inf, pauses: Collection[float] = (),
 ) -> list[Series]:  # fmt: skip
-    """Return lowest value, mean and highest value of each bucket, for lines on the same sorted `times`.
+    """Return lowest value, mean and highest value of each bucket, for lines that share the sorted `times`.
 
-    A bucket without a value is NaN. A bucket between two samples has the value of the earlier one if the two are at
-    most `hold` seconds apart and the later one is not one of `pauses`. Samples older than `begin` are in no bucket, but
-    can fill such buckets.
+    A bucket without a sample takes the value of the sample before it, if the next sample comes at most `hold` seconds
+    after that one and is not listed in `pauses`. Otherwise the bucket is NaN. Samples before `begin` are used only to
+    fill such empty buckets.
     """
     row = bisect_left(times, begin)
     edges = [row := bisect_left(times, edge, row) for edge in grid.edges()]

@@ -1,6 +1,6 @@
-"""`HistoryFile`: cached access to the history file for views, while a daemon may be writing it.
+"""`HistoryFile`: cached access to the history file for views, also while a daemon is writing to it.
 
-A missing, damaged or unsupported file gives empty results, and `problem` says why.
+If the file is missing, damaged or of another version, results are empty and `problem` says why.
 """
 
 from __future__ import annotations
@@ -32,22 +32,25 @@ T = TypeVar("T")
 
 
 class TierRange(NamedTuple):
-    """The time covered by the cells of a tier (s since 1970); NaN if it has none."""
+    """The time that the cells of a tier cover (s since 1970); NaN if it has no cells."""
 
     begin: float = nan
     end: float = nan
 
 
 class HistoryFile:
-    """The history file at `path` (no file if empty). Safe to use from several threads.
+    """The history file at `path`; an empty path stands for no file. Can be used from several threads.
 
-    Never raises because of the file. While it cannot be read, the data read before is returned.
+    No method raises because of the file. While it cannot be read, the data read earlier is returned.
     """
 
     def __init__(
         self, path: str = "", now: Callable[[], float] | None = None, timeout: float | None = None
     ) -> None:  # fmt: skip
-        """`timeout` is how many seconds to wait for a locked file; by default the timeout of this process."""
+        """`now`: returns the time (s since 1970).
+
+        `timeout`: seconds to wait while the file is locked, None for the default of this process.
+        """
         self.path = path
         self.problem = ""
         """Why the file cannot be read, for people; empty if it can, or if there is no file yet."""
@@ -83,7 +86,7 @@ class HistoryFile:
             return self._ranges.get(shape.number, TierRange())
 
     def metrics(self, shape: TierShape, subject: str) -> frozenset[str]:
-        """Return the metrics in the newest block of a subject."""
+        """Return the names of the metrics that have values in the newest block of a subject."""
         with self._lock:
             self._refresh()
             key = (shape.number, subject)
@@ -95,7 +98,7 @@ class HistoryFile:
             return result
 
     def lines(self, shape: TierShape, subject: str, metrics: Sequence[str]) -> dict[str, Line]:
-        """Return all data of a tier by metric, without metrics that it does not have."""
+        """Return everything that a tier has of these metrics, by metric; metrics that it does not have are left out."""
         with self._lock:
             self._refresh()
             stale = [name for name in metrics if (shape.number, subject, name) not in self._current]
@@ -110,7 +113,7 @@ class HistoryFile:
             return result
 
     def subjects(self, begin: float, end: float) -> list[str]:
-        """Return the UUIDs of the GPUs with cells between two times (s since 1970)."""
+        """Return the UUIDs of the GPUs that have data between two times (s since 1970)."""
         with self._lock:
             return self._query(lambda db: _subjects(db, begin, end), [])
 

@@ -1,7 +1,7 @@
-"""`FoldedFrames`: older frames of a view without a history file, in cells of lowest value, mean and highest value.
+"""`FoldedFrames`: older frames of a view that has no history file, reduced to lowest value, mean and highest value.
 
-A recording that is played has no such file, for example. Cells get longer as time passes, so all data stays visible at
-any frame rate, in a few megabytes of memory.
+This is the case when a recording is played, for example. The more time passes, the longer the cells get, so all data
+stays visible at any frame rate in a few megabytes of memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Columns = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 class FoldedFrames:
-    """A tier in memory of about `max_cells` cells. Rows are added in order of time, each when its cell is over."""
+    """A tier in memory of about `max_cells` cells. Rows must be added in order of time, after their cell has ended."""
 
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
         self._max_cells = max_cells
@@ -44,37 +44,40 @@ class FoldedFrames:
 
     @property
     def begin(self) -> float:
-        """Start of the first cell (s since 1970), or NaN."""
+        """Start of the first cell (s since 1970); NaN if there is none."""
         return self._first * self.step if self._end > self._first else nan
 
     @property
     def end(self) -> float:
-        """End of the last cell (s since 1970), or NaN."""
+        """End of the last cell (s since 1970); NaN if there is none."""
         return self._end * self.step if self._end > self._first else nan
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return whether any value is known."""
+        """Return whether there is any value of this metric."""
         return (subject, metric) in self._lines
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on its grid; unknown values are gaps."""
+        """Return a series for each metric of the query, on the query's grid; unknown values are NaN."""
         assert query.grid is not None, "tiers need a grid"
         gap = unknown(query.grid)
         lines = ((name, self._lines.get((query.subject, name))) for name in query.metrics)
         return {name: line.buckets(query.grid, query.begin, query.end) if line else gap for name, line in lines}
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the known seconds of each cell that lies at least partly between two times (s since 1970)."""
+        """Return how many seconds of each cell between two times (s since 1970) are known.
+
+        Cells that lie only partly between them are included.
+        """
         lines = list(self._lines.values())
         return [
             max((line.seconds(number) for line in lines), default=0.0) for number in cell_numbers(begin, end, self.step)
         ]
 
     def add(self, times: Sequence[float], columns: Columns, pauses: Collection[float]) -> int:
-        """Add the rows in complete cells; return the number of rows that are in cells now.
+        """Add the rows whose cells have ended; return how many rows from the start these are.
 
-        `columns` have at least a value for each of `times` (s since 1970), NaN if it is missing. A cell without a row
-        has the values of the previous row, unless one of `pauses` is between them.
+        `times`: time of each row (s since 1970). `columns`: at least one value for each time, NaN if missing. A cell
+        without a row gets the values of the row before it, unless one of `pauses` (s since 1970) lies between them.
         """
         step = int(self.step)
         if not step:

@@ -1,4 +1,4 @@
-"""`Line`: the decoded cells of one metric in a tier, and buckets made from them."""
+"""`Line`: the decoded cells of one metric in one tier, which can be combined into buckets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpumon.storage.history.query import Series
 
 
 class Line:
-    """Consecutive cells of `step` seconds, starting with number `first` (since 1970).
+    """Consecutive cells of `step` seconds. Cells are numbered since 1970, and `first` is the number of the first one.
 
-    A cell without a value has weight 0 and infinite extremes.
+    A cell without a value has weight 0, and its low and high are infinite.
     """
 
     def __init__(self, step: int, first: int, end: int) -> None:
@@ -37,16 +37,19 @@ class Line:
         return len(self.low)
 
     def part(self, first: int, end: int) -> slice:
-        """Return the slice of the columns with the cells from number `first` to before `end`."""
+        """Return the slice of the columns for the cells from number `first` up to, but not including, `end`."""
         count = len(self)
         return slice(min(max(0, first - self.first), count), min(max(0, end - self.first), count))
 
     def ranges(self) -> Sequence[range]:
-        """Return the numbers of the existing cells, as ranges in order."""
+        """Return the numbers of the cells that exist, as ranges in order of time."""
         return [range(self.first, self.first + len(self))] if len(self) else []
 
     def resized(self, first: int, end: int, refill: int) -> Line:
-        """Return a line from `first` to `end` with the cells of this one before `refill`; later cells are empty."""
+        """Return a line of the cells from number `first` up to, but not including, `end`.
+
+        Cells before `refill` are copied from this line; the others are empty.
+        """
         line = Line(self.step, first, end)
         begin, until = max(first, self.first), min(end, refill, self.first + len(self))
         if begin < until:
@@ -57,7 +60,7 @@ class Line:
         return line
 
     def fill(self, number: int, cells: MetricCells) -> None:
-        """Fill in the cells of a block, starting with this number."""
+        """Copy the cells of a block into this line; `number` is the number of the first one."""
         skipped, index = max(0, self.first - number), max(0, number - self.first)
         count = min(len(cells.mean) - skipped, len(self) - index)
         if count <= 0:
@@ -75,9 +78,10 @@ class Line:
         self.filled = self.first + index + count
 
     def buckets(self, grid: Grid, begin: float, end: float) -> Series:
-        """Return low, mean and high of each bucket, from the cells whose middle is in it and in `begin` to `end` (s).
+        """Return low, mean and high of each bucket of `grid`.
 
-        A bucket shorter than a cell has the values of the cell that contains it.
+        A cell counts for the bucket that contains its middle, if the middle is between `begin` and `end` (s since
+        1970). A bucket shorter than a cell has the values of the cell that contains it.
         """
         first, last = self._index(begin), self._index(end)
         step, shift = self.step, 0.5 + 1e-9 + self.first
@@ -107,7 +111,7 @@ class Line:
         return Series(middles, low, mean, high, grid.step, seen)
 
     def seconds(self, number: int) -> float:
-        """Return the known seconds of the cell with this number."""
+        """Return how many seconds of the cell with this number are known."""
         return self.weight[number - self.first] if 0 <= number - self.first < len(self) else 0.0
 
     def _index(self, time: float) -> int:
@@ -131,7 +135,7 @@ class Line:
 
 
 class SparseLine(Line):
-    """Cells with these sorted `numbers`; if the clock was set between frames, they may be years apart."""
+    """Cells with any numbers, sorted in `numbers`. If the clock was set between frames, cells may be years apart."""
 
     def __init__(self, step: int, numbers: Sequence[int], cells: MetricCells) -> None:
         super().__init__(step, 0, len(numbers))

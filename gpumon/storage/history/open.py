@@ -1,4 +1,4 @@
-"""Open the history for a view, or answer one query from the history file. `TIERS` lists the kinds of tiers."""
+"""Opens the history for a view, or reads the history file for a single query. `TIERS` lists the classes of tiers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def open_history(
     now: Callable[[], float] | None = None, *, keep: int = KEEP, metrics: Collection[str] | None = None,
     timeout: float | None = None,
 ) -> TieredHistory:  # fmt: skip
-    """Return an empty history; `add` adds frames, and `set_path` sets the history file for older times.
+    """Return a new history, empty until `add` adds frames or `set_path` sets a history file for older times.
 
-    It keeps the last `keep` frames, with the given `metrics` (default: `DEFAULT_METRICS`). `now` returns the time
-    (s since 1970; default: the clock of the machine). `timeout` is how many seconds to wait for a locked file.
+    `now`: returns the time in seconds since 1970, by default of this machine. `keep`: number of frames to keep.
+    `metrics`: metrics to keep of frames, by default `DEFAULT_METRICS`. `timeout`: seconds to wait while the file is
+    locked.
     """
     file = HistoryFile(now=now, timeout=timeout)
     tiers = [tier for open_tiers in TIERS for tier in open_tiers(file)]
@@ -45,7 +46,7 @@ def open_history(
 
 
 def stored_subjects(path: str, span: WindowSpan) -> list[str]:
-    """Return the UUIDs of the GPUs with data in a window in the file at `path`."""
+    """Return the UUIDs of the GPUs that have data in this window in the history file at `path`."""
     with closing(HistoryFile(path)) as file:
         return file.subjects(span.begin, span.end)
 
@@ -62,9 +63,9 @@ def stored_devices(path: str, frames: Sequence[Frame]) -> dict[str, Device] | No
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:
-    """Return the totals of a window from the newest frames and the file at `path` (no file if empty).
+    """Return the totals of a window of time, from the newest frames and the history file.
 
-    `subjects` are UUIDs of GPUs; by default all GPUs with data in the window.
+    `path`: empty for no file. `subjects`: UUIDs of GPUs, by default all that have data in the window.
     """
     from gpumon.storage.history.window_totals import window_totals
 

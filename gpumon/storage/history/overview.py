@@ -1,4 +1,4 @@
-"""Summarize a history file: content, time and size of its tiers and tables."""
+"""Summarizes a history file: which times its tiers and tables cover and how large they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LATEST = 2**32
 
 @dataclass(frozen=True, slots=True)
 class TierSize:
-    """The content of a tier."""
+    """Time and size of a tier."""
 
     shape: TierShape
     begin: float
@@ -42,7 +42,7 @@ class TierSize:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """Content of a table other than the tiers."""
+    """Time and size of a table that is not a tier."""
 
     name: str
     begin: float
@@ -56,7 +56,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The content of a history file."""
+    """Summary of a history file."""
 
     path: str
     bytes: int
@@ -72,7 +72,7 @@ class Overview:
 
 
 def overview(path: str) -> Overview:
-    """Return the content of the file. Raises GpumonError if it cannot be read."""
+    """Return the summary of the history file at `path`. Raises GpumonError if it cannot be read."""
     with reading(path) as file:
         if not file.has_tables:
             return Overview(path, _bytes(path), [], [], damaged=damaged_copies(path))

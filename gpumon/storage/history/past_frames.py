@@ -1,7 +1,7 @@
-"""Frames built from the history file, for recordings that begin before the ring.
+"""Builds frames from the history file, for recordings that begin before the oldest frame in the ring.
 
-Each frame is a cell of the finest tier for its time: gauges are means, counters have the value at the end of the cell.
-Processes are not in these cells and are missing with a reason.
+Each frame is a cell of the finest tier that covers its time. Gauges have their mean in the cell, counters their value
+at its end. Processes are not stored in cells; the frame gives this as the reason why they are missing.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class _Cell(NamedTuple):
 
 
 def stored_frames(path: str, begin: float, before: Frame, devices: Mapping[str, Device]) -> list[StoredFrame]:
-    """Return frames from `begin` (s since 1970) up to the frame `before`, oldest first; empty without a history.
+    """Return frames built from the history, from `begin` (s since 1970) up to the frame `before`, oldest first.
 
-    `devices` are known devices by UUID. Damaged parts are left out.
+    Empty if there is no history file. `devices`: known devices by UUID. Damaged parts of the file are left out.
     """
     try:
         file = open_file(path)

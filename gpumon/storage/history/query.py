@@ -1,8 +1,8 @@
-"""The query interface of history: `Query`, its result `Series`, and the protocols of histories and tiers.
+"""Interface of the history: queries, their results, and the protocols `History` and `Tier`.
 
-`RecentHistory` answers a query from the last hour of frames, a `Tier` from the cells of older times, and
-`TieredHistory` from all of them. `open_history` creates the history for a view. Other code does not depend on how
-values are stored.
+`RecentHistory` answers a query from the frames of the last hour, a `Tier` from cells of older times, and
+`TieredHistory` from both. `open_history` creates the history for a view. Code that uses this interface does not depend
+on how values are stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ MAX_POINTS = 2000
 
 
 class CoarseCells(NamedTuple):
-    """Part of a series, from `begin` to `end` (s since 1970), whose stored cells are longer than the buckets."""
+    """A part of a series for which only cells longer than its buckets are stored.
+
+    `begin` and `end` are in seconds since 1970.
+    """
 
     begin: float
     end: float
@@ -31,7 +34,7 @@ class CoarseCells(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One metric over time, as columns of equal length in base units; NaN is a gap."""
+    """One metric over time, as columns of equal length. Values are in base units; NaN is unknown."""
 
     times: Sequence[float]
     """Seconds since 1970: the middle of each bucket, or the time of each sample."""
@@ -47,7 +50,7 @@ class Series(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query for metrics of one subject from `begin` to `end` (both included), in seconds since 1970."""
+    """Asks for metrics of one subject from `begin` to `end` (s since 1970, both included)."""
 
     subject: str
     """The UUID of a GPU, or `HOST`."""
@@ -65,38 +68,42 @@ class Query(NamedTuple):
 
 
 class History(Protocol):
-    """A history that answers queries."""
+    """Something that answers queries about metrics over time."""
 
     @property
     def begin(self) -> float:
-        """Start of the history (s since 1970), or NaN if it is empty."""
+        """Start of the history (s since 1970); NaN if it is empty."""
 
     @property
     def end(self) -> float:
-        """End of the history (s since 1970), or NaN if it is empty."""
+        """End of the history (s since 1970); NaN if it is empty."""
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return whether any value is known."""
+        """Return whether there is any value of this metric."""
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all with the same times; unknown values are gaps."""
+        """Return a series for each metric of the query, all with the same times; unknown values are NaN."""
 
 
 class Tier(History, Protocol):
-    """History in cells of one length, such as 10 s, aligned to absolute time. It needs queries with a `grid`."""
+    """History in cells of one length, such as 10 s, that start at multiples of it since 1970.
+
+    Queries must have a `grid`.
+    """
 
     @property
     def step(self) -> float:
-        """Seconds in each cell."""
+        """Length of a cell in seconds."""
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the known seconds of each cell that lies at least partly between two times (s since 1970).
+        """Return how many seconds of each cell between two times (s since 1970) are known.
 
-        These are the seconds in which the machine was sampled, even if the metrics have no value there.
+        Cells that lie only partly between them are included. A second is known if the machine was sampled in it, even
+        if the metrics of the query have no value then.
         """
 
 
 def unknown(grid: Grid) -> Series:
-    """Return a series without values."""
+    """Return a series on this grid in which every value is NaN."""
     gap = [nan] * grid.buckets
     return Series(grid.middles(), gap, gap, gap, grid.step, [0.0] * grid.buckets)

@@ -1,4 +1,4 @@
-"""Open the history file to read; errors say why it cannot be read and what to do."""
+"""Opens the history file for reading; error messages say why it cannot be read and what to do."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class OpenFile(NamedTuple):
 
 
 def open_file(path: str, *, any_thread: bool = False, timeout: float | None = None) -> OpenFile:
-    """Open the file at `path`, which the caller closes; `any_thread` and `timeout` are as for `open_to_read`.
+    """Open the file at `path`; the caller must close it. `any_thread` and `timeout` are passed to `open_to_read`.
 
-    Raises sqlite3.Error, OSError, or OtherVersion if another version of gpumon wrote it.
+    Raises sqlite3.Error, OSError, or OtherVersion if another version of gpumon wrote the file.
     """
     connection, version = open_to_read(path, any_thread=any_thread, timeout=timeout)
     if version not in (0, VERSION):
@@ -38,7 +38,11 @@ def open_file(path: str, *, any_thread: bool = False, timeout: float | None = No
 
 @contextmanager
 def reading(path: str) -> Iterator[OpenFile]:
-    """Yield the file at `path`. Raises GpumonError, also for errors in the block, with a line that says what to do."""
+    """Open the file at `path` for a `with` statement.
+
+    If it cannot be opened, or reading fails inside the `with` block, raises GpumonError with a message that says what
+    to do.
+    """
     try:
         file = open_file(path)
         with closing(file.connection):
@@ -48,7 +52,7 @@ def reading(path: str) -> Iterator[OpenFile]:
 
 
 def explain_unreadable(path: str, error: Exception) -> str:
-    """Return why the file cannot be read, and what to do."""
+    """Return a message that says why the file cannot be read and what to do; `error` is what reading it raised."""
     if os.path.isdir(path):
         return f"{path} is a directory: move it away, and the daemon makes a history there"
     if isinstance(error, OSError) and not isinstance(error, PermissionError):

@@ -1,4 +1,4 @@
-"""`RecentHistory`: the last frames as columns by metric, without numpy."""
+"""`RecentHistory`: the last frames, stored as one column of numbers per metric, without numpy."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ DEFAULT_METRICS = frozenset(name for name, _, _ in (*_GPU_COLUMNS, *_HOST_COLUMN
 
 
 class RecentHistory:
-    """Columns of numbers with a common column of times; counters are stored as rates.
+    """The last frames as columns of numbers, with one common column of times; counters are stored as rates.
 
-    If time jumps by more than `PAUSE` intervals, a row without values is inserted in the middle, so that charts draw a
-    gap. `metrics` are the stored metrics; default: `DEFAULT_METRICS`.
+    If more than `PAUSE` intervals pass between two frames, a row of NaN is inserted halfway between them, so that
+    charts draw a gap. `metrics`: metrics to store, by default `DEFAULT_METRICS`.
     """
 
     def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:
@@ -84,7 +84,7 @@ class RecentHistory:
         self.clear()
 
     def clear(self) -> None:
-        """Clear all rows, for example after time has jumped back."""
+        """Remove all rows, for example because the clock was set back."""
         self._times: array[float] = array("d")
         self._offset = NAN
         """Seconds by which the wall clock is ahead of the monotonic clock."""
@@ -94,7 +94,10 @@ class RecentHistory:
         self._pauses: set[float] = set()
 
     def add(self, frame: Frame) -> None:
-        """Append a frame. A slightly older frame than the last is ignored; a much older one clears the history."""
+        """Append a frame.
+
+        A frame slightly older than the last one is ignored; a much older one clears the history first.
+        """
         if self._times and frame.time <= self._times[-1]:
             if frame.time > self._times[-1] - 60:
                 return
@@ -116,7 +119,7 @@ class RecentHistory:
             self._trim()
 
     def only(self, *subjects: str, metrics: Collection[str] | None = None) -> RecentHistory:
-        """Return a copy of some subjects, or some of their metrics, for a reader in another thread."""
+        """Return a copy with only these subjects and, if given, these metrics, which another thread may read."""
         history = RecentHistory(self.keep)
         history._times = self._times[:]
         history._pauses = set(self._pauses)
@@ -131,11 +134,11 @@ class RecentHistory:
         return history
 
     def move_from(self, other: RecentHistory) -> None:
-        """Move the content of `other` into this history; `other` must not be used again."""
+        """Take over the content of `other`, which must not be used any more."""
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all with the same times; unknown values are gaps."""
+        """Return a series for each metric of the query, all with the same times; unknown values are NaN."""
         first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
         columns = [self._values(query.subject, name) for name in query.metrics]
         if query.grid is None and last - first <= query.points:
@@ -160,43 +163,43 @@ class RecentHistory:
 
     @property
     def begin(self) -> float:
-        """Start of the history (s since 1970), or NaN if it is empty."""
+        """Start of the history (s since 1970); NaN if it is empty."""
         return self._times[0] if self._times else NAN
 
     @property
     def end(self) -> float:
-        """End of the history (s since 1970), or NaN if it is empty."""
+        """End of the history (s since 1970); NaN if it is empty."""
         return self._times[-1] if self._times else NAN
 
     @property
     def first_frame(self) -> float:
-        """Time of the oldest frame (s since 1970), or NaN; tiers may begin earlier."""
+        """Time of the oldest frame (s since 1970), or NaN; older data may be in tiers."""
         return self._times[0] if self._times else NAN
 
     @property
     def pause(self) -> float:
-        """Middle of the newest pause (s since 1970), or NaN."""
+        """The middle of the newest gap between frames (s since 1970); NaN if there was none."""
         return max(self._pauses, default=NAN)
 
     def sampled(self, begin: float = -inf) -> list[float]:
-        """Return the times of frames since `begin`, in seconds since 1970."""
+        """Return the times of the frames from `begin` on, in seconds since 1970."""
         return [time for time in self._times[bisect_left(self._times, begin) :] if time not in self._pauses]
 
     def seconds_of_frames(self, begin: float, end: float) -> float:
-        """Return the seconds from `begin` to `end` (s since 1970) that frames cover, even without values."""
+        """Return how many seconds between two times (s since 1970) are covered by frames, with or without values."""
         first, last = bisect_left(self._times, begin), bisect_left(self._times, end)
         times = self._times[max(0, first - 1) : last + 1]
         values = [NAN if time in self._pauses else 0.0 for time in times]  # any known value
         return sum(known_seconds(times, values, Grid(0, end - begin, 1, begin), self._pauses))
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
-        """Return the values of the frames at exactly these times; NaN without a frame or value."""
+        """Return the value of a metric at each of these times (s since 1970); NaN if no frame has exactly this time."""
         column = self._values(subject, metric)
         rows = ((bisect_left(self._times, time), time) for time in times)
         return [column[row] if row < len(column) and self._times[row] == time else NAN for row, time in rows]
 
     def subjects(self) -> list[str]:
-        """Return the subjects with values: the machine and devices."""
+        """Return the subjects that have values: UUIDs of GPUs, and `HOST` for the machine."""
         return list(self._columns)
 
     def _values(self, subject: str, metric: str) -> array[float]:
@@ -204,9 +207,10 @@ class RecentHistory:
         return self._columns.get(subject, {}).get(metric, EMPTY)
 
     def last(self, subject: str, metric: str, until: float = inf) -> float:
-        """Return the value of the newest frame up to `until` (s since 1970), or NaN.
+        """Return the value in the newest frame that is not later than `until` (s since 1970), or NaN.
 
-        NaN also if that frame is more than a pause before `until`, for example while older frames are still being read.
+        NaN also if that frame is so much older than `until` that there is a gap, for example while older frames are
+        still being read.
         """
         values = self._values(subject, metric)
         row = bisect_right(self._times, until) - 1
@@ -216,13 +220,13 @@ class RecentHistory:
         return NAN if until - self._times[row] > PAUSE * usual and until < inf else values[row]
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """Return the largest known value from `begin` to `end` (s since 1970), or NaN."""
+        """Return the largest known value between two times (s since 1970); NaN if there is none."""
         values = self._values(subject, metric)[bisect_left(self._times, begin) : bisect_right(self._times, end)]
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return max((value for value in values if value == value), default=NAN)
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return whether any value is known."""
+        """Return whether there is any value of this metric."""
         return any(value == value for value in self._values(subject, metric))
 
     def _mark_pause(self, frame: Frame) -> None:
@@ -293,10 +297,10 @@ def _is_empty(columns: dict[str, array[float]]) -> bool:
 def known_seconds(
     times: Sequence[float], values: Sequence[float], grid: Grid, pauses: Collection[float] = ()
 ) -> list[float]:
-    """Return the seconds of each bucket with a known value, for `values` at sorted `times` (s since 1970).
+    """Return, for each bucket, how many seconds have a known value.
 
-    A sample is valid until the next one. The last sample, and one before any of `pauses`, is valid for the median time
-    between samples.
+    `times`: sorted times of the samples (s since 1970); `values`: their values. A sample is valid until the next one.
+    The last sample, and a sample that is followed by one of `pauses`, is valid for the median time between samples.
     """
     known = [0.0] * grid.buckets
     intervals = [after - before for before, after in pairwise(times) if before not in pauses and after not in pauses]

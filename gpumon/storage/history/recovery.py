@@ -1,4 +1,4 @@
-"""Recover history after a killed daemon: frames in the ring that are in no block, and missing coarser cells."""
+"""Restores history after a daemon was killed: writes frames that are only in the ring, and rebuilds coarser cells."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FRAMES_PER_PAUSE = 16
 def write_earlier(
     frames: Iterator[Frame], since_ns: int, until_ns: int, write: Callable[[Block], object], rest: Callable[[], object]
 ) -> None:
-    """Write the blocks of the frames from `since_ns` to before `until_ns` (CLOCK_MONOTONIC).
+    """Write the blocks of the frames from `since_ns` up to, but not including, `until_ns` (ns, CLOCK_MONOTONIC).
 
-    `rest` is called regularly, so that it can pause and not delay the sampling thread.
+    `write`: gets each block. `rest`: called regularly; it may sleep so that the sampling thread is not delayed.
     """
     aggregator = Aggregator(write)
     predecessor: TickValues | None = None
@@ -54,7 +54,7 @@ _MORE_COMPLETE = 1.001
 
 
 class CellKey(NamedTuple):
-    """Key of a cell in a tier."""
+    """Identifies a cell of a tier by subject and number."""
 
     subject: str
     number: int
@@ -70,7 +70,10 @@ class _CellRange(NamedTuple):
 
 
 def recover(connection: sqlite3.Connection, boot: str) -> None:
-    """Rebuild the cells of each coarser tier that are missing or less complete than the cells of the finer tier."""
+    """Rebuild cells of the coarser tiers that are missing, or less complete than the finer cells they consist of.
+
+    `boot`: boot id of the machine.
+    """
     for fine, coarse in pairwise(SHAPES):
         wanted = _missing_cells(_stored_ranges(connection, fine), _stored_ranges(connection, coarse), fine, coarse)
         if not wanted:

@@ -1,4 +1,4 @@
-"""`SampleCells`: the cells of an open block of the finest tier; cells of a single sample are stored in columns."""
+"""`SampleCells`: the cells of an open block of the finest tier. Cells of a single sample are stored as columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = (1.0, 1.0)
 
 
 class EvenCells(NamedTuple):
-    """Consecutive cells, each with one sample and nothing missing."""
+    """Consecutive cells of exactly one sample each, in which no value is missing."""
 
     rows: Sequence[Numbers]
     """The values of each sample; its counters are not used."""
@@ -41,7 +41,7 @@ class EvenCells(NamedTuple):
 
 
 class CellColumns(NamedTuple):
-    """By metric, a number for each cell; NaN is missing."""
+    """A list of numbers per metric, one for each cell; NaN is missing."""
 
     low: Sequence[array[float]]
     mean: Sequence[array[float]]
@@ -52,7 +52,7 @@ class CellColumns(NamedTuple):
 
 
 class SampleCells(Mapping[int, HistoryCell]):
-    """Cells by their index in a block."""
+    """The cells of a block, by their index in it."""
 
     def __init__(self, count: int, metrics: int, counters: Sequence[int]) -> None:
         self._count, self._metrics, self._counters = count, metrics, tuple(counters)
@@ -79,7 +79,7 @@ class SampleCells(Mapping[int, HistoryCell]):
         return self._others[index]
 
     def put(self, index: int, cell: HistoryCell) -> None:
-        """Set a cell."""
+        """Set the cell at this index."""
         if cell.seconds == WHOLE and cell.weight is None and cell.low is cell.mean is cell.high:
             self._allocate()
             self._kinds[index] = _SAMPLE
@@ -92,13 +92,16 @@ class SampleCells(Mapping[int, HistoryCell]):
             self._others[index] = cell
 
     def with_growth(self, index: int, growth: Growth) -> HistoryCell:
-        """Return the cell at an index with more growth of its counters; if there is none yet, one without gauges."""
+        """Return the cell at this index with more growth added to its counters.
+
+        If there is no cell yet, the result has only counters.
+        """
         unknown = doubles([nan] * self._metrics)
         empty = HistoryCell(unknown, unknown, unknown, unknown, (0.0, 0.0))
         return add_growth(self[index] if self._kinds[index] else empty, self._counters, growth)
 
     def put_even(self, index: int, cells: EvenCells) -> None:
-        """Set consecutive cells from `index` on."""
+        """Set consecutive cells; `index` is the index of the first one."""
         self._allocate()
         metrics, count = self._metrics, len(cells.rows)
         begin, end = index * metrics, (index + count) * metrics
@@ -109,11 +112,14 @@ class SampleCells(Mapping[int, HistoryCell]):
         self._kinds[index : index + count] = bytes((_SAMPLE,)) * count
 
     def has_others(self, begin: int, end: int) -> bool:
-        """Return whether any cell from index `begin` to `end` is not a single sample."""
+        """Return whether any cell from index `begin` up to, but not including, `end` is not a single sample."""
         return self._kinds.count(_OTHER, begin, end) > 0
 
     def fold(self, begin: int, end: int, size: int) -> dict[int, HistoryCell]:
-        """Merge each group of `size` cells from index `begin` to `end`; return them by the index of the first cell."""
+        """Merge the cells from index `begin` to `end` in groups of `size`.
+
+        The results are returned by the index of their first cell.
+        """
         indexes = range(begin, end, size)
         even = [index for index in indexes if self._kinds.count(_SAMPLE, index, index + size) == size]
         folded = self._fold_even(even, size) if even else {}
@@ -167,7 +173,7 @@ class SampleCells(Mapping[int, HistoryCell]):
         return folded
 
     def columns(self) -> CellColumns | None:
-        """Return, by metric, the numbers of all indexes; None if too few cells are single samples.
+        """Return the cells as columns with a number for every index; None if too few cells are single samples.
 
         An index without a cell has 0 seconds.
         """
@@ -200,7 +206,7 @@ class SampleCells(Mapping[int, HistoryCell]):
 
 
 def is_constant(column: array[float]) -> bool:
-    """Return whether all numbers of a column are the same, or all are missing."""
+    """Return whether all numbers of a column are equal, or all are NaN."""
     data = column.tobytes()
     return data[column.itemsize :] == data[: -column.itemsize]
 

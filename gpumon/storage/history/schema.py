@@ -1,4 +1,4 @@
-"""Tables of the history file. A file of another version is moved aside (`sqlite.write`)."""
+"""SQL tables of the history file. A file of another version is renamed and a new one started (`sqlite.write`)."""
 
 from __future__ import annotations
 

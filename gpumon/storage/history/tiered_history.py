@@ -1,4 +1,4 @@
-"""`TieredHistory`: combines the last frames with older tiers, such as `StoredTier` of the history file."""
+"""`TieredHistory`: answers queries from the last frames and, for earlier times, from tiers like the history file's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpumon.storage.history.time_slices import (
 
 
 class StoredTier:
-    """A tier of the history file, with cells of one length."""
+    """One tier of the history file; all its cells have the same length."""
 
     def __init__(self, file: HistoryFile, shape: TierShape) -> None:
         self._file = file
@@ -32,25 +32,25 @@ class StoredTier:
 
     @property
     def step(self) -> float:
-        """Seconds in each cell."""
+        """Length of a cell in seconds."""
         return float(self._shape.step)
 
     @property
     def begin(self) -> float:
-        """Start of the history (s since 1970), or NaN if it is empty."""
+        """Start of the tier's data (s since 1970); NaN if it is empty."""
         return self._file.time_range(self._shape).begin
 
     @property
     def end(self) -> float:
-        """End of the history (s since 1970), or NaN if it is empty."""
+        """End of the tier's data (s since 1970); NaN if it is empty."""
         return self._file.time_range(self._shape).end
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return whether the newest cells have a value."""
+        """Return whether the newest block of the subject has a value of this metric."""
         return metric in self._file.metrics(self._shape, subject)
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on its grid; unknown values are gaps."""
+        """Return a series for each metric of the query, on the query's grid; unknown values are NaN."""
         assert query.grid is not None, "tiers need a grid"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
         gap = unknown(query.grid)
@@ -60,7 +60,10 @@ class StoredTier:
         }
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the known seconds of each cell that lies at least partly between two times (s since 1970)."""
+        """Return how many seconds of each cell between two times (s since 1970) are known.
+
+        Cells that lie only partly between them are included.
+        """
         own = self._file.lines(self._shape, query.subject, query.metrics)
         lines = [*own.values(), *self._file.lines(self._shape, HOST, [ALWAYS]).values()]
         return [
@@ -74,11 +77,11 @@ _FINEST = 1.0
 
 
 class TieredHistory(RecentHistory):
-    """The last frames, and older `tiers` from the finest to the coarsest.
+    """The last frames, combined with `tiers` for older times, which are ordered from the finest to the coarsest.
 
-    Frames answer for the time that they cover. Earlier times come from the coarsest tier that is fine enough for the
-    requested buckets, or from the next tier that has data. Without a history file, frames beyond `keep` are folded into
-    a tier in memory.
+    Frames answer for the time that they cover. For earlier times, the coarsest tier is used whose cells are not longer
+    than the requested buckets; where it has no data, another tier. Without a history file, frames beyond `keep` are
+    reduced to a tier in memory.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class TieredHistory(RecentHistory):
         super().__init__(keep, metrics)
 
     def clear(self) -> None:
-        """Clear all frames, for example after time has jumped back; the history file is not affected."""
+        """Remove all frames, for example because the clock was set back. The history file stays as it is."""
         super().clear()
         self._folded = FoldedFrames()
 
@@ -104,32 +107,32 @@ class TieredHistory(RecentHistory):
 
     @property
     def begin(self) -> float:
-        """Start of the history (s since 1970), or NaN if it is empty."""
+        """Start of the history (s since 1970); NaN if it is empty."""
         begins = [super().begin, *(span.begin for span in self._tier_ranges())]
         return min((begin for begin in begins if is_known(begin)), default=nan)
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return whether any value is known."""
+        """Return whether there is any value of this metric."""
         return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
 
     def without_frames(self) -> TieredHistory:
-        """Return a history with the same file and without frames."""
+        """Return a history that reads the same file and has no frames."""
         history = copy(self)
         history.clear()
         return history
 
     def set_path(self, path: str) -> None:
-        """Read older times from the file at `path` from now on (no file if empty)."""
+        """Read older times from the file at `path` from now on; an empty path stands for no file."""
         if self._file is not None:
             self._file.set_path(path)
 
     @property
     def problem(self) -> str:
-        """Why the history file cannot be read; empty if it can, or if there is none."""
+        """Why the history file cannot be read; empty if it can, or if there is no file."""
         return self._file.problem if self._file is not None else ""
 
     def finer(self, step: float) -> Sequence[Tier]:
-        """Return the tiers with cells shorter than `step` seconds, the finest first."""
+        """Return the tiers whose cells are shorter than `step` seconds, the finest first."""
         return [tier for tier in self._tiers if tier.step < step]
 
     def close(self) -> None:
@@ -138,13 +141,16 @@ class TieredHistory(RecentHistory):
             self._file.close()
 
     def whole(self, subject: str) -> TieredHistory:
-        """Return a copy with one subject, like `only`, for a reader in another thread; tiers are shared."""
+        """Return a copy of one subject with all metrics, which another thread may read.
+
+        The tiers are shared with it.
+        """
         history = TieredHistory(self._tiers, self.keep)
         history.move_from(self.only(subject))
         return history
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all with the same times; unknown values are gaps."""
+        """Return a series for each metric of the query, all with the same times; unknown values are NaN."""
         spans = self._spans(query)
         if all(span.history is self for span in spans):
             return super().query(query)
@@ -160,12 +166,15 @@ class TieredHistory(RecentHistory):
         return {name: series._replace(coarse=coarse) for name, series in joined.items()}
 
     def coarse(self, query: Query) -> Sequence[CoarseCells]:
-        """Return the parts of a query with a `grid` that are stored in cells longer than its buckets."""
+        """Return the parts of the query's time for which only cells longer than its buckets are stored.
+
+        The query must have a `grid`.
+        """
         assert query.grid is not None, "samples are never coarse"
         return coarse_parts(self._spans(query), query.grid.step)
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """Return the largest known value from `begin` to `end` (s since 1970), or NaN."""
+        """Return the largest known value between two times (s since 1970); NaN if there is none."""
         if not begin < self.first_frame:
             return super().peak(subject, metric, begin, end)
         highs = self.query(Query(subject, (metric,), begin, end))[metric].high

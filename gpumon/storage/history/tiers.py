@@ -1,4 +1,4 @@
-"""The tiers of the history file (length of cells, cells per block, time to keep), and removal of old data."""
+"""The tiers of the history file (length of cells, cells per block, how long they are kept), and removal of old data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TierShape(NamedTuple):
-    """A tier of the history file. Cells and blocks are numbered from 1970, so a number is always at the same time."""
+    """A tier of the history file. Cells and blocks are numbered since 1970, so the number follows from the time."""
 
     number: int
     """Number in the file."""
@@ -27,7 +27,7 @@ class TierShape(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Seconds in a block."""
+        """Length of a block in seconds."""
         return self.step * self.cells
 
 
@@ -43,7 +43,7 @@ PROCESS_SHAPES = (TierShape(1, 10, 6, DAY + HOUR), TierShape(2, 300, 12, 32 * DA
 
 
 class TierColumns(NamedTuple):
-    """The stored metrics of a subject, and which of them are counters."""
+    """Names of the metrics stored for a subject, and the indexes of those that are counters."""
 
     names: tuple[str, ...]
     counters: tuple[int, ...]
@@ -59,7 +59,7 @@ GPU_COLUMNS, HOST_COLUMNS = _columns(GPU_METRICS), _columns(HOST_METRICS)
 
 
 def columns_of(subject: str) -> TierColumns:
-    """Return the stored columns of a subject."""
+    """Return the columns stored for a subject: the UUID of a GPU, or `HOST`."""
     return GPU_COLUMNS if subject else HOST_COLUMNS
 
 
@@ -82,7 +82,7 @@ _SMALL = 4096
 
 
 class HistoryLimits(NamedTuple):
-    """Limits of the history file; the oldest data is removed when one is reached."""
+    """Limits on age and size of the history file. When one is reached, the oldest data is removed."""
 
     days: float = MAX_DAYS
     bytes: int = 512 * 2**20
@@ -91,7 +91,7 @@ class HistoryLimits(NamedTuple):
     """Days for accounts of users and events."""
 
     def keep(self) -> Mapping[int, float]:
-        """Return the seconds to keep by tier number."""
+        """How many seconds data is kept in each tier, by the tier's number."""
         return {shape.number: min(shape.keep, self.days * DAY) for shape in SHAPES}
 
 
@@ -100,7 +100,10 @@ USUAL_LIMITS = HistoryLimits()
 
 
 def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove data that is too old at `now` (s since 1970); call it only if the clock is known to be right."""
+    """Remove data that is older than the limits allow. `now`: seconds since 1970.
+
+    Must be called only if the clock is known to be right: with a wrong clock, all data could look too old.
+    """
     keep = limits.keep()
     for shape in SHAPES:
         oldest = int((now - keep[shape.number]) // shape.block)
@@ -110,7 +113,7 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
-    """Remove the oldest blocks of all tiers while the file is too large, and release empty pages to the disk."""
+    """While the file is too large, remove the oldest blocks of all tiers and return their space to the disk."""
     from sqlite3 import OperationalError  # not needed by commands that only read the limits
 
     (pages,) = connection.execute("PRAGMA page_count").fetchone()

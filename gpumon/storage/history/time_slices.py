@@ -1,7 +1,7 @@
-"""Slices of a window, each answered by one history or tier: their limits, and the bucket length that suits them.
+"""Divides a window into slices, each answered by one history or tier, and finds the bucket length for them.
 
-A coarse tier can cover weeks in which nothing was sampled. Without this limit, all buckets of a window would be as long
-as its cells, and a cell in which a daemon started would be drawn over the minutes before.
+A coarse tier may cover weeks in which nothing was sampled. The limits here keep it from making all buckets of the
+window as long as its cells, and from drawing the cell in which a daemon started over the minutes before that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEAR = 3.0
 
 
 class TimeSlice(NamedTuple):
-    """Part of a window that one history answers, from `begin` to `end` (s since 1970)."""
+    """Part of a window, from `begin` to `end` (s since 1970), that is answered by one history."""
 
     history: History
     step: float
@@ -40,31 +40,32 @@ class TimeSlice(NamedTuple):
 
 
 class Unobserved:
-    """A history for times in which nothing was sampled."""
+    """Stands for times in which nothing was sampled."""
 
     begin = end = float("nan")
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return that no value is known."""
+        """Return False: no value is known."""
         return False
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a gap for each metric of the query, on its grid."""
+        """Return a series of NaN for each metric of the query, on the query's grid."""
         assert query.grid is not None, "it has no samples"
         return dict.fromkeys(query.metrics, unknown(query.grid))
 
 
 def unobserved(begin: float, end: float) -> TimeSlice:
-    """Return a slice in which nothing was sampled."""
+    """Return a slice from `begin` to `end` (s since 1970) in which nothing was sampled."""
     return TimeSlice(Unobserved(), 0.0, begin, end)
 
 
 def limit_coarse_tiers(
     spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
 ) -> list[TimeSlice]:
-    """Return the slices in order of time; the ones of tiers coarser than `wanted` (s) are cut to the time they know.
+    """Return the slices with those of coarse tiers shortened to the time for which these have data.
 
-    `frames` returns the seconds between two times that frames cover.
+    `wanted`: requested bucket length in seconds; tiers with longer cells are coarse. `frames`: returns how many seconds
+    between two times are covered by frames. The result is in order of time.
     """
     return [part for span in spans for part in _parts(span, spans, query, wanted, frames)]
 
@@ -106,12 +107,15 @@ def _slice_seconds(
 
 
 def cell_numbers(begin: float, end: float, step: float) -> range:
-    """Return the numbers (since 1970) of the cells that overlap the time from `begin` to `end`."""
+    """Return the numbers (since 1970) of the cells of `step` seconds that overlap the time from `begin` to `end`."""
     return range(floor(begin / step), ceil(end / step))
 
 
 def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
-    """Return the cell lengths that buckets must contain as a whole; `wanted` is the requested bucket length (s)."""
+    """Return the cell lengths (s) of which the bucket length must be a multiple.
+
+    `wanted`: requested bucket length (s).
+    """
     seconds: dict[float, float] = {}
     for span in spans:
         if span.is_observed:
@@ -126,7 +130,7 @@ def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
 
 
 def coarse_parts(spans: Sequence[TimeSlice], step: float) -> list[CoarseCells]:
-    """Return the parts with cells longer than buckets of `step` seconds, in order of time."""
+    """Return the slices whose cells are longer than buckets of `step` seconds, in order of time."""
     parts: list[CoarseCells] = []
     for span in spans:
         if span.step <= step:

@@ -1,4 +1,4 @@
-"""Sum a metric over a window from cells of all tiers: the finest cells that know as much as the coarse ones."""
+"""Sums a metric over a window from the cells of all tiers, using the finest cells that have all the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLOSE = 1e-6
 
 
 class WindowSum(NamedTuple):
-    """Sum of a metric over a window."""
+    """The sum of a metric over a window of time, and its lowest and highest value."""
 
     total: float = 0.0
     """Value times seconds; for a counter, its growth."""
@@ -33,9 +33,10 @@ _NONE = WindowSum()
 
 
 def window_sum(lines: Sequence[Line], begin: float, end: float) -> WindowSum:
-    """Return the sum of a metric from `begin` to `end` (s since 1970); `lines` go from fine to coarse cells.
+    """Return the sum of a metric from `begin` to `end` (s since 1970).
 
-    Times missing in a finer line come from the next one; cells cut by an end of the window count in proportion.
+    `lines`: the cells of the metric in each tier, from the finest to the coarsest. Time missing in one tier is taken
+    from the next. A cell that `begin` or `end` cuts counts in proportion.
     """
     if not lines or not begin < end:
         return _NONE

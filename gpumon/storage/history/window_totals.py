@@ -1,7 +1,7 @@
-"""Totals of a window for each GPU: energy, utilization, throttling, memory, links and errors.
+"""Totals of each GPU over a window: energy, utilization, throttling, memory, links and errors.
 
-Counters are stored, so sums are exact for the observed time. Nothing is extrapolated: a total covers the known seconds
-and says how many are missing.
+History stores the counters themselves, so sums are exact for the time in which the GPU was sampled. Nothing is
+extrapolated: a total covers the known seconds and says how many are missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FrameCells = Mapping[str, Mapping[int, HistoryCell]]
 
 
 def frame_cells(frames: Iterable[Frame]) -> FrameCells:
-    """Return the cells of frames in order; the first and the last cell may be incomplete."""
+    """Return cells made of frames, which must be in order. The first and the last cell may be incomplete."""
     cells_by_subject: dict[str, dict[int, HistoryCell]] = {}
 
     def add(block: Block) -> None:
@@ -46,7 +46,7 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
 
 
 def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
-    """Return the lines of some metrics of a subject; empty if it has no cells."""
+    """Return the lines of some metrics of a subject, by metric; empty if there are no cells of the subject."""
     own = sorted(cells.get(subject, {}).items())
     if not own:
         return {}
@@ -70,7 +70,7 @@ THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswit
 
 
 class Total(NamedTuple):
-    """A sum, a mean or a peak over a window."""
+    """The sum, mean or peak of a metric over a window."""
 
     value: float
     """Value over the known seconds; NaN if there are none."""
@@ -83,17 +83,17 @@ class Total(NamedTuple):
 
     @property
     def missing_share(self) -> float:
-        """Fraction of the window that is missing, from 0 to 1."""
+        """Fraction of the window without data, from 0 to 1."""
         return self.missing_seconds / self.seconds if self.seconds > 0 else nan
 
     @property
     def is_complete(self) -> bool:
-        """Whether at most two thousandths of the window are missing."""
+        """Whether data is missing for at most 0.2 % of the window."""
         return self.missing_share <= _COMPLETE
 
 
 class TotalKind(NamedTuple):
-    """Definition of a total."""
+    """Defines a total: its name, the metric that it sums, its unit, and how its value follows from the sum."""
 
     name: str
     metric: str
@@ -135,7 +135,7 @@ _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
 
 
 class WindowTotals(NamedTuple):
-    """Totals of the GPUs from `begin` to `end`, in seconds since 1970."""
+    """The totals of GPUs from `begin` to `end` (s since 1970)."""
 
     begin: float
     end: float
@@ -148,7 +148,10 @@ class WindowTotals(NamedTuple):
 
 
 def gpu_totals(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
-    """Return the totals of one GPU by name; `lines` by metric are sorted from the finest cells to the coarsest."""
+    """Return the totals of one GPU by name.
+
+    `lines`: for each metric, its cells in each tier from the finest to the coarsest. `begin`, `end`: s since 1970.
+    """
     sums = {name: window_sum(lines.get(name, ()), begin, end) for name in _METRICS}
     return {kind.name: _total(sums[kind.metric], kind, end - begin) for kind in TOTALS}
 
@@ -156,7 +159,10 @@ def gpu_totals(lines: Mapping[str, Sequence[Line]], begin: float, end: float) ->
 def window_totals(
     file: HistoryFile, frames: Sequence[Frame], begin: float, end: float, subjects: Iterable[str] = ()
 ) -> WindowTotals:
-    """Return the totals of `subjects` (UUIDs; default: every GPU with data) from the history file and frames."""
+    """Return the totals from `begin` to `end` (s since 1970) from the history file and the newest frames.
+
+    `subjects`: UUIDs of GPUs; by default every GPU that has data.
+    """
     written = file.time_range(FINEST).end
     since = max(begin, written if is_known(written) else -inf)
     # Build complete cells at the ends of the window, because a partial cell would count only by its fraction.

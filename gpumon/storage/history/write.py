@@ -1,4 +1,4 @@
-"""Writes blocks into the history file, and reads stored blocks with their metrics in the current order."""
+"""Writes blocks into the history file, and reads stored blocks with their metrics in the order of this version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OVERLAP = 1.05
 
 
 class WriteProgress(NamedTuple):
-    """Up to where the ticks of a daemon are in blocks; a row of the table `taken`."""
+    """The time until which the ticks of a daemon have been written; a row of the table `taken`."""
 
     directory: str
     """Directory of the daemon's ring."""
@@ -32,7 +32,7 @@ class WriteProgress(NamedTuple):
 
 
 class SealedBlock(NamedTuple):
-    """A packed block, which gets no more cells."""
+    """An encoded block, to which no more cells are added."""
 
     shape: TierShape
     number: int
@@ -44,16 +44,16 @@ class SealedBlock(NamedTuple):
 
 
 def seal(block: Block) -> SealedBlock:
-    """Pack a block."""
+    """Encode a block."""
     counters = columns_of(block.subject).counters
     data = pack(block.cells, block.shape.cells, counters)
     return SealedBlock(block.shape, block.number, block.subject, min(block.cells), max(block.cells), data)
 
 
 def written_until(connection: sqlite3.Connection, directory: str, boot: str) -> int:
-    """Return up to when (ns, CLOCK_MONOTONIC) ticks are in blocks, for the daemons of this directory and boot.
+    """Return until when (ns, CLOCK_MONOTONIC) ticks have been written; 0 if none have.
 
-    Returns 0 if there are none.
+    `directory`, `boot`: the ring directory and boot id of the daemons whose ticks count.
     """
     row = connection.execute("SELECT until FROM taken WHERE directory = ? AND boot = ?", (directory, boot)).fetchone()
     return int(row[0]) if row is not None else 0
@@ -62,9 +62,9 @@ def written_until(connection: sqlite3.Connection, directory: str, boot: str) -> 
 def write(
     connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, progress: WriteProgress | None = None
 ) -> None:
-    """Write all blocks and `progress`, or nothing and raise sqlite3.Error.
+    """Write all blocks and `progress` in one transaction. Raises sqlite3.Error; then nothing has been written.
 
-    A block that exists gets the cells that it lacks.
+    If the file has a block already, only the cells that it lacks are added.
     """
     with transaction(connection):
         for block in blocks:
@@ -74,7 +74,7 @@ def write(
 
 
 def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
-    """Return the cells of a stored block, with the metrics of this version; None if the block is damaged."""
+    """Return the cells of a stored block with the metrics of this version, by index; None if the block is damaged."""
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         return None
     names = columns_of(subject).names
@@ -89,9 +89,9 @@ def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierS
 
 
 def write_block(connection: sqlite3.Connection, block: SealedBlock, boot: str, *, replaces: bool = False) -> None:
-    """Write a block in an open transaction, merged with the cells of the same block in the file.
+    """Write a block in an open transaction, merged with the cells that the file already has of it.
 
-    `replaces` means that its cells replace stored cells of the same time.
+    `replaces`: whether a new cell replaces the stored cell of the same time.
     """
     key = (block.shape.number, block.number, block.subject)
     names = _names_json(columns_of(block.subject).names)

@@ -1,1 +1,1 @@
-"""The ledger: runs and their epochs, kept permanently. For scripts, `gpumon.ledger()` opens it: see `api`."""
+"""The ledger: a SQLite file that keeps runs and epochs permanently. Scripts open it by `gpumon.ledger()` (`api`)."""

@@ -44,9 +44,10 @@ WORTH_A_ROW = 0.005
 def between_epochs(
     record: Record, epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSums
 ) -> EpochSummary | None:  # fmt: skip
-    """Return the time outside the epochs of a run; None if it is unknown, or the run has no epochs.
+    """Return a summary of the time outside a run's epochs.
 
-    Its seconds and its energy, with those of the epochs, add up to those of the run.
+    Its seconds and energy, added to those of the epochs, give the seconds and energy of the whole run. None if the time
+    is unknown or the run has no epochs.
     """
     rows = [row for row in record.outside if row.phase == WHOLE_EPOCH]
     if not epochs or not rows or len(rows) < len(record.ranks):
@@ -81,12 +82,18 @@ def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
 
 
 def is_worth_a_row(summary: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:
-    """Return whether the time between epochs should be shown: it has phases, or takes a notable share of the run."""
+    """Return whether views show the time between epochs as a row: it has phases, or it is a notable share of the run.
+
+    `summary` is the time between epochs, `phases` are the phases in it, and `total` is the whole run.
+    """
     return summary.seconds > WORTH_A_ROW * total.seconds or any(phase.phase != OTHER for phase in phases)
 
 
 def outside_phases(record: Record) -> list[EpochSummary]:
-    """Return the phases outside epochs in order of first entry; without epochs, these are all phases of the run."""
+    """Return the phases outside epochs, ordered by when each was first entered.
+
+    In a run without epochs, these are all phases of the run.
+    """
     groups: dict[str, list[PhaseRow]] = {}
     for row in sorted(record.outside, key=lambda row: row.position if is_known(row.position) else math.inf):
         if row.phase != WHOLE_EPOCH:
@@ -131,7 +138,7 @@ _CLOCK_SET = 1.0
 
 
 def epoch_summaries(record: Record) -> list[EpochSummary]:
-    """Return the epochs of a run in order."""
+    """Return one summary for each epoch of a run, oldest first."""
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     usage = by_stretch(row for row in record.whole_epochs if row.ordinal != WHOLE_RUN)
     groups: dict[int, list[EpochRow]] = {}
@@ -157,7 +164,7 @@ def epoch_summaries(record: Record) -> list[EpochSummary]:
 
 
 def sum_epochs(epochs: Sequence[EpochSummary]) -> EpochSums:
-    """Return sums over all epochs of a run."""
+    """Return the sums over all `epochs` of a run."""
     steps = [epoch.steps for epoch in epochs if epoch.steps is not None]
     waited = [epoch for epoch in epochs if epoch.wait > 0 and epoch.wait_of > 0]
     return EpochSums(
@@ -173,9 +180,11 @@ def sum_epochs(epochs: Sequence[EpochSummary]) -> EpochSums:
 
 
 def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float) -> EpochSummary:
-    """Return the whole run, whose epochs are `parts`, until `now` if it runs; metrics have their last logged values.
+    """Return a summary of the whole run; each metric has its last logged value.
 
-    Its steps are the sum of its rows, not the training's own count, which may continue that of an earlier run.
+    `parts` are the epochs of the run, or their sums. A run that has not ended lasts until `now` (s since 1970). Its
+    number of steps is the sum over its rows. The training's own step counter is not used, because after a resume it
+    includes the steps of earlier runs.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
@@ -311,7 +320,10 @@ def _steady(rows: Sequence[EpochRow]) -> float:
 
 
 def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
-    """Return the phases of each epoch by ordinal, in the order in which the first epoch entered them."""
+    """Return the phases of each epoch, by ordinal of the epoch.
+
+    All epochs list their phases in the same order: that in which the first epoch entered them.
+    """
     usage = by_stretch(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
     single = single_devices(record)
@@ -348,13 +360,13 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
 
 
 def entry_order(row: PhaseRow) -> float:
-    """Return a sort key for the order in which phases were first entered; infinite if unknown."""
+    """Return a key that sorts phases by when they were first entered; infinite if that is unknown."""
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.position if row.position == row.position else math.inf
 
 
 def phase_spans(record: Record) -> list[Span]:
-    """Return the recorded spans of the lowest rank's phases other than training."""
+    """Return when the rank with the lowest number was in phases other than training, such as validation."""
     first = record.ranks[0].key if record.ranks else ""
     begun = {row.ordinal: row.begun for row in record.epochs if row.rank == first}
     summary = [
@@ -367,7 +379,7 @@ def phase_spans(record: Record) -> list[Span]:
 
 
 def step_summaries(record: Record) -> list[EpochSummary]:
-    """Return the step rows in order; the `epoch` of each is the number of steps done before."""
+    """Return one summary for each row of steps, oldest first; `epoch` holds the number of steps done before the row."""
     groups: dict[int, list[StepRow]] = {}
     for row in record.step_rows:
         groups.setdefault(row.first_step, []).append(row)
@@ -415,6 +427,6 @@ def step_summaries(record: Record) -> list[EpochSummary]:
 
 
 def steps_text(row: EpochSummary) -> str:
-    """Return the steps of a row for people, such as `11–20`."""
+    """Return the first and last step of a row as text, such as `11–20`."""
     last = row.epoch + (row.steps or 0)
     return f"{row.epoch + 1}–{last}" if last > row.epoch + 1 else str(last)

@@ -1,12 +1,12 @@
-"""The ledger from Python: `gpumon.ledger()`, for scripts and notebooks.
+"""Python API of the ledger for scripts and notebooks, opened with `gpumon.ledger()`.
 
     ledger = gpumon.ledger()
     run = ledger.run("last")
     run.epochs.to_pandas()
     ledger.runs(tag="baseline", where={"lr": 0.1}).to_polars()
 
-Times are seconds since 1970, everything else is in base units (seconds, joules, bytes, shares of 1). Unknown numbers
-are NaN, other unknown values None. Exported tables have times as dates in UTC.
+Times are seconds since 1970. Everything else is in base units: seconds, joules, bytes, shares from 0 to 1. Unknown
+numbers are NaN, other unknown values are None. Tables exported to pandas or polars have times as dates in UTC.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _USAGE = tuple(column.key for column in USAGE if column.key != "seconds")
 
 @dataclass(frozen=True)
 class PastEpoch:
-    """An epoch of a run, joined over its ranks and devices."""
+    """One epoch of a run, combined over all its ranks and devices."""
 
     run: str
     """Id of the run."""
@@ -71,7 +71,7 @@ class PastEpoch:
 
 @dataclass(frozen=True)
 class PastSteps:
-    """A row of steps of a run without epochs, joined over its ranks and devices. Fields as in `PastEpoch`."""
+    """A range of steps of a run without epochs, combined over all ranks and devices. See `PastEpoch` for the fields."""
 
     run: str
     first_step: int
@@ -94,7 +94,7 @@ class PastSteps:
 
 @dataclass(frozen=True)
 class PastUsage:
-    """Usage of a device by a rank in an epoch, in a phase of one, or outside epochs."""
+    """Usage of one device by one rank: in a whole epoch, in one phase of an epoch, or outside epochs."""
 
     run: str
     rank: int
@@ -116,7 +116,7 @@ class PastUsage:
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run of the ledger as of the time it was read; its epochs and usage are read when they are first used."""
+    """A run as it was when it was read from the ledger. Its epochs and usage are read on first access."""
 
     id: str
     name: str
@@ -152,12 +152,12 @@ class PastRun:
 
     @property
     def config(self) -> Mapping[str, Parameter]:
-        """Parameters of the training."""
+        """Parameters of the training by name, such as the learning rate."""
         return self._about.config
 
     @property
     def program(self) -> Mapping[str, Parameter]:
-        """Script, commit, versions."""
+        """Facts about the program by name: script, Git commit, package versions."""
         return self._about.program
 
     @property
@@ -167,30 +167,30 @@ class PastRun:
 
     @cached_property
     def epochs(self) -> RowTable[PastEpoch]:
-        """Its epochs in order."""
+        """The epochs of the run, oldest first."""
         return RowTable(PastEpoch, [_epoch(self.id, summary) for summary in aggregate.epoch_summaries(self._record)])
 
     @cached_property
     def total(self) -> PastEpoch:
-        """The whole run as one row, with the last values of its metrics."""
+        """The whole run as one row; each metric has its last logged value."""
         summary = aggregate.run_total(self._record, aggregate.epoch_summaries(self._record), time.time())
         return _epoch(self.id, summary)
 
     @cached_property
     def between(self) -> PastEpoch | None:
-        """The time outside its epochs as one row; None if unknown, or if the run has no epochs."""
+        """The time outside epochs as one row; None if it is unknown or the run has no epochs."""
         summary = between_epochs(self._record, aggregate.epoch_summaries(self._record))
         return None if summary is None else _epoch(self.id, summary)
 
     @cached_property
     def steps(self) -> RowTable[PastSteps]:
-        """Rows of steps of a run without epochs, in order."""
+        """Ranges of steps, oldest first; empty if the run has epochs."""
         rows = step_summaries(self._record)
         return RowTable(PastSteps, [PastSteps(self.id, summary.epoch, **_measured(summary)) for summary in rows])
 
     @cached_property
     def usage(self) -> RowTable[PastUsage]:
-        """Usage of each device by each rank, in every epoch and phase."""
+        """One row for each rank, device, epoch and phase."""
         ranks = {rank.key: rank.rank for rank in self._record.ranks}
         return RowTable(
             PastUsage,
@@ -209,7 +209,7 @@ class PastRun:
 
 
 class PastRuns(RowTable[PastRun]):
-    """Runs, newest first."""
+    """A list of runs, newest first."""
 
     def __init__(self, rows: Sequence[PastRun]) -> None:
         super().__init__(PastRun, rows, _derived_columns)
@@ -221,10 +221,10 @@ class PastRuns(RowTable[PastRun]):
 
 
 class PastLedger:
-    """The ledgers that this user can read. Each query reads their present content."""
+    """The ledgers that this user can read. Each query reads the current content of the files."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """Open the files at `paths`. Raises GpumonError if none of them exists, or none can be read."""
+        """Open the ledger files at `paths`. Raises GpumonError if none of them exists or none can be read."""
         self._ledgers = Ledgers(paths)
         if not self._ledgers:
             raise GpumonError(NOTHING)
@@ -233,11 +233,12 @@ class PastLedger:
         self, *, user: str = "", name: str = "", tag: str | Sequence[str] = (),
         where: Mapping[str, Parameter] | None = None, since: float = NAN, running: bool = False, limit: int = 0,
     ) -> PastRuns:  # fmt: skip
-        """Return runs, newest first; at most `limit`, 0 for all.
+        """Return the runs that match all given criteria, newest first.
 
-        `user`: runs of this user; `name`: beginning of their names; `tag`: a tag, or several, all of which they have;
-        `where`: parameters that they have; `since`: runs started since then (seconds since 1970); `running`: only runs
-        that run now. Raises UsageError for an argument of another type.
+        `user`: name of the user who started the run. `name`: beginning of the run's name. `tag`: one tag or several; a
+        run must have all of them. `where`: parameters by name with the value that a run must have. `since`: earliest
+        start, in seconds since 1970. `running`: only runs that are still running. `limit`: maximum number of runs, 0
+        for all. Raises UsageError if an argument has the wrong type.
         """
         _check("user", user, isinstance(user, str), "a name")
         _check("name", name, isinstance(name, str), "the beginning of a name")
@@ -259,9 +260,10 @@ class PastLedger:
         )
 
     def run(self, wanted: str = "last") -> PastRun:
-        """Return the run with this id or name (the newest of that name), or an unambiguous beginning of either.
+        """Return one run: by id, by name, by the beginning of either, or the newest run for "last".
 
-        Raises GpumonError that names the candidates if it is ambiguous.
+        If several runs have this name, the newest is returned. Raises GpumonError if there is no such run, or if a
+        beginning fits several runs; the message then lists them.
         """
         from gpumon.storage.ledger.reader import resolve_run
 
@@ -284,9 +286,10 @@ class PastLedger:
 
 
 def open_ledger(directory: str | None = None, state_dir: str | None = None) -> PastLedger:
-    """Open the ledgers of this user and of the machine; the directories are those of `--dir` and `--state-dir`.
+    """Open the ledgers of this user and of the machine-wide daemon.
 
-    Raises GpumonError if no run was recorded yet, or no ledger can be read.
+    The directories are those of the options `--dir` and `--state-dir`. Raises GpumonError if no run has been recorded
+    yet or no ledger can be read.
     """
     where = places(directory, state_dir)
     paths = ledger_paths(where)

@@ -1,7 +1,7 @@
-"""Changes of runs by users: renaming, notes, tags and deletion.
+"""Changes that users make to runs: rename, add a note, add or remove tags, delete.
 
-Each change is one transaction on the ledger, which its daemon may be writing; the daemon does not overwrite it later.
-Only the owner of the file and root can open it, and only root can change runs of others.
+Each change is one transaction. A daemon may be writing to the ledger at the same time; it will not undo the change.
+Only root and the owner of the file can open it, and only root can change runs of other users.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _REMEMBERED = 7 * 24 * 3600 * SECOND
 
 
 class LedgerChange:
-    """The ledger at `path`, open for changes. Raises GpumonError without permission, or for another version."""
+    """A ledger opened for changes.
+
+    Raises GpumonError without write permission, or if another version of gpumon wrote it.
+    """
 
     def __init__(self, path: str, uid: int, proc: str = "/proc") -> None:
         self._path = path
@@ -44,13 +47,13 @@ class LedgerChange:
         self._db.close()
 
     def may_change(self, run: RunRow) -> None:
-        """Raise GpumonError for a run of another user."""
+        """Raise GpumonError if the run belongs to another user."""
         user = user_name(self._uid)
         if self._uid != 0 and run.user != user:
             raise GpumonError(f"run {run.id} belongs to {run.user or 'an unknown user'}: {user} cannot change it")
 
     def may_delete(self, run: RunRow, now: float, hostname: str) -> None:
-        """Raise GpumonError for a run of another user, and for one that runs; `now`: seconds since 1970."""
+        """Raise GpumonError if the run belongs to another user or is still running; `now` is in seconds since 1970."""
         self.may_change(run)
         if run.state is RunState.RUNNING and (not run.unseen_seconds(now) or self._lives(run, hostname)):
             raise GpumonError(f"run {run.id} is running: stop it before you delete it")
@@ -69,7 +72,7 @@ class LedgerChange:
         self._execute(("INSERT INTO note (run, time, text, author) VALUES (?, ?, ?, ?)", row))
 
     def tag(self, run: RunRow, tags: Sequence[str], *, remove: bool = False) -> None:
-        """Add tags to a run, or remove them. Raises UsageError for a tag to remove that the run does not have."""
+        """Add tags to a run, or remove them with `remove`. Raises UsageError if a tag to remove is not there."""
         wanted = [_text("a tag", tag, TAG_LENGTH) for tag in tags]
         self.may_change(run)
         has = {tag for (tag,) in self._db.execute("SELECT tag FROM tag WHERE run = ? AND NOT removed", (run.id,))}
@@ -85,7 +88,7 @@ class LedgerChange:
         self._execute(*((change, (run.id, tag, int(remove))) for tag in wanted))
 
     def delete(self, run: RunRow, now: float, hostname: str) -> None:
-        """Delete a run with all its rows; `now`: seconds since 1970."""
+        """Delete a run and all its rows; `now` is in seconds since 1970."""
         self.may_delete(run, now, hostname)
         time_ns = round(now * SECOND)
         self._execute(
@@ -111,7 +114,7 @@ class LedgerChange:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or the uid if it has none."""
+    """Return the name of the user with this uid; the uid as text if it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

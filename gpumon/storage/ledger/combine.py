@@ -1,7 +1,7 @@
-"""Combines usage of several devices, and of successive stretches of time, by the rules of `model.columns`.
+"""Combines usage over several devices or several stretches of time, by the rules in `model.columns`.
 
-Energy adds up, utilization is a mean, a peak is the peak of the fullest device; docs/runs.md has the rules as a table.
-Thousands of epochs are combined column by column.
+Over devices, energy is a sum, utilization a mean, and a memory peak the peak of the fullest device; docs/runs.md has a
+table of all rules. Works on whole columns, because runs may have thousands of epochs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Values = Sequence[float]
 
 
 def over_devices(rows: Sequence[UsageRow]) -> Values:
-    """Combine usage of several devices in one stretch of time; a device used by several ranks counts once."""
+    """Combine the usage of several devices in one stretch of time. A device that several ranks share counts once."""
     return over_devices_each([rows])[0]
 
 
 def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
-    """Combine the devices of each of several stretches of time."""
+    """Combine the devices within each group of rows; return one result per group."""
     combined: list[Values] = [UNMEASURED] * len(groups)
     by_size: dict[int, list[int]] = {}
     for index, rows in enumerate(groups):
@@ -48,7 +48,7 @@ def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
 
 
 def over_time(rows: Sequence[Values]) -> Values:
-    """Combine successive stretches of time."""
+    """Combine the usage of consecutive stretches of time."""
     if not rows:
         return UNMEASURED
     if len(rows) == 1:
@@ -59,7 +59,7 @@ def over_time(rows: Sequence[Values]) -> Values:
 
 
 def totals(rows: Sequence[UsageRow]) -> Values:
-    """Return the usage of a whole run: from its own rows in the ledger, or else combined from its epochs."""
+    """Return the usage of a whole run: from its own rows if there are any, else summed over its epochs."""
     whole_run = [row for row in rows if row.ordinal == WHOLE_RUN]
     if whole_run:
         return over_devices(whole_run)
@@ -70,9 +70,10 @@ def totals(rows: Sequence[UsageRow]) -> Values:
 
 
 def seen_share(rows: Iterable[UsageRow]) -> float:
-    """Return the share of time covered by samples, of the rank and device with the lowest share; NaN without a length.
+    """Return the share of time (0 to 1) covered by samples, for the rank and device where it is lowest.
 
-    Each share is of the row's own length, as ranks may last differently long.
+    The share is relative to the length of each row, because ranks may run for different times. NaN if no row has a
+    length.
     """
     least = NAN
     for row in rows:
@@ -85,7 +86,7 @@ def seen_share(rows: Iterable[UsageRow]) -> float:
 
 
 def seen_by(rows: Iterable[UsageRow]) -> str:
-    """Return the sources of utilization: `driver`, `ticks`, both, or empty."""
+    """Return where the utilization in `rows` comes from: `driver`, `ticks`, both, or an empty text."""
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
 
@@ -203,7 +204,7 @@ _OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequen
 
 
 def by_stretch(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
-    """Group rows by ordinal of the epoch and phase."""
+    """Group rows by epoch ordinal and phase."""
     groups: dict[tuple[int, str], list[UsageRow]] = {}
     for row in rows:
         groups.setdefault((row.ordinal, row.phase), []).append(row)

@@ -1,6 +1,6 @@
-"""Rows of the ledger as tables for people and for other packages: HTML in a notebook, pandas, polars.
+"""Tables of ledger rows: as HTML in a notebook, as pandas or polars data frames.
 
-A row is a dataclass; a field that is a mapping becomes a column for each of its names.
+A row is a dataclass. A field that holds a mapping becomes one column for each key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STYLE = "text-align: left"
 
 
 class RowTable(Sequence[T], Generic[T]):
-    """A sequence of rows of one class; `more` returns further columns of a row, in addition to its fields."""
+    """A sequence of rows of one class. `more` returns additional columns for a row, beyond its fields."""
 
     def __init__(self, kind: type[T], rows: Sequence[T], more: Callable[[T], Mapping[str, Any]] | None = None) -> None:
         self._kind = kind
@@ -52,13 +52,13 @@ class RowTable(Sequence[T], Generic[T]):
         return f"<{len(self)} rows of {self._kind.__name__}>"
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the cells of each column, by its name; None where a row has none."""
+        """Return the cells of each column by column name; None where a row has no value."""
         cells = [_cells(row, self._more) for row in self._rows]
         names = dict.fromkeys(name for row in cells for name in row) or dict.fromkeys(_names(self._kind))
         return {name: [row.get(name) for row in cells] for name in names}
 
     def to_pandas(self) -> Any:
-        """Return a DataFrame, times as dates in UTC. Raises MissingPackage without pandas."""
+        """Return a pandas DataFrame; times are dates in UTC. Raises MissingPackage if pandas is not installed."""
         pandas = _package("pandas", "to_pandas")
         columns = {name: _uniform(cells) for name, cells in self.columns().items()}
         result = pandas.DataFrame(columns)
@@ -67,7 +67,10 @@ class RowTable(Sequence[T], Generic[T]):
         return result
 
     def to_polars(self) -> Any:
-        """Return a DataFrame, times as dates in UTC; unknown values are null. Raises MissingPackage without polars."""
+        """Return a polars DataFrame; times are dates in UTC, unknown values null.
+
+        Raises MissingPackage if polars is not installed.
+        """
         polars = _package("polars", "to_polars")
         columns = []
         for name, cells in self.columns().items():
@@ -94,7 +97,10 @@ class RowTable(Sequence[T], Generic[T]):
 
 
 def html_of_row(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return a row as an HTML table of names and values; `more` has further values by the prefix of their names."""
+    """Return one row as an HTML table with a line for each name and value.
+
+    `more` has additional values, as mappings whose key is put before the names in it.
+    """
     cells = _cells(row, None)
     for prefix, values in (more or {}).items():
         cells |= {f"{prefix}.{name}": value for name, value in values.items()}

@@ -1,6 +1,7 @@
-"""Converts rows of SQLite to the rows of `records`.
+"""Converts SQLite rows into the classes of `records`.
 
-SQLite allows any type in any column, and the file may belong to another user. A cell of a wrong type is unknown.
+SQLite allows any type in any column, and the file may belong to another user. A cell with the wrong type counts as
+unknown.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _SHORT = 64
 
 
 class ResultColumns:
-    """The rows of a query by column; a missing column is unknown in every row.
+    """The rows of a query, accessed by column; a column that is missing is unknown in every row.
 
-    Rows without a required whole number, such as their epoch, are left out.
+    Rows that lack a required whole number, such as the epoch, are skipped.
     """
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -62,25 +63,25 @@ class ResultColumns:
         return self._columns.get(name) or (None,) * self.size
 
     def text(self, name: str) -> Sequence[str]:
-        """Return cleaned texts; empty if a cell has none."""
+        """Return the column as cleaned texts; empty where a cell is no text."""
         return self._each(name, lambda cell: clean(cell) if isinstance(cell, str) else "")
 
     def whole(self, name: str) -> Sequence[int]:
-        """Return whole numbers; 0 if a cell has none."""
+        """Return the column as whole numbers; 0 where a cell is none."""
         cells = self.raw(name)
         if set(map(type, cells)) <= {int}:
             return cells
         return [cell if isinstance(cell, int) else 0 for cell in cells]
 
     def real(self, name: str) -> Sequence[float]:
-        """Return numbers; NaN if a cell has none."""
+        """Return the column as numbers; NaN where a cell is none."""
         cells = self.raw(name)
         if set(map(type, cells)) <= {float} and -LARGEST < min(cells, default=0.0) <= max(cells, default=0.0) < LARGEST:
             return cells
         return [float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN for cell in cells]
 
     def time(self, name: str) -> Sequence[float]:
-        """Return nanoseconds as seconds since 1970."""
+        """Return a column of nanoseconds since 1970 converted to seconds."""
         return [cell / 1e9 for cell in self.real(name)]
 
     def parsed(self, name: str, parse: Callable[[object], Any]) -> Sequence[Any]:
@@ -141,7 +142,7 @@ def _phase_rows(table: ResultColumns, ordinals: Sequence[int]) -> list[PhaseRow]
 
 
 def step_rows(table: ResultColumns) -> list[StepRow]:
-    """Return rows of `step_row`."""
+    """Convert rows of the table `step_row`."""
     return _rows(
         StepRow,
         rank=table.text("rank"),
@@ -159,7 +160,7 @@ def step_rows(table: ResultColumns) -> list[StepRow]:
 
 
 def usage_rows(table: ResultColumns) -> list[UsageRow]:
-    """Return rows of `usage`."""
+    """Convert rows of the table `usage`."""
     return _rows(
         UsageRow,
         rank=table.text("rank"),
@@ -180,7 +181,7 @@ def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
 
 
 def metrics_of(cell: object) -> Mapping[str, float]:
-    """Return numbers by name from JSON, without values that are no numbers."""
+    """Return the metrics in a JSON object by name; values that are not numbers are left out."""
     metrics = parse_json(cell) if cell != "{}" else None
     if not isinstance(metrics, dict):
         return _NO_METRICS
@@ -223,40 +224,40 @@ _COLUMNS = 256
 
 
 class Cells(dict[str, Any]):
-    """A row by column name."""
+    """One row of a query, accessed by column name."""
 
     def text(self, name: str) -> str:
-        """Return the cell as cleaned text; empty if it has none."""
+        """Return a cell as cleaned text; empty if it is no text."""
         cell = self.get(name)
         return clean(cell) if isinstance(cell, str) else ""
 
     def whole(self, name: str) -> int:
-        """Return the cell as a whole number; 0 if it has none."""
+        """Return a cell as a whole number; 0 if it is none."""
         cell = self.get(name)
         return cell if isinstance(cell, int) else 0
 
     def real(self, name: str) -> float:
-        """Return the cell as a number; NaN if it has none."""
+        """Return a cell as a number; NaN if it is none."""
         cell = self.get(name)
         return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
     def time(self, name: str) -> float:
-        """Return the cell, in nanoseconds, as seconds since 1970."""
+        """Return a cell that holds nanoseconds since 1970, converted to seconds."""
         return self.real(name) / 1e9
 
     def state(self) -> RunState:
-        """Return the state of a run or a rank; an unknown one is taken as died."""
+        """Return the state of a run or rank; a state that this version does not know counts as died."""
         cell = self.get("state")
         return RunState(cell) if cell in _STATES else RunState.DIED
 
 
 def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
-    """Return a row as `Cells`: a row factory for sqlite3."""
+    """Row factory for sqlite3: return the row as `Cells`."""
     return Cells(zip((column[0] for column in cursor.description), row, strict=True))
 
 
 def run_row(cells: Cells) -> RunRow:
-    """Return a row of `run`."""
+    """Convert a row of the table `run`."""
     people, run_id = current_policy(), cells.text("id")
     return RunRow(
         id=people.run_id(run_id),
@@ -281,7 +282,7 @@ def run_row(cells: Cells) -> RunRow:
 
 
 def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
-    """Return a row of `rank` with its devices."""
+    """Convert a row of the table `rank`; `devices` are the devices of this rank."""
     return RankRow(
         key=cells.text("key"),
         rank=cells.whole("rank"),
@@ -306,7 +307,7 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
 
 
 def device_row(cells: Cells) -> DeviceRow:
-    """Return a row of `device`."""
+    """Convert a row of the table `device`."""
     return DeviceRow(
         uuid=cells.text("uuid"),
         number=cells.whole("number"),
@@ -317,7 +318,7 @@ def device_row(cells: Cells) -> DeviceRow:
 
 
 def mark_row(cells: Cells) -> MarkRow | None:
-    """Return a row of `mark`; None for a mark that this gpumon does not know."""
+    """Convert a row of the table `mark`; None if this gpumon does not know the kind of mark."""
     mark = cells.get("mark")
     if mark not in _MARKS:
         return None
@@ -334,7 +335,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
 
 
 def trace_row(cells: Cells) -> RunTrace | None:
-    """Return a row of `trace`, decompressed; None if it is damaged."""
+    """Convert a row of the table `trace` and decompress it; None if it is damaged."""
     names, points = parse_json(cells.get("columns")), cells.whole("points")
     packed, step = cells.get("cells"), cells.real("step")
     if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):

@@ -1,4 +1,7 @@
-"""Usage of one device by a rank: the device's samples, split at the rank's boundaries into epochs and phases."""
+"""Sums up how one rank used one device, separately for each epoch and phase.
+
+Samples of the device are divided at the times when the rank's epochs and phases begin and end.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _MAX_BUSY_PERIOD = SECOND * 6 // 5
 
 
 class DeviceSample(NamedTuple):
-    """One sample of a device at a tick."""
+    """One sample of a device, taken at one tick."""
 
     monotonic_ns: int
     """Time at which its gauges were read; ns, CLOCK_MONOTONIC."""
@@ -56,7 +59,11 @@ class DeviceSample(NamedTuple):
 def device_sample(
     sample: Sample, monotonic_ns: int, interval_ns: int, *, after_gap: bool = False
 ) -> DeviceSample | None:
-    """Return a sample with its own timestamps, or else the tick's `monotonic_ns`; None if nothing was read."""
+    """Return a sample as the ledger needs it; None if the device gave no current values.
+
+    Its times are those at which the values were read; `monotonic_ns`, the time of the tick, is used if these are
+    missing.
+    """
     if sample.state is not Availability.OK or sample.age:
         return None
     read = sample.monotonic_ns or monotonic_ns
@@ -66,16 +73,17 @@ def device_sample(
 
 
 class RecentSamples:
-    """The last samples of a device, for all ranks that use it."""
+    """The most recent samples of a device, shared by all ranks that use it."""
 
     def __init__(self) -> None:
         self.samples: deque[DeviceSample] = deque(maxlen=_MAX_SAMPLES)
         self.busy: deque[tuple[int, float]] = deque(maxlen=_MAX_BUSY)
 
     def add(self, sample: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
-        """Add the samples of a tick; drop those older than `SAMPLE_RETENTION`, except the last two.
+        """Add the sample of a tick, and drop samples older than `SAMPLE_RETENTION` except the newest two.
 
-        `busy`: the driver's own utilization samples, as time and share.
+        `busy`: the utilization samples that the driver itself recorded, each as time (ns, CLOCK_MONOTONIC) and share (0
+        to 1). `now`: time of the tick (ns, CLOCK_MONOTONIC).
         """
         samples, since = self.samples, now - SAMPLE_RETENTION
         if sample is not None and not (samples and sample.monotonic_ns <= samples[-1].monotonic_ns):
@@ -88,17 +96,16 @@ class RecentSamples:
             self.busy.popleft()
 
     def is_expired(self, now: int) -> bool:
-        """Return whether all samples are too old."""
+        """Return whether every sample is older than `SAMPLE_RETENTION` at `now` (ns, CLOCK_MONOTONIC)."""
         since = now - SAMPLE_RETENTION
         is_sampled = bool(self.samples) and self.samples[-1].monotonic_ns >= since
         return not is_sampled and not (self.busy and self.busy[-1][0] >= since)
 
     def known_until(self, horizon: int) -> int:
-        """Return the time until which the samples are complete, `horizon` at most.
+        """Return the time until which no more samples will arrive, at most `horizon` (both ns, CLOCK_MONOTONIC).
 
-        The driver's own samples come seconds late, and the time between two readings is known with the second one:
-        devices are read one after the other, a slow call delays those that follow, and an answer may come ticks after
-        its query.
+        The samples that the driver records itself arrive seconds late. Other values hold until the next reading, which
+        may come late because devices are read one after the other and driver calls may be slow.
         """
         until = horizon
         last = next((sample for sample in reversed(self.samples) if _latest(sample) <= horizon), None)
@@ -110,7 +117,7 @@ class RecentSamples:
 
 
 class DeviceUsage:
-    """Usage of one device by a rank: sums for each phase of recent epochs, and for all other time."""
+    """How one rank used one device: sums for each phase of recent epochs, and one sum for all other time."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
@@ -135,7 +142,10 @@ class DeviceUsage:
         """The newest time without samples; ns, CLOCK_MONOTONIC. The driver's own samples of it are ignored, too."""
 
     def update(self, recent: RecentSamples, timeline: EpochTimeline, until: int, begin: int, end: int) -> None:
-        """Add the samples up to `until`, for a run that lasts from `begin` to `end`; all ns, CLOCK_MONOTONIC."""
+        """Add the new samples up to `until`. The rank lasts from `begin` to `end`.
+
+        All times are ns, CLOCK_MONOTONIC.
+        """
         last = self._last_sample
         new = []
         for sample in reversed(recent.samples):
@@ -162,7 +172,7 @@ class DeviceUsage:
             self._add_busy(recent.busy, timeline, until, begin, end)
 
     def pop_epoch(self, ordinal: int) -> dict[str, UsageSums]:
-        """Return the sums of an ended epoch by phase, and make them part of `rest`."""
+        """Return the sums of an ended epoch by phase, remove them, and add them to `rest`."""
         sums = self.epoch_sums(ordinal)
         for phase, part in sums.items():
             del self.parts[ordinal, phase]
@@ -174,12 +184,12 @@ class DeviceUsage:
         return {phase: part for (epoch, phase), part in self.parts.items() if epoch == ordinal}
 
     def run_sums(self) -> UsageSums:
-        """Return the sums of the whole run so far, without pauses."""
+        """Return the sums of the whole run so far; time in which the run was paused is left out."""
         outside = {phase: part for phase, part in self.outside.items() if phase != PAUSED}
         return merge_sums({**outside, None: self.rest, **self.parts})
 
     def as_json(self) -> dict[str, Any]:
-        """Return a form for `from_json`; its keys are part of the file format."""
+        """Return the state as JSON values that `from_json` restores; the keys are part of the file format."""
         last, energy, (throttled_ns, throttled) = self._last_sample, self._energy, self._throttled
         counters = [value if is_known(value) else None for value in (energy.energy, *throttled)]
         return {
@@ -193,7 +203,10 @@ class DeviceUsage:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> DeviceUsage:
-        """Restore the usage; its last sample has only counters, whose growth spans the gap since then."""
+        """Restore the state that `as_json` returned.
+
+        Only the counters of the last sample are restored. Their growth since then includes the time without a daemon.
+        """
         usage = cls(state["uuid"])
         usage.rest = UsageSums.from_json(state["rest"])
         usage.parts = {(ordinal, phase): UsageSums.from_json(part) for ordinal, phase, part in state["parts"]}
@@ -209,7 +222,10 @@ class DeviceUsage:
         return usage
 
     def known_until(self, horizon: int) -> int:
-        """Return the time until which its energy is known, `horizon` at most; a missing reading is awaited."""
+        """Return the time until which the energy is known, at most `horizon` (both ns, CLOCK_MONOTONIC).
+
+        If newer readings are missing, this is the time of the last reading, for at most `MAX_DELAY`.
+        """
         at = round(self._energy.at)
         is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= MAX_DELAY
         return min(at, horizon) if is_awaited else horizon
@@ -304,7 +320,7 @@ class DeviceUsage:
         self._busy_until_ns = at
 
     def merge_step_rows(self, step_rows: StepStretches) -> None:
-        """Merge the sums of rows of steps that were absorbed by others, and drop those of rows that are gone."""
+        """Follow changes in the rows of steps: merge the sums of merged rows, drop the sums of deleted rows."""
         for number in [number for number in self.step_rows if number in step_rows.absorbed]:
             sums, into = self.step_rows.pop(number), step_rows.resolve(number)
             self._row_sums(into).merge(sums)

@@ -1,4 +1,4 @@
-"""One epoch of a rank: its phases, its peaks of framework memory and the metrics logged in it."""
+"""One epoch of a rank: its phases, peaks of framework memory, and logged metrics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MAX_VISITED = 64
 
 
 class PeakCounter:
-    """The framework's counter of peak memory, and the phases visited since its last reading.
+    """The framework's counter of peak memory, and the phases the run was in since the counter was last read.
 
-    The counter grows to a new peak or stays as it is; only a training resets it. If it changed during a single phase,
-    its value was reached there; after several phases it is an upper bound for each of them.
+    The counter only grows, unless the training resets it. If it changed while the run was in a single phase, the peak
+    belongs to that phase. If the run was in several phases, the value is only an upper bound for each of them.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class PeakCounter:
         self.visited: list[PhaseKey] = []
 
     def visit(self, key: PhaseKey) -> None:
-        """Add a phase in which the run was since the last reading."""
+        """Record that the run entered this phase."""
         if is_known(self.value) or not self.visited:
             if key not in self.visited:
                 self.visited = [*self.visited, key][-_MAX_VISITED:]
@@ -35,7 +35,7 @@ class PeakCounter:
             self.visited = [key]  # the framework had not initialized a device before
 
     def add(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
-        """Add a reading; yield the peaks that follow from it, as `peaks` does."""
+        """Add a reading of the counter (bytes), and yield the resulting peaks as `peaks` does."""
         peaks = list(self.peaks(value))
         self.value, self.visited = value, []
         if not value <= self.highest:
@@ -43,7 +43,10 @@ class PeakCounter:
         yield from peaks
 
     def peaks(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
-        """Yield the peak of each epoch (by ordinal) and phase visited since the last reading, given a new one."""
+        """Yield the peaks that a reading of `value` bytes gives, without recording the reading.
+
+        There is one for each epoch (key: its ordinal) and each phase (key: ordinal and phase) since the last reading.
+        """
         previous = self.value if is_known(self.value) else 0.0
         changed, bound = value != previous, max(value, previous)
         ordinals = list(dict.fromkeys(ordinal for ordinal, _ in self.visited))
@@ -56,7 +59,7 @@ class PeakCounter:
         return PeakCounter.from_json(self.as_json())
 
     def as_json(self) -> list[Any]:
-        """Return a form for `from_json`."""
+        """Return the state as JSON values that `from_json` restores."""
         return [self.value, self.highest, self.visited]
 
     @classmethod
@@ -72,7 +75,7 @@ MAX_SPANS = 16
 
 
 class PhaseTotals:
-    """Totals of one phase of an epoch."""
+    """Totals of one phase over all times an epoch entered it."""
 
     __slots__ = ("seconds", "spans", "steps", "times", "wait")
 
@@ -89,18 +92,18 @@ class PhaseTotals:
         """The first `MAX_SPANS` as seconds after the start of the epoch, and length in seconds."""
 
     def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
-        """Return the totals with one more stretch, which began `after` seconds into the epoch."""
+        """Return totals that include `part`, one more stay in the phase that began `after` seconds into the epoch."""
         spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:MAX_SPANS]
         wait = part.wait if not is_known(self.wait) else self.wait + (part.wait if is_known(part.wait) else 0.0)
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
     def as_json(self) -> list[Any]:
-        """Return the fields as JSON, in the order of the arguments of `PhaseTotals`."""
+        """Return the fields as a JSON list, in the order of the constructor's arguments."""
         return [self.seconds, self.times, self.steps, self.wait, self.spans]
 
 
 class Moment(NamedTuple):
-    """A point in a run: ns of CLOCK_MONOTONIC, steps done and seconds waited for data so far."""
+    """A point in a run: its time (ns, CLOCK_MONOTONIC), the steps done and the seconds waited for data until then."""
 
     monotonic_ns: int
     step: int
@@ -108,7 +111,7 @@ class Moment(NamedTuple):
 
 
 class Epoch:
-    """One epoch of a rank, open or ended."""
+    """One epoch of a rank, which may still be open."""
 
     def __init__(self, ordinal: int, epoch: int, begun: int, begin: Moment) -> None:
         self.ordinal = ordinal
@@ -126,11 +129,11 @@ class Epoch:
         self.metrics: dict[str, float] = {}
 
     def add_peak(self, phase: str, peak: LivePeak) -> None:
-        """Add the peak of a stretch of a phase; '' is the whole epoch."""
+        """Add a memory peak reached in a phase; '' stands for the whole epoch."""
         self.peaks[phase] = self.peaks.get(phase, LivePeak()).joined_with(peak)
 
     def as_json(self) -> dict[str, Any]:
-        """Return a form for `from_json`."""
+        """Return the state as JSON values that `from_json` restores."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun_ns, self.begin], "end": self.end, "ended": self.ended_ns,
             "phases": {name: part.as_json() for name, part in self.phases.items()},

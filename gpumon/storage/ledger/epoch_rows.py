@@ -1,4 +1,4 @@
-"""Rows of the ledger for what a rank has done: its epochs, the time outside them, its rows of steps, and usage."""
+"""Builds the ledger rows of a rank: epochs, time outside epochs, rows of steps, and the device usage of each."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def epoch_rows(
     run: Run, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], epoch: Epoch, until: Moment, *,
     sums: Mapping[str, Mapping[str, UsageSums]],
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Yield the rows of an epoch until a moment: the epoch, its phases, and each device's usage in both.
+    """Yield the rows of an epoch up to `until`: the epoch, its phases, and the usage of each device in both.
 
-    `sums`: sums of the epoch by device and phase.
+    `sums`: usage in this epoch by device UUID, then by phase.
     """
     key = run.key
     seconds = (until.monotonic_ns - epoch.begin.monotonic_ns) / SECOND
@@ -73,7 +73,11 @@ def usage_row(
     key: str, ordinal: int, phase: str, usage: DeviceUsage, *, sums: UsageSums, seconds: float,
     min_energy_seconds: float = MIN_ENERGY_SECONDS,
 ) -> LedgerRow:  # fmt: skip
-    """Return the row for the usage of a device in a phase of an epoch that lasts `seconds`."""
+    """Return a row of the table `usage` for one device in one phase.
+
+    `key`: the rank. `ordinal`: the epoch. `seconds`: length of the phase. `min_energy_seconds`: shortest time for which
+    energy is reported.
+    """
     columns = sums.columns(seconds, whole_board=usage.whole_board, min_energy_seconds=min_energy_seconds)
     return LedgerRow(
         "usage", {"rank": key, "ordinal": ordinal, "phase": phase, "uuid": usage.uuid, **columns}
@@ -81,18 +85,18 @@ def usage_row(
 
 
 def numbers_json(metrics: Mapping[str, float]) -> str:
-    """Return numbers by name as JSON, with NaN and infinities as texts."""
+    """Return numbers by name as a JSON object; NaN and infinities are written as texts."""
     known = {name: float(v) if math.isfinite(v) else numbers.logged(v) for name, v in metrics.items()}
     return json.dumps(known)
 
 
 def nullable(value: float) -> float | None:
-    """Return the number, or None if it is unknown."""
+    """Return the number; None (NULL in SQL) if it is unknown."""
     return value if is_known(value) else None
 
 
 def peak_columns(peaks: Mapping[str, LivePeak], phase: str) -> dict[str, Any]:
-    """Return the framework's peak in a phase ('': in all of them) as columns."""
+    """Return the columns for the peak of framework memory in a phase; phase '' stands for all phases together."""
     peak = peaks.get(phase, LivePeak())
     return {"peak": nullable(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}
 
@@ -100,9 +104,10 @@ def peak_columns(peaks: Mapping[str, LivePeak], phase: str) -> dict[str, Any]:
 def outside_rows(
     key: str, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], until: Moment
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Yield rows of the time outside a rank's epochs until a moment: by phase, in all, and each device's usage.
+    """Yield the rows for the time outside a rank's epochs up to `until`.
 
-    If boundaries were lost, the time outside epochs is unknown, and one row without seconds says so.
+    There is a row for each phase, a row for all phases together, and the usage of each device. If boundaries were lost,
+    the time is unknown: then there is a single row without seconds.
     """
     totals = timeline.outside_at(until)
     if totals is None:
@@ -140,7 +145,7 @@ def outside_rows(
 def step_rows(
     key: str, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], until: Moment
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Yield the rows of steps until a moment of a rank that marks its steps and has no epochs, each with its usage."""
+    """Yield the rows of steps up to `until`, each with its device usage, for a rank that has no epochs."""
     rows = timeline.step_rows
     for usage in device_usage.values():
         usage.merge_step_rows(rows)

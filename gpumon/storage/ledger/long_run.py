@@ -1,6 +1,6 @@
-"""Summary by SQL of a run with thousands of epochs: totals, bands of epochs, and the epochs worth reading in full.
+"""Summarizes a run of thousands of epochs in SQL: totals, bands of epochs, and which epochs to read in full.
 
-Views of such a run read the rows of selected epochs only. Ranks are combined by the same rules as in `aggregate`.
+Views of such a run then read the rows of only those epochs. Ranks are combined by the same rules as in `aggregate`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 
 
 class EpochBand(NamedTuple):
-    """Successive epochs of a run; NaN is unknown."""
+    """A range of consecutive epochs of a run, drawn as one; NaN is unknown."""
 
     first: int
     last: int
@@ -39,7 +39,7 @@ class EpochBand(NamedTuple):
 
 
 class LongRun(NamedTuple):
-    """Summary of a run without a row for each epoch."""
+    """Summary of a run with many epochs."""
 
     begun: int
     """Number of epochs that have begun."""
@@ -59,7 +59,7 @@ class LongRun(NamedTuple):
 
 
 def has_totals(db: sqlite3.Connection, run: str) -> bool:
-    """Return whether each GPU of a run has usage of the whole run; else only its epochs have it."""
+    """Return whether every GPU of a run has a row with its usage in the whole run, not only rows for each epoch."""
     query = (
         f"SELECT (SELECT count(*) FROM device WHERE {_RANKS}) = (SELECT count(*) FROM usage"
         f" WHERE {_RANKS} AND ordinal = {WHOLE_RUN} AND phase = '{WHOLE_EPOCH}')"
@@ -68,7 +68,10 @@ def has_totals(db: sqlite3.Connection, run: str) -> bool:
 
 
 def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongRun:
-    """Summarize a run that has begun `begun` epochs; `phases` is the number of newest epochs with phases to list."""
+    """Summarize a run of which `begun` epochs have begun.
+
+    `phases`: maximum number of epochs in `LongRun.with_phases`.
+    """
     ranks = [key for (key,) in _fetch_all(db, "SELECT key FROM rank WHERE run = ? ORDER BY rank, key", run)]
     gpus, uuids = _fetch_one(db, f"SELECT count(*), count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)
     epochs = _ONE_RANK if len(ranks) == 1 else _RANKS_JOINED
@@ -94,9 +97,10 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
 
 
 def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes]:
-    """Return times, steps and energy of the epochs of a run, in about `BANDS` groups of equal size at most.
+    """Return the times, steps and energy of a run's epochs, grouped into at most about `BANDS` groups of equal size.
 
-    Energy is unknown if several ranks share a device, as their energies do not add up.
+    `begun`: number of epochs that have begun. Energy is unknown if several ranks share a device, because each of them
+    reports the energy of the whole device.
     """
     ranks = _fetch_one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
     size = next(size for size in _sizes() if begun <= size * BANDS)

@@ -1,4 +1,4 @@
-"""Rows of the ledger for the metadata of a run (parameters, program, notes, tags): writing, reading and searching."""
+"""Writes, reads and searches the metadata of runs: parameters, facts about the program, notes and tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ParameterKind(IntEnum):
-    """Values of `parameter.kind`."""
+    """Values of the column `kind` in the table `parameter`."""
 
     CONFIG = 0
     PROGRAM = 1
@@ -26,7 +26,7 @@ class ParameterKind(IntEnum):
 
 
 def about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
-    """Yield the rows of what a rank of `run` publishes."""
+    """Yield the rows for the metadata that one rank of a run has published."""
     from gpumon.storage.ledger.writer import LedgerRow  # readers do not need the writer
 
     omitted = {"": about.omitted} if about.omitted else {}
@@ -46,7 +46,7 @@ def about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
 
 
 def metadata_from_rows(parameters: Iterable[Cells], notes: Iterable[Cells], tags: Iterable[Cells]) -> RunMetadata:
-    """Return the metadata of a run from its rows, which are ordered by position or time."""
+    """Return the metadata of a run. The rows must be sorted: parameters by position, notes by time."""
     by_kind: dict[int, dict[str, Parameter]] = {kind: {} for kind in ParameterKind}
     for row in parameters:
         parameters_of_kind = by_kind.get(row.whole("kind"))
@@ -65,14 +65,18 @@ def metadata_from_rows(parameters: Iterable[Cells], notes: Iterable[Cells], tags
 
 
 def tag_names(tags: Iterable[Cells]) -> Sequence[str]:
-    """Return the tags of a run from its rows."""
+    """Return the names in rows of the table `tag`."""
     return tuple(name for row in tags if not row.whole("removed") and (name := row.text("tag")[:TAG_LENGTH]))
 
 
 def metadata_conditions(
     tags: Iterable[str], where: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, str, tuple[object, ...]]]:
-    """Yield a table, a condition in SQL and its values for each tag and each parameter that a run must have."""
+    """Yield an SQL condition for each tag and each parameter that a run must have.
+
+    `where` has pairs of a parameter's name and value. Each result is a table, a condition on its rows, and the values
+    for the placeholders in it.
+    """
     for tag in tags:
         yield "tag", "tag = ? AND NOT removed", (tag,)
     for name, value in where:

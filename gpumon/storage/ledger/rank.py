@@ -1,4 +1,4 @@
-"""Records one rank of a run: its timeline, the usage of its devices, its traces, and the rows that they become."""
+"""Records one rank of a run: turns its epochs, device usage and traces into ledger rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 
 class TickTime(NamedTuple):
-    """Time and interval of a tick, of this daemon or the previous one; ns."""
+    """When a tick was taken, and the interval between ticks; all in ns. The tick may be from the previous daemon."""
 
     monotonic_ns: int
     time_ns: int
@@ -46,7 +46,7 @@ class TickTime(NamedTuple):
 
 
 class EarlierTick(NamedTuple):
-    """The samples and runs of a tick of the previous daemon."""
+    """The samples (by device UUID) and runs (by key) of a tick of the previous daemon."""
 
     at: TickTime
     samples: Mapping[str, Sample]
@@ -62,7 +62,7 @@ class EarlierTick(NamedTuple):
 
 
 class RankTraces:
-    """Traces of a rank by UUID of the device; the trace of logged metrics has the UUID ''."""
+    """Traces of a rank by device UUID. The key '' holds the trace of metrics that the training logs."""
 
     def __init__(self) -> None:
         self._traces: dict[str, TraceRecorder] = {}
@@ -70,11 +70,14 @@ class RankTraces:
         self._stored_traces: Sequence[StoredTrace] = ()
 
     def resume(self, traces: Sequence[StoredTrace]) -> None:
-        """Continue traces that an earlier daemon wrote, each with its first new value."""
+        """Continue these traces of an earlier daemon; each is loaded when its first new value arrives."""
         self._stored_traces = traces
 
     def add_earlier(self, key: str, ticks: Iterable[EarlierTick], max_devices: int) -> None:
-        """Add ticks that an earlier daemon sampled and did not write, oldest first; `key`: of the rank."""
+        """Add ticks that the previous daemon sampled but did not write, oldest first.
+
+        `key`: key of the rank. `max_devices`: number of the run's devices that are traced.
+        """
         written = {uuid: begun + round(points * step * SECOND)
                    for uuid, begun, step, points, *_ in self._stored_traces}  # fmt: skip
         for at, samples, runs in ticks:
@@ -88,7 +91,7 @@ class RankTraces:
             self.add(run if has_logged else run._replace(metrics={}), at, {uuid: samples[uuid] for uuid in missing})
 
     def add(self, run: Run, at: TickTime, samples: Mapping[str, Sample]) -> None:
-        """Add a tick; `samples`: of the rank's devices, by UUID."""
+        """Add a tick; `samples` are those of the rank's devices, by UUID."""
         if run.state != RunState.RUNNING or at.monotonic_ns <= self._traced_to:
             return
         self._traced_to = at.monotonic_ns
@@ -101,13 +104,16 @@ class RankTraces:
             trace.log(at.monotonic_ns, run.metrics)
 
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics logged at the end of an epoch that no tick has shown, as no daemon ran then."""
+        """Add metrics that were logged at the end of an epoch while no daemon was running.
+
+        `monotonic_ns`: when the epoch ended (CLOCK_MONOTONIC).
+        """
         trace = self._traces.get("")
         if metrics and trace is not None:
             trace.fill(monotonic_ns, metrics)
 
     def rows(self, key: str) -> Iterator[LedgerRow]:
-        """Yield the traces so far as rows; `key`: of the rank."""
+        """Yield a row of the table `trace` for each trace so far; `key` is the key of the rank."""
         for uuid, trace in self._traces.items():
             if trace.points:
                 yield LedgerRow("trace", {
@@ -141,7 +147,7 @@ _FOREVER = 1 << 62
 
 
 class RankRecorder:
-    """Records one rank from the first tick that shows it to its end. `id`: of its run in the ledger."""
+    """Records one rank, from the first tick that shows it until it ends. `id` is the run's id in the ledger."""
 
     def __init__(self, run: Run, id: str) -> None:
         self.run = run
@@ -178,7 +184,7 @@ class RankRecorder:
         self._about_written = NO_METADATA
 
     def update(self, run: Run, tick: Tick) -> None:
-        """Add the state of the run at a tick."""
+        """Add the state of the run in a tick."""
         self.run, self.tick = run, tick
         if self._is_state_presumed and run.state != RunState.RUNNING:
             self.state, self._is_state_presumed, self.dirty = run.state, False, True
@@ -207,13 +213,19 @@ class RankRecorder:
         self._traces.add(run, at, {uuid: by_uuid[uuid] for uuid in self.device_usage if uuid in by_uuid})
 
     def add_boundary(self, boundary: Boundary) -> None:
-        """Add a boundary of the run, after the tick that came with it."""
+        """Add a boundary of the run: the begin or end of an epoch or phase.
+
+        `update` must have been called with the tick that delivered it.
+        """
         if self.timeline.add(boundary):
             self.dirty = True
             self._traces.fill(boundary.monotonic_ns, boundary.metrics)
 
     def close_if_ended(self, gone: bool) -> None:
-        """Set the end once the run has reported it or its process is gone; `gone`: its board is gone, too."""
+        """Record the end of the rank if it has reported its end or its process is gone.
+
+        `gone`: whether its board is gone as well.
+        """
         if self.end_ns or self.tick is None:
             return
         timeline, tick, run = self.timeline, self.tick, self.run
@@ -236,16 +248,20 @@ class RankRecorder:
             self.dirty = self.dirty or not self._is_state_presumed
 
     def add_package_reading(self, previous: PackageReading | None, now: PackageReading, unknown: str) -> None:
-        """Add a reading of the CPU packages and the previous one, if any; `unknown`: why the energy is unknown."""
+        """Add the energy of the CPU packages between two readings.
+
+        `previous`: the reading before `now`, None if there is none. `unknown`: why the energy is unknown, else empty.
+        """
         self.package.unknown = unknown
         if previous is not None and not self.timeline.is_paused:
             self.package.add(previous, now, self.begin, self.end_ns or _FOREVER)
 
     def add_samples(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
-        """Add all samples up to `horizon`; return the time until which samples are complete (ns, CLOCK_MONOTONIC).
+        """Add the device samples up to `horizon`, and return the time until which they are complete.
 
-        Epochs that ended before that time become rows, and their sums are dropped. `final`: no more samples will be
-        added, even if some are missing.
+        Both times are ns, CLOCK_MONOTONIC. Epochs that ended before the returned time are turned into rows. `recent`:
+        samples by device UUID. `final`: add everything up to `horizon` now, because missing samples will not arrive any
+        more.
         """
         timeline = self.timeline
         begin, end = self.begin, self.end_ns or _FOREVER
@@ -276,9 +292,10 @@ class RankRecorder:
         return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
     def rows(self, horizon: int, *, is_final: bool = False) -> Iterator[LedgerRow]:
-        """Yield the rows that changed: the run, the rank, its devices, ended and open epochs, and sums of the run.
+        """Yield the rows that changed since the last call: run, rank, devices, epochs, and the sums of the run.
 
-        `is_final`: the rank gets no more rows. Until then a row of `progress` shows readers which epochs are final.
+        `horizon`: time up to which samples were added (ns, CLOCK_MONOTONIC). `is_final`: these are the last rows of
+        this rank. Before that, a row of the table `progress` tells readers which epochs will not change any more.
         """
         yield from self._run_rows()
         # Epochs and the state to continue from are written together, so that they agree after a kill.
@@ -358,26 +375,29 @@ class RankRecorder:
         return self._peak
 
     def pop_revoked_ends(self) -> list[tuple[str, int]]:
-        """Return and clear the epochs that were written with an end and have none: the rank's key, their numbers."""
+        """Return and clear the epochs that were written as ended but are still open.
+
+        Each is given as rank key and epoch number.
+        """
         ends = [(self.run.key, number) for number in self.timeline.revoked_ends]
         self.timeline.revoked_ends.clear()
         return ends
 
     def pop_late_metrics(self) -> list[LateMetrics]:
-        """Return and clear metrics that were logged for epochs already written."""
+        """Return and clear the metrics that were logged for epochs whose rows were already written."""
         key, late = self.run.key, self.timeline.late_metrics
         rows = [LateMetrics(key, number, numbers_json(metrics)) for number, metrics in late]
         late.clear()
         return rows
 
     def trace_rows(self) -> Iterator[LedgerRow]:
-        """Yield the traces so far as rows."""
+        """Yield a row of the table `trace` for each trace so far."""
         return self._traces.rows(self.run.key)
 
     def resume(self, state: Mapping[str, Any], traces: Sequence[StoredTrace]) -> None:
-        """Continue from the state that an earlier daemon wrote. Raises KeyError, TypeError or ValueError for a bad one.
+        """Continue from the state and traces that an earlier daemon wrote.
 
-        Its keys are part of the file format.
+        The keys of `state` are part of the file format. Raises KeyError, TypeError or ValueError if it is invalid.
         """
         timeline = EpochTimeline.from_json(state["course"])
         device_usage = {usage.uuid: usage for usage in map(DeviceUsage.from_json, state["shares"])}
@@ -386,7 +406,7 @@ class RankRecorder:
         self.package = PackageUsage.from_json(state["package"])
 
     def add_earlier(self, ticks: Iterable[EarlierTick]) -> None:
-        """Add ticks that an earlier daemon sampled and did not write to the traces, oldest first."""
+        """Add ticks that the previous daemon sampled but did not write to the traces, oldest first."""
         self._traces.add_earlier(self.run.key, ticks, MAX_DEVICES)
 
     def _as_json(self) -> str:

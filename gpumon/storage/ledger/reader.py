@@ -1,6 +1,6 @@
-"""Reads ledgers, while a daemon may be writing: runs, their rows, and the run that a user means by an id or a name.
+"""Reads runs and their rows from ledgers, and finds the run that a user means by an id or name.
 
-Each query of `Ledger` is one read transaction, so that its parts are consistent.
+A daemon may write at the same time. Each query of `Ledger` is one read transaction, so its parts fit together.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
 class Ledger:
-    """One ledger file, open for reading. Raises GpumonError if it is missing, damaged, or of another version."""
+    """One ledger file, open for reading.
+
+    Raises GpumonError if it is missing, damaged, or was written by another version of gpumon.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -83,10 +86,11 @@ class Ledger:
         self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
         tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
     ) -> list[RunSummary]:  # fmt: skip
-        """Return runs, newest first: of `user`, with a name that starts with `name`, started `since` (s since 1970).
+        """Return the runs that match all given criteria, newest first.
 
-        `tags`: tags that a run must have, all of them; `where`: names and values of parameters that it must have.
-        `limit`: 0 for all.
+        `user`: name of the user. `name`: beginning of the run's name. `since`: earliest start (s since 1970).
+        `running`: only runs that are still running. `limit`: maximum number, 0 for all. `tags`: a run must have all of
+        them. `where`: pairs of a parameter's name and the value that a run must have.
         """
         clauses, values = ["1"], list[object]()
         if user:
@@ -108,7 +112,7 @@ class Ledger:
             return [self._summary(decode.run_row(row)) for row in self._rows(query, *values)]
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[RunRow]:
-        """Return runs whose id or name starts with `beginning`, newest first."""
+        """Return at most `limit` runs (0: all) whose id or name starts with `beginning`, newest first."""
         query = (
             "SELECT * FROM run WHERE substr(id, 1, length(?)) = ? OR substr(name, 1, length(?)) = ?"
             f" ORDER BY started DESC, id LIMIT {limit or -1:d}"
@@ -117,7 +121,7 @@ class Ledger:
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
 
     def names(self) -> list[RunNames]:
-        """Return id, user and framework of every run, which is cheaper than `runs` for thousands of them."""
+        """Return the id, user and framework of every run; with thousands of runs this is much faster than `runs`."""
         people = current_policy()
         with self._reading():
             table = self._columns("SELECT id, user, framework FROM run")
@@ -132,7 +136,7 @@ class Ledger:
     def summary(self, run: RunRow, known: RunSummary | None = None) -> RunSummary:
         """Return the summary of a run.
 
-        `known`: an earlier summary of the run, if it was settled; then only its tags are read again.
+        `known`: an earlier summary of a run that has ended for good; only its tags are read again then.
         """
         with self._reading():
             return self._summary(run) if known is None else known._replace(tags=self._tags(self._as_written(run.id)))
@@ -141,12 +145,12 @@ class Ledger:
         self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None,
         sample: int = 0, chosen: Sequence[int] | None = None,
     ) -> Record:  # fmt: skip
-        """Return all rows of a run except its traces. Raises GpumonError if there is no such run (any more).
+        """Return all rows of a run except its traces. Raises GpumonError if the run does not exist or was deleted.
 
-        `phases`: include phases and the usage of devices in them, two thirds of all rows; `times`: without `phases`,
-        include phases other than training, but not their usage. `ordinals`: only epochs from the first ordinal up to,
-        and without, the second. `sample`: if there are more epochs, only about this number of them, evenly spaced, with
-        the newest two and all that have not ended. `chosen`: only epochs with these ordinals.
+        `phases`: include phases and device usage in phases, which are two thirds of all rows. `times`: if `phases` is
+        false, include the phases other than training, without their usage. `ordinals`: only epochs from the first
+        ordinal up to, but not including, the second. `sample`: if the run has more epochs than this, read about this
+        many, evenly spaced, plus the newest two and all open ones. `chosen`: only epochs with these ordinals.
         """
         part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
         bounds: tuple[object, ...] = (*(ordinals or ()),)
@@ -199,13 +203,14 @@ class Ledger:
             )
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context in which all queries see the ledger as of one moment."""
+        """Return a context manager in which all queries see the ledger as it was at the first of them."""
         return self._reading()
 
     def long_run(self, run_id: str, longer: int, phases: int) -> LongRun | None:
-        """Return a summary of a run of more than `longer` epochs, with the newest `phases` epochs with phases.
+        """Return a summary of a run with more than `longer` epochs, or None.
 
-        None for a shorter run, and if only the rows of all its epochs have its usage.
+        `phases`: maximum number of epochs in `LongRun.with_phases`. None if the run has fewer epochs, or if its total
+        usage is not stored and must be added up from all its epochs.
         """
         with self._reading():
             run_id = self._as_written(run_id)
@@ -215,9 +220,9 @@ class Ledger:
             )
 
     def ordinals(self, run_id: str, begin: float, end: float) -> tuple[int, int]:
-        """Return the range of ordinals (begin, end) of the epochs between two times (s since 1970).
+        """Return the ordinals of the epochs between two times (s since 1970), as begin and end (not included).
 
-        An open epoch may be longer than the ledger shows.
+        An open epoch may reach further than the ledger shows.
         """
         query = (
             "SELECT coalesce(min(ordinal), 0) AS first, coalesce(max(ordinal), -1) + 1 AS after"
@@ -229,7 +234,7 @@ class Ledger:
             return row.whole("first"), row.whole("after")
 
     def epoch_count(self, run_id: str) -> int:
-        """Return the number of epochs that a run has begun: the ordinal after the last one."""
+        """Return how many epochs of a run have begun, which is the highest ordinal plus 1."""
         with self._reading():
             return self._begun(self._as_written(run_id))
 
@@ -244,13 +249,16 @@ class Ledger:
         return sorted(some | {row.whole("ordinal") for row in open_ones[-sample:]})
 
     def epoch_times(self, run_id: str) -> list[EpochTimes]:
-        """Return times, steps and energy of a run's epochs; see `long_run.epoch_times`."""
+        """Return the times, steps and energy of a run's epochs in groups, see `long_run.epoch_times`."""
         with self._reading():
             run_id = self._as_written(run_id)
             return epoch_times(self._db, run_id, self._begun(run_id))
 
     def lowest_metric(self, run_id: str, metric: str) -> float:
-        """Return the lowest value of a logged metric in epochs that ended, of the first rank that has it; else NaN."""
+        """Return the lowest value of a logged metric over all ended epochs; NaN if there is none.
+
+        If several ranks log the metric, the values of the first are used.
+        """
         query = (
             "SELECT min(logged.value) AS value FROM rank JOIN epoch ON epoch.rank = rank.key,"
             " json_each(CASE WHEN json_valid(epoch.metrics) THEN epoch.metrics ELSE '{}' END) AS logged"
@@ -261,12 +269,18 @@ class Ledger:
             return next((row.real("value") for row in self._rows(query, self._as_written(run_id), metric)), NAN)
 
     def run_of_rank(self, rank: str) -> str:
-        """Return the id of the run to which the rank with this key belongs; empty if it is not in the ledger (yet)."""
+        """Return the id of the run to which a rank belongs; empty if the ledger does not have the rank (yet).
+
+        `rank` is the key of the rank.
+        """
         with self._reading():
             return next((row.text("run") for row in self._rows("SELECT run FROM rank WHERE key = ?", rank)), "")
 
     def settled_epochs(self, run_id: str) -> SettledEpochs:
-        """Return the epochs whose rows are final; a `record` read after this has these rows."""
+        """Return which epochs have rows that will not change any more.
+
+        A `record` that is read afterwards contains these final rows.
+        """
         with self._reading():
             return self._settled(self._as_written(run_id), "LEFT JOIN")
 
@@ -283,7 +297,7 @@ class Ledger:
         return SettledEpochs.from_progress(state if isinstance(state, str) else None for state in states)
 
     def traces(self, run_id: str) -> list[RunTrace]:
-        """Return the traces of a run: one for each rank and device, and one for what each rank logged."""
+        """Return the traces of a run: one for each device of each rank, and one per rank with its logged metrics."""
         query = (
             "SELECT trace.* FROM trace JOIN rank ON rank.key = trace.rank WHERE rank.run = ? ORDER BY rank.rank, uuid"
         )
@@ -328,7 +342,7 @@ class Ledger:
         return max((int(facts_from_row(row).folded) for row in rows), default=0)
 
     def metadata(self, run_id: str) -> RunMetadata:
-        """Return parameters, program, notes and tags of a run."""
+        """Return the parameters, facts about the program, notes and tags of a run."""
         with self._reading():
             return self._about(self._as_written(run_id))
 
@@ -343,7 +357,7 @@ class Ledger:
         )
 
     def all_tags(self) -> dict[str, Sequence[str]]:
-        """Return the tags of every run that has some, by the id in the file."""
+        """Return the tags of every run that has tags, by the id stored in the file."""
         rows: dict[str, list[Cells]] = {}
         with self._reading():
             for row in self._rows("SELECT run, tag, removed FROM tag ORDER BY run, tag"):
@@ -351,7 +365,7 @@ class Ledger:
         return {run_id: tag_names(tags[:_MAX_METADATA_ROWS]) for run_id, tags in rows.items()}
 
     def listed_tags(self) -> dict[str, Sequence[str]]:
-        """Return the tags of every run that has some, by its id; none if names of users are not shown."""
+        """Return the tags of every run that has tags, by the displayed id; empty if user names are hidden."""
         return self.all_tags() if current_policy().way == SHOWN else {}
 
     def _tags(self, run_id: str) -> Sequence[str]:
@@ -402,9 +416,9 @@ class Ledger:
 
 
 class Ledgers:
-    """The ledgers that this user can read, as one: the user's own, and the one of a daemon for the whole machine.
+    """All ledgers that this user can read, as one: the user's own and that of a machine-wide daemon.
 
-    A run in both is read from the first, unless only the other ledger's daemon watched it to its end.
+    If both have a run, the user's own ledger is read, unless only the other daemon saw the run end.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -432,7 +446,7 @@ class Ledgers:
             ledger.close()
 
     def __bool__(self) -> bool:
-        """Return whether any ledger is open."""
+        """Return whether at least one ledger is open."""
         return bool(self._open)
 
     @property
@@ -526,9 +540,10 @@ LedgerRun = tuple[Ledger, RunRow]
 
 
 def resolve_run(ledgers: Ledgers, wanted: str, now: float, log: Callable[[str], object] = str) -> LedgerRun:
-    """Return the run meant by `wanted` with its ledger: by id, by name, or by an unambiguous beginning of either.
+    """Return the run that `wanted` means, with its ledger: by id, by name, or by an unambiguous beginning of either.
 
-    Raises GpumonError that names the candidates. `log` gets a line if several runs have this name; the newest is meant.
+    If several runs have this name, the newest is returned and `log` gets a line about it. `now`: seconds since 1970.
+    Raises GpumonError if there is no such run or a beginning fits several; the message lists them.
     """
     if wanted in LAST:
         newest = ledgers.candidates(limit=1)

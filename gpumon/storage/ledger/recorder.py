@@ -1,7 +1,7 @@
-"""Records a daemon's runs: turns ticks into rows of the ledger and passes these to its writer.
+"""Records the runs that a daemon sees: turns ticks into ledger rows and passes them to the writer.
 
-The boundaries of a run are read with the next tick at the latest. With each tick, everything up to the previous tick
-is therefore known exactly, whatever epochs and phases began and ended in between.
+The begin and end of each epoch and phase arrive with the next tick at the latest. So at each tick, the epochs and
+phases up to the previous tick are known exactly.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ _TABLES_BY_RUN = frozenset(("rank", "parameter", "note", "tag"))
 
 
 def copy_runs(path: str, ledgers: Sequence[str], keys: Collection[str], uid: int, log: Callable[[str], object]) -> None:
-    """Create a ledger at `path` with the runs of the ranks `keys`, each copied from the first of `ledgers` that has it.
+    """Create a ledger at `path` with the runs that have one of the ranks in `keys`.
 
-    A ledger that cannot be read, or has another version, is skipped. Raises OSError or sqlite3.Error if the new ledger
-    cannot be written.
+    Each run is copied from the first of `ledgers` (paths) that contains it. A ledger that cannot be read, or that
+    another version wrote, is skipped. `uid`: user to whom the new file belongs. Raises OSError or sqlite3.Error if the
+    new ledger cannot be written.
     """
     wanted = set(keys)
     for ledger in ledgers:
@@ -95,7 +96,7 @@ _MAX_ENDED = 50_000
 
 
 class BatchWriter(Protocol):
-    """The part of `writer.LedgerWriter` that the recorder uses."""
+    """The methods of `writer.LedgerWriter` that the recorder uses."""
 
     stored: StoredRuns | None
 
@@ -112,8 +113,8 @@ def _is_alive(pid: int) -> bool:
 class LedgerRecorder:
     """Records the runs that one daemon sees.
 
-    `keep`: also record runs of recordings and simulations, for tests. `is_alive` returns whether a process with that
-    pid exists; `packages` reads the energy of this machine's CPU packages.
+    `keep`: also record runs from recordings and simulations, which tests need. `is_alive`: returns whether a process
+    with this pid exists. `packages`: reads the energy counters of this machine's CPU packages.
     """
 
     name = LEDGER
@@ -157,11 +158,11 @@ class LedgerRecorder:
 
     @property
     def problem(self) -> str:
-        """Reason why the file cannot be written at present, for people; else empty."""
+        """Why the ledger cannot be written now, as text for users; empty if it can."""
         return self._store.problem
 
     def add(self, tick: Tick) -> None:
-        """Add a tick. Never blocks, and never raises for anything that a training or a driver reports."""
+        """Add a tick. Never blocks, and never raises, whatever a training or a driver reports."""
         if tick.origin is not self._origin:
             self._origin, self._is_live = tick.origin, Capability.LIVE in tick.origin.capabilities
         if not self._is_live and not self._keep:
@@ -191,7 +192,7 @@ class LedgerRecorder:
             self._store.put(batch)
 
     def add_earlier(self, frames: Iterable[Frame]) -> None:
-        """Add the last frames of the previous daemon, oldest first: it was killed before it wrote them."""
+        """Add the last frames of the previous daemon, oldest first, which it did not write because it was killed."""
         for frame in frames:
             if frame.runs:
                 self._earlier_ticks.append(EarlierTick.from_frame(frame))
@@ -203,7 +204,7 @@ class LedgerRecorder:
                 recent.add(reading, (), frame.monotonic_ns)
 
     def withdraw(self, id: str) -> None:
-        """Delete the run that has given itself this id, and stop recording it."""
+        """Stop recording the run that chose this id, and delete it from the ledger."""
         self._withdrawn.add(id)
         batch = Batch()
         for key, rank in list(self._ranks.items()):
@@ -215,7 +216,7 @@ class LedgerRecorder:
         self._store.put(batch)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write the progress of each run and close the ledger, within `timeout` seconds."""
+        """Write the progress of all runs and close the ledger, within `timeout` seconds."""
         if self._stored is not None and self._previous is not None:
             batch = Batch()
             for rank in self._ranks.values():

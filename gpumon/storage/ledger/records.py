@@ -1,7 +1,7 @@
-"""Rows of the ledger as readers get them, and how many steps they hold.
+"""Ledger rows as readers get them, and functions that count the steps in them.
 
-Times are seconds since 1970, everything else is in base units; unknown numbers are NaN, unknown texts empty. Readers
-clean all texts, because a ledger may belong to another user.
+Times are seconds since 1970; everything else is in base units. Unknown numbers are NaN, unknown texts are empty. All
+texts are cleaned, because a ledger may belong to another user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_LIMIT = 1 << 62
 
 
 class SettledEpochs(NamedTuple):
-    """Ordinals of the epochs of a run whose rows are final in every rank, as far as they have ended."""
+    """The ordinals of the epochs of a run that have ended and whose rows, in every rank, will not change any more."""
 
     limit: int = _NO_LIMIT
     """Epochs from this ordinal on are not settled."""
@@ -32,14 +32,14 @@ class SettledEpochs(NamedTuple):
     """Ordinals below `limit` that are not settled."""
 
     def has(self, ordinal: int) -> bool:
-        """Return whether the rows of an epoch are final."""
+        """Return whether the rows of the epoch with this ordinal are final."""
         return ordinal < self.limit and ordinal not in self.unsettled
 
     @classmethod
     def from_progress(cls, states: Iterable[str | None]) -> SettledEpochs:
-        """Return the epochs that are settled in all ranks.
+        """Return the epochs whose rows are final in all ranks.
 
-        `states`: `progress.state` of each rank that gets more rows, None for a rank that has none yet.
+        `states` has one entry for each rank that still gets rows: its `progress.state`, None if it has none yet.
         """
         settled = cls()
         for state in states:
@@ -71,7 +71,7 @@ UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
 class RunRow(NamedTuple):
-    """A run, whatever the number of its ranks."""
+    """A run: one row, however many ranks it has."""
 
     id: str
     name: str
@@ -106,7 +106,11 @@ class RunRow(NamedTuple):
         return max(0, self.first_epoch - self.base)
 
     def duration(self, now: float) -> float:
-        """Return the seconds from its begin to its end or its last update, by the steady clock if that was recorded."""
+        """Return the length of the run in seconds, up to its end, or to `now` (s since 1970) while it is running.
+
+        If no daemon is watching it any more, it counts up to the last update. CLOCK_MONOTONIC is used where it was
+        recorded, because the wall clock may have been set.
+        """
         is_live = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen_seconds(now)
         if self.seconds >= 0:
             # The wall clock may be set during the run: use it only for the time since the last update.
@@ -117,28 +121,34 @@ class RunRow(NamedTuple):
         return max(0.0, end - self.started)
 
     def measured_until(self, now: float) -> float:
-        """Return the time of its last measurements: its last update while it runs, else `now`."""
+        """Return up to when (s since 1970) the run has measurements: its last update while it runs, else `now`."""
         is_live = self.state is RunState.RUNNING and not self.unseen_seconds(now)
         return self.updated if is_live and is_known(self.updated) else now
 
     def is_settled(self, now: float) -> bool:
-        """Return whether it ended so long ago that its rows no longer change."""
+        """Return whether the run ended so long before `now` (s since 1970) that its rows no longer change."""
         return self.state is not RunState.RUNNING and now - self.updated > SETTLED_AFTER
 
     def is_more_complete_than(self, other: RunRow) -> bool:
-        """Return whether only this row's ledger watched the run until it ended; the other one found its board later."""
+        """Return whether this row, and not `other`, is from the ledger whose daemon watched the run until its end.
+
+        `other` is the same run in another ledger.
+        """
         has_ended = RunState.RUNNING not in (self.state, other.state)
         return has_ended and other.updated - self.updated > LATE_UPDATE
 
     def unseen_seconds(self, now: float) -> float:
-        """Return for how long no daemon has watched this run, which has not ended; 0 while one does."""
+        """Return for how many seconds no daemon has seen this run, if it has not ended.
+
+        0 while a daemon is watching it.
+        """
         if self.state is not RunState.RUNNING or not now - self.updated > UNSEEN_AFTER:
             return 0.0
         return now - self.updated
 
 
 class EpochTimes(NamedTuple):
-    """Times, steps and energy of successive epochs that ended, or of one open epoch, over all ranks."""
+    """Times, steps and energy, over all ranks, of one open epoch or of several consecutive ended ones."""
 
     begun: float
     """Seconds since 1970."""
@@ -162,7 +172,7 @@ class RunNames(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """A run as lists show it, with totals over its epochs and devices."""
+    """A run with its totals over epochs and devices, for lists of runs."""
 
     run: RunRow
     done: int | None
@@ -204,7 +214,7 @@ class RunMetadata(NamedTuple):
 
 
 class LivePeak(NamedTuple):
-    """The framework's peak of memory in live tensors within a stretch of time, over all devices of a rank."""
+    """Peak memory of live tensors as the framework counts it, over all devices of a rank, in some stretch of time."""
 
     value: float = NAN
     """Bytes; NaN if unknown."""
@@ -212,7 +222,7 @@ class LivePeak(NamedTuple):
     """True if it was reached within the stretch; else it is an upper bound."""
 
     def joined_with(self, other: LivePeak) -> LivePeak:
-        """Return the peak of two stretches together."""
+        """Return the peak over both stretches of time."""
         if not is_known(self.value) or other.value > self.value:
             return other
         return self._replace(reached=self.reached or other.reached) if other.value == self.value else self
@@ -230,7 +240,7 @@ class DeviceRow(NamedTuple):
 
 
 class RankRow(NamedTuple):
-    """A process of a run."""
+    """One rank of a run: a process."""
 
     key: str
     rank: int
@@ -262,7 +272,7 @@ class RankRow(NamedTuple):
 
 
 class EpochRow(NamedTuple):
-    """An epoch of a rank."""
+    """One epoch of one rank."""
 
     rank: str
     """Key of the rank."""
@@ -286,7 +296,7 @@ class EpochRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """Successive steps of a rank without epochs; a long training has 20 to 50 such rows."""
+    """A range of consecutive steps of a rank that has no epochs; a long training has 20 to 50 of them."""
 
     rank: str
     ordinal: int
@@ -307,7 +317,7 @@ class StepRow(NamedTuple):
 
 
 class PhaseRow(NamedTuple):
-    """A phase of an epoch of a rank."""
+    """One phase in one epoch of one rank, over all times it was entered."""
 
     rank: str
     ordinal: int
@@ -325,7 +335,7 @@ class PhaseRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """Usage of a device by a rank in an epoch, in a phase of one, or in the whole run."""
+    """How one rank used one device: in an epoch, in a phase of an epoch, or in the whole run."""
 
     rank: str
     ordinal: int
@@ -343,12 +353,12 @@ class UsageRow(NamedTuple):
     """The driver's energy counter at its end."""
 
     def value(self, column: str) -> float:
-        """Return the value of a column by its name, such as `energy`."""
+        """Return the value of a column of `columns.USAGE` by name, such as `energy`."""
         return self.values[USAGE_INDEX[column]]
 
 
 class MarkRow(NamedTuple):
-    """An event in a rank: an out-of-memory error or a checkpoint."""
+    """Something that happened once in a rank: an out-of-memory error or a checkpoint."""
 
     rank: str
     number: int
@@ -363,7 +373,7 @@ class MarkRow(NamedTuple):
 
 
 class RunTrace(NamedTuple):
-    """Metrics of one device, or (`uuid` empty) metrics logged by a rank, over the whole run."""
+    """Values of a device over the whole run; with an empty `uuid`, the metrics that a rank logged."""
 
     rank: str
     uuid: str
@@ -376,7 +386,7 @@ class RunTrace(NamedTuple):
 
 
 class Record(NamedTuple):
-    """All rows of a run as of one moment, without its traces."""
+    """All rows of a run except its traces, read at one moment."""
 
     run: RunRow
     ranks: Sequence[RankRow]
@@ -398,13 +408,13 @@ class Record(NamedTuple):
 
     @property
     def devices(self) -> list[DeviceRow]:
-        """The devices of all ranks, each once, by number."""
+        """The devices of all ranks sorted by index; a device that several ranks use is listed once."""
         by_uuid = {device.uuid: device for rank in self.ranks for device in rank.devices}
         return sorted(by_uuid.values(), key=lambda device: (device.number, device.uuid))
 
     @property
     def whole_epochs(self) -> list[UsageRow]:
-        """Usage in whole epochs and in the whole run, without phases."""
+        """The usage rows for whole epochs and for the whole run; those for phases are left out."""
         return [row for row in self.usage if row.phase == WHOLE_EPOCH]
 
 
@@ -413,12 +423,12 @@ COUNT_IN_EPOCHS = frozenset(("keras", "lightning", "transformers", "ignite"))
 
 
 def has_steps_outside(record: Record) -> bool:
-    """Return whether steps counted outside the epochs of a run were made by this run."""
+    """Return whether the steps counted outside epochs were made by this run and not by an earlier one."""
     return record.run.framework.partition("/")[0] not in COUNT_IN_EPOCHS
 
 
 class StepCounts:
-    """Numbers of steps of a run, its epochs and its phases; None if unknown."""
+    """Counts the steps of a run, of its epochs and of its phases; None if a number is unknown."""
 
     def __init__(self, record: Record) -> None:
         self._run = any(epoch.steps for epoch in record.epochs)
@@ -428,19 +438,22 @@ class StepCounts:
         self._complete = not any(rank.lost_events for rank in record.ranks)  # no boundary was lost
 
     def epoch(self, row: EpochRow) -> int | None:
-        """Return the steps of an epoch of one rank; 0 is unknown before its end, as steps are reported late."""
+        """Return the steps of one rank in an epoch.
+
+        0 in an open epoch is unknown, because steps are reported late.
+        """
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return row.steps if row.steps or (self._run and row.ended == row.ended) else None
 
     def phase(self, row: PhaseRow) -> int | None:
-        """Return the steps of a phase of one rank's epoch."""
+        """Return the steps of one rank in a phase of an epoch."""
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Return the steps in all epochs and between them.
+        """Return the steps of the whole run; `epochs` has the steps of each epoch.
 
-        If boundaries were lost, epochs may be missing. The count of the training itself is used then, unless its
-        framework does not count from the start of the run when it resumes another one.
+        If boundaries were lost, epochs may be missing, so the training's own step counter is used. It is not used if
+        the framework continues counting from an earlier run.
         """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
         if known and not self._complete and has_steps_outside(self._record):
@@ -448,25 +461,28 @@ class StepCounts:
         return sum(known) if known and self._complete else None
 
     def between(self) -> int | None:
-        """Return the steps between the epochs of a run, without evaluation; None if there are none."""
+        """Return the steps made between epochs, without those of evaluation; None if there are none."""
         return self.outside() if self._outside and has_steps_outside(self._record) else None
 
     def outside(self) -> int | None:
-        """Return the steps outside epochs, without evaluation, of the rank with the most."""
+        """Return the steps made outside epochs, without those of evaluation, by the rank that made the most."""
         if not self._record.outside:  # boundaries were lost
             return max_steps([rank.steps or None for rank in self._record.ranks])
         ranks = {row.rank for row in self._outside}
         return max_steps([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])
 
     def trained(self) -> float:
-        """Return the seconds of the phases with steps outside epochs; NaN if unknown."""
+        """Return the seconds of the phases outside epochs in which steps were made; NaN if unknown."""
         ranks = {row.rank for row in self._outside}
         seconds = [sum(row.seconds for row in self._outside if row.rank == rank and row.steps) for rank in ranks]
         return max(seconds, default=NAN) or NAN
 
 
 def is_only_begun(row: EpochRow) -> bool:
-    """Return whether only the start of an epoch is known, as after a kill: its length and steps are unknown, not 0."""
+    """Return whether only the start of an epoch is known, for example after a kill.
+
+    Its length and steps are then unknown, not 0.
+    """
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.ended != row.ended and not row.seconds > 0
 

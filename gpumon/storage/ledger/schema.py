@@ -1,4 +1,4 @@
-"""SQL schema of the ledger. A ledger of another version is moved aside: see `sqlite.write`."""
+"""SQL schema of the ledger. A ledger with another schema version is renamed and a new one started (`sqlite.write`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of steps of a rank without epochs: stretches between the marks that a training makes at round numbers."""
+"""Rows of steps for a rank without epochs: each row is a range of steps that starts at a round number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_ABSORBED = 4096
 
 
 class StepStretch:
-    """A row of steps: one stretch between two marks, or several successive ones."""
+    """One row of steps: the range between two marks of the training, or several such ranges merged."""
 
     def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
         self.number = number
@@ -35,7 +35,7 @@ class StepStretch:
         """Last values logged in it, by name."""
 
     def absorb(self, later: StepStretch) -> None:
-        """Extend this row by the one that follows it."""
+        """Extend this row by `later`, the row that follows it."""
         self.end = later.end
         self.other_seconds += later.other_seconds
         self.evaluation_steps += later.evaluation_steps
@@ -58,7 +58,7 @@ class StepStretch:
         }  # fmt: skip
 
     def as_json(self) -> list[Any]:
-        """Return a form for `from_json`."""
+        """Return the state as JSON values that `from_json` restores."""
         return [
             self.number, self.begun_ns, self.begin, self.end, self.other_seconds, self.evaluation_steps,
             dict(self.metrics),
@@ -74,7 +74,7 @@ class StepStretch:
 
 
 class StepStretches:
-    """The rows of steps of a rank, in order, the last one open; empty once the rank has an epoch."""
+    """The rows of steps of a rank, oldest first; only the newest is open. Empty as soon as the rank has an epoch."""
 
     def __init__(self) -> None:
         self.rows: list[StepStretch] = []
@@ -88,7 +88,10 @@ class StepStretches:
         return self.rows[-1].number if self.rows else NO_ROW
 
     def begin(self, begun_ns: int, at: Moment) -> bool:
-        """Begin a row and end the previous one; return False, and do neither, if no step was made in between."""
+        """End the open row and begin a new one; return False, and change nothing, if no step was made in the open row.
+
+        `begun_ns`: ns since 1970.
+        """
         if self.rows:
             if at.step <= self.rows[-1].begin.step:
                 return False
@@ -99,7 +102,7 @@ class StepStretches:
         return True
 
     def end(self, at: Moment, metrics: Mapping[str, float]) -> None:
-        """End the last row with the run; `metrics` were logged at the end."""
+        """End the open row because the run ends; `metrics` are those logged at the end."""
         if self.rows and self.rows[-1].end is None:
             self.rows[-1].end = at
             # Metrics logged after the last step belong to that step.
@@ -107,13 +110,13 @@ class StepStretches:
             row.metrics.update(metrics)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics logged at `step` to its row, which may have ended."""
+        """Add metrics logged at `step` to the row that contains this step, even if that row has ended."""
         row = next((row for row in reversed(self.rows) if row.begin.step < step), None)
         if row is not None:
             row.metrics.update(metrics)
 
     def add_phase(self, phase: str, begin: Moment, end: Moment) -> None:
-        """Add a stretch of a phase to the open row."""
+        """Add the time in a phase, from `begin` to `end`, to the open row."""
         if self.rows and phase not in ("", TRAINING):
             steps = end.step - begin.step
             if phase in EVALUATION or not steps:
@@ -125,17 +128,20 @@ class StepStretches:
         self.rows, self.absorbed = [], {}
 
     def groups(self, steps: int) -> list[list[StepStretch]]:
-        """Group the rows that make up one row of a run that has done `steps` steps."""
+        """Group consecutive rows so that each group becomes one row of a run with `steps` steps in all."""
         return _group_rows(self.rows, row_size(steps))
 
     def resolve(self, number: int) -> int:
-        """Return the number of the row that now contains this one."""
+        """Return the number of the row into which the row with this number was merged.
+
+        It is the same number if the row was not merged.
+        """
         while (into := self.absorbed.get(number)) is not None:
             number = into
         return number
 
     def as_json(self) -> list[Any]:
-        """Return a form for `from_json`."""
+        """Return the state as JSON values that `from_json` restores."""
         return [[row.as_json() for row in self.rows], list(self.absorbed.items()), self._next]
 
     def _merge_rows(self, size: int) -> None:
@@ -158,7 +164,7 @@ class StepStretches:
 
 
 def join_rows(group: Sequence[StepStretch]) -> StepStretch:
-    """Return successive rows as one."""
+    """Return consecutive rows merged into one."""
     row = group[0].copy()
     for later in group[1:]:
         row.absorb(later)

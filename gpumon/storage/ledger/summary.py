@@ -1,4 +1,4 @@
-"""Summaries of a run joined over ranks and devices: an epoch, a phase or the whole run, and sums over all epochs."""
+"""Summaries of an epoch, a phase or a whole run, combined over ranks and devices, and sums over all epochs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, EpochRow, Liv
 
 
 class EpochSummary(NamedTuple):
-    """An epoch, a phase of one, a row of steps or a whole run, over all ranks and devices."""
+    """Summary over all ranks and devices of an epoch, a phase of an epoch, a row of steps, or a whole run."""
 
     ordinal: int
     epoch: int
@@ -49,11 +49,11 @@ class EpochSummary(NamedTuple):
     """False while rows of it may still change, as the driver's samples come seconds late."""
 
     def value(self, column: str) -> float:
-        """The value of a column of `columns.USAGE`, by its name."""
+        """Return the value of a column of `columns.USAGE` by name."""
         return self.values[USAGE_INDEX[column]]
 
     def number(self, column: str) -> float:
-        """The value of a column of `columns.EPOCHS`, by its key: the training's own, else what was measured."""
+        """Return the value of a column of `columns.EPOCHS` by key; NaN if it is unknown."""
         if column not in OWN_COLUMNS:
             return self.value(column)
         value: float | None = getattr(self, column)
@@ -61,19 +61,19 @@ class EpochSummary(NamedTuple):
 
     @property
     def lacks_energy(self) -> bool:
-        """True if only a part of its energy is known, as readings of the counter are missing at its begin or end."""
+        """Whether part of the energy is unknown, because readings at the begin or end are missing."""
         return not is_known(self.value("energy")) and is_known(self.value("energy_least"))
 
     @property
     def is_settling(self) -> bool:
-        """True if it has ended and its measurements are not final yet."""
+        """Whether it has ended but its measurements may still change."""
         return is_known(self.ended) and not self.is_settled
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second of training, without validation and checkpoints if these are known.
+        """Steps per second of training; the time of validation and checkpoints does not count if it is known.
 
-        NaN in the first seconds of an open epoch or run, as in live views.
+        NaN in the first seconds of an open epoch or run.
         """
         seconds = self.trained if self.trained > 0 else self.seconds
         if self.is_open and not seconds >= PACE_FROM:
@@ -82,16 +82,17 @@ class EpochSummary(NamedTuple):
 
     @property
     def wait_share(self) -> float:
-        """Share of the time spent waiting for data, in phases in which that was measured."""
+        """Share (0 to 1) of the time spent waiting for data, over the phases in which waiting was measured."""
         seconds = self.wait_of if self.wait_of > 0 else self.seconds
         # Keep this order: with NaN, `min` returns its first argument.
         return min(self.wait / seconds, 1.0) if seconds > 0 else NAN
 
     @property
     def live_peak(self) -> LivePeak:
-        """Peak of live tensors: reached, by the framework's counter or by readings between steps, else an upper bound.
+        """Peak memory of live tensors.
 
-        Its value is NaN if the framework has no such counter, or it was not read.
+        It was reached, according to the framework's counter or to readings between steps, or it is an upper bound. Its
+        value is NaN if the framework has no such counter or the counter was not read.
         """
         return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
 
@@ -117,7 +118,7 @@ OWN_COLUMNS = frozenset(column.key for column in EPOCHS if hasattr(EpochSummary,
 
 
 class EpochSums(NamedTuple):
-    """Sums over the epochs of a run; NaN is unknown."""
+    """Sums over all epochs of a run; NaN is unknown."""
 
     epochs: int
     seconds: float
@@ -136,7 +137,7 @@ class EpochSums(NamedTuple):
 
 
 class EpochLengths(NamedTuple):
-    """Numbers and lengths of the epochs of a run that ended; NaN is unknown."""
+    """Number and lengths of the ended epochs of a run; NaN is unknown."""
 
     done: int = 0
     """Number of epochs that ended."""
@@ -157,9 +158,9 @@ class EpochLengths(NamedTuple):
 
 
 def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
-    """Return the number of epochs that a training has completed.
+    """Return how many epochs the training has completed.
 
-    This includes epochs before the first recorded one, of earlier runs or before a daemon found this one.
+    Epochs completed by earlier runs, or before a daemon noticed this run, count as well.
     """
     base = record.run.base
     first = min((epoch.epoch for epoch in epochs if epoch.epoch >= 0), default=base)
@@ -170,20 +171,24 @@ def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
 def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
     """Return whether the number of completed epochs is known.
 
-    It is not if steps were made before a daemon found the training, and no epoch has begun since.
+    It is unknown if the training had made steps before a daemon noticed it and has not begun an epoch since.
     """
     return bool(epochs) or not any(rank.steps for rank in record.ranks)
 
 
 def fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> LivePeak:
-    """Return the peak of the fullest device; for a rank on several devices it is a bound, as it has one counter."""
+    """Return the memory peak of the fullest device.
+
+    `single`: keys of the ranks that use one device. A rank with several devices has one counter for all of them, so its
+    peak is only an upper bound.
+    """
     if len(rows) == 1 and rows[0].rank in single:
         return rows[0].peak
     return joined_peaks([row.peak if row.rank in single else row.peak._replace(reached=False) for row in rows])
 
 
 def joined_peaks(peaks: Sequence[LivePeak]) -> LivePeak:
-    """Return the highest peak; unknown if one of them is unknown."""
+    """Return the highest of the peaks; unknown if one of them is unknown."""
     # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
     if not peaks or any(peak.value != peak.value for peak in peaks):
         return LivePeak()  # the unknown one may be the highest

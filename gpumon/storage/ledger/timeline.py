@@ -1,4 +1,4 @@
-"""The timeline of one rank, from its boundaries alone: which epoch and phase the rank was in at each time."""
+"""Which epoch and phase a rank was in at each time, according to the boundaries that the training reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOST = (OUTSIDE - 1, "")
 
 
 class PhaseStart(NamedTuple):
-    """Start of a span in which the rank was in one epoch and phase; it lasts until the next one starts."""
+    """Start of a span of time in one epoch and phase; the span lasts until the next one starts."""
 
     start: int
     """ns, CLOCK_MONOTONIC."""
@@ -38,7 +38,7 @@ class PhaseStart(NamedTuple):
 
 
 class EpochTimeline:
-    """The epochs, phases and rows of steps of a rank, from its boundaries in order, as far as they are not written."""
+    """The epochs, phases and rows of steps of a rank that are not written yet, built from its boundaries."""
 
     def __init__(self) -> None:
         self._fold = EpochFold()
@@ -75,9 +75,9 @@ class EpochTimeline:
         self._ordinals: dict[int, int] = {}
 
     def add(self, boundary: Boundary) -> bool:
-        """Add the next boundary; return whether an epoch or the run begins or ends with it.
+        """Add the next boundary; return whether an epoch or the run begins or ends there.
 
-        A boundary that was added before is ignored.
+        A boundary that was already added is ignored.
         """
         change = self._fold.add(boundary)
         if change is None:
@@ -121,11 +121,14 @@ class EpochTimeline:
 
     @property
     def lost(self) -> int:
-        """Number of boundaries that were overwritten before a daemon read them."""
+        """Number of boundaries that are missing, because newer ones overwrote them before a daemon read them."""
         return self._fold.lost
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, PhaseStart]]:
-        """Yield the parts of a stretch of time, each with the span in which it lies; none lie before the first span."""
+        """Divide the time from `begin` to `end` (ns, CLOCK_MONOTONIC) at the starts of spans.
+
+        Yields begin, end and span of each piece. Time before the first span is left out.
+        """
         spans = self.spans
         at = max(0, bisect_right(spans, begin, key=_start) - 1)
         while at < len(spans) and spans[at].start < end:
@@ -136,7 +139,7 @@ class EpochTimeline:
             at += 1
 
     def pop_ended(self, horizon: int) -> list[Epoch]:
-        """Remove and return the epochs that ended before `horizon`."""
+        """Remove and return the epochs that ended before `horizon` (ns, CLOCK_MONOTONIC)."""
         ended = [epoch for epoch in self.epochs.values() if epoch.end is not None and epoch.end.monotonic_ns <= horizon]
         for epoch in ended:
             del self.epochs[epoch.ordinal]
@@ -145,7 +148,7 @@ class EpochTimeline:
         return ended
 
     def drop_spans(self, before: int) -> None:
-        """Drop spans that ended before this time, which no sample needs any more."""
+        """Drop the spans that ended before this time (ns, CLOCK_MONOTONIC), because all their samples were added."""
         spans = self.spans
         if len(spans) > 1 and spans[1].start <= before:
             del spans[: bisect_right(spans, before, key=_start) - 1]
@@ -153,7 +156,7 @@ class EpochTimeline:
             del spans[:-MAX_SPANS]
 
     def phases_at(self, epoch: Epoch, now: Moment) -> dict[str, PhaseTotals]:
-        """Return the totals of an epoch's phases, including the open phase until `now`."""
+        """Return the totals of an epoch by phase; the open phase counts until `now`."""
         phases = dict(epoch.phases)
         if epoch is self.open and self.spans:
             phase = self.spans[-1].phase
@@ -162,11 +165,11 @@ class EpochTimeline:
 
     @property
     def is_paused(self) -> bool:
-        """True if the training was over as of the last boundary, while its process goes on."""
+        """Whether the training was over at the last boundary although its process goes on, as in a notebook."""
         return bool(self.spans) and self.spans[-1].ordinal == OUTSIDE and self.spans[-1].phase == PAUSED
 
     def outside_at(self, now: Moment) -> dict[str, PhaseTotals] | None:
-        """Return the totals of phases outside epochs until `now`; None if boundaries were lost."""
+        """Return the totals of the time outside epochs until `now`, by phase; None if boundaries were lost."""
         if self.lost:
             return None
         phases = dict(self.outside)
@@ -187,7 +190,10 @@ class EpochTimeline:
         return earlier + max(0, since) / SECOND
 
     def peaks_at(self, epoch: Epoch, now: float) -> dict[str, LivePeak]:
-        """Return the framework's peak in each phase of an epoch, and in all of it (''); `now`: its counter now."""
+        """Return the memory peaks of an epoch by phase; '' is the whole epoch.
+
+        `now`: current value of the framework's counter, bytes.
+        """
         pending = {phase for ordinal, phase in self.peak.visited if ordinal == epoch.ordinal}
         if epoch is not self.open:
             # A phase whose counter was not read since its end may not have reached the next reading.
@@ -208,7 +214,7 @@ class EpochTimeline:
         return peaks
 
     def as_json(self) -> dict[str, Any]:
-        """Return a form for `from_json`; its keys are part of the file format."""
+        """Return the state as JSON values that `from_json` restores; the keys are part of the file format."""
         return {
             "newest": self._fold.newest, "lost": self.lost, "begun": self.begun_ns, "ended": self.ended_ns,
             "spans": self.spans,
@@ -322,7 +328,7 @@ class EpochTimeline:
 
 
 def is_same_value(previous: float | None, value: float) -> bool:
-    """Return whether a logged number equals the previous one; NaN equals NaN."""
+    """Return whether a logged number equals the previous one; two NaN count as equal."""
     return previous == value or (previous is not None and not is_known(previous) and not is_known(value))
 
 

@@ -1,9 +1,10 @@
-"""Traces: metrics over a whole run in a bounded number of points, built up tick by tick.
+"""Traces: metrics over a whole run in at most `POINTS` points, built up tick by tick.
 
-A point has minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the mean,
-so that every value shown was logged. If a diverged training logs NaN or infinity, an extreme of the point is infinite.
-When all `POINTS` are used, pairs of points are merged and the step doubles, so an hour and a month take the same room.
-`history.downsample` cannot do this, as points are merged in place while the run goes on, and the last one still grows.
+A point has the minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the
+mean, so that charts show only values that were logged. If a training diverges and logs NaN or infinity, the minimum or
+maximum of the point is infinite. When all `POINTS` are used, pairs of points are merged and the step doubles, so the
+trace of a month needs no more space than that of an hour. `history.downsample` does not fit here, because points are
+merged in place while the run goes on and the last point still grows.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ POINTS = 2048
 
 
 class TraceRecorder:
-    """Records one line for each of `columns`.
+    """Builds a trace with one line for each name in `columns`.
 
-    `begun_ns`: time of the first point, since 1970; `origin_ns`: the same moment of CLOCK_MONOTONIC. `keeps_last`:
-    points have their last value instead of the mean, as for logged metrics.
+    `begun_ns`: time of the first point (ns since 1970). `origin_ns`: the same moment by CLOCK_MONOTONIC. `keeps_last`:
+    points keep their last value instead of the mean, as for logged metrics.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class TraceRecorder:
             self.column(name)
 
     def column(self, name: str) -> int:
-        """Return the index of a column, which is added if it is new."""
+        """Return the index of a column; a new name adds a column."""
         if name in self.columns:
             return self.columns.index(name)
         self.columns.append(name)
@@ -51,7 +52,7 @@ class TraceRecorder:
         return len(self.columns) - 1
 
     def add(self, monotonic_ns: int, values: Sequence[float]) -> None:
-        """Add the values of all columns at one moment, NaN if unknown; later calls have later moments."""
+        """Add one value for each column, NaN if unknown; must be called in order of time."""
         at = self._index(monotonic_ns)
         for line, value in zip(self._lines, values, strict=True):
             # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
@@ -59,7 +60,7 @@ class TraceRecorder:
                 line.add(at, value)
 
     def log(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics that were logged at one moment, which may be NaN or infinite."""
+        """Add metrics by name that the training logged at this time; they may be NaN or infinite."""
         for name in metrics:
             self.column(name)
         at = self._index(monotonic_ns)
@@ -73,7 +74,7 @@ class TraceRecorder:
                 line.diverge(at, value)
 
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics that were logged at an earlier time; the point for this time keeps the values that it has."""
+        """Add metrics that were logged at an earlier time; values that the point for this time already has stay."""
         at = self._index(monotonic_ns)
         present = {name for name, line in zip(self.columns, self._lines, strict=True) if line.counts[at]}
         self.log(monotonic_ns, {name: value for name, value in metrics.items() if name not in present})
@@ -93,13 +94,13 @@ class TraceRecorder:
         return at
 
     def cells(self) -> bytes:
-        """Return little-endian f4 [column][point][minimum, mean, maximum], not compressed."""
+        """Return the points, uncompressed: little-endian f4 in the order [column][point][minimum, mean, maximum]."""
         return b"".join(line.cells() for line in self._lines)
 
     def restore(self, cells: bytes, points: int, each: int) -> None:
-        """Continue from the result of `cells`, as if each point combined `each` values.
+        """Continue from the result of `cells`; each point is assumed to combine `each` values.
 
-        Raises ValueError if it does not fit the columns.
+        Raises ValueError if the number of bytes does not fit the columns and points.
         """
         values = array("f")
         values.frombytes(cells)
@@ -189,5 +190,5 @@ def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:
 
 
 def step_for(interval_ns: int) -> int:
-    """Return the initial step of a trace in ns: one second, or the interval between ticks if that is longer."""
+    """Return the first step of a trace in ns: one second, or the interval between ticks if that is longer."""
     return max(SECOND, interval_ns)

@@ -1,8 +1,8 @@
-"""Usage of one device over stretches of time, and energy of the CPU packages, as sums that can be extended and merged.
+"""Sums of a device's usage and of the energy of CPU packages, which can be extended and merged.
 
-The values of a tick hold until the next tick, but at most `HOLD_INTERVALS` intervals; a mean weighs each value by the
-time for which it held. Peaks come from samples taken within the stretches, or, if there is none, from the value that
-held. Counters are interpolated linearly between two ticks.
+The values of a tick hold until the next tick, but at most for `HOLD_INTERVALS` intervals. In a mean, each value is
+weighted by the time for which it held. Peaks come from samples taken within the stretch of time; if there is none, from
+the value that held then. Counters are interpolated linearly between two ticks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_PACKAGE_GAP = 60 * SECOND
 
 
 class PackageUsage:
-    """Energy of the CPU packages while a rank runs."""
+    """Energy that the CPU packages used while a rank was running."""
 
     def __init__(self, joules: float = 0.0, covered: float = 0.0) -> None:
         self._joules = joules
@@ -36,7 +36,10 @@ class PackageUsage:
         """Reason why the counters cannot be read; else empty."""
 
     def add(self, previous: PackageReading, now: PackageReading, begin: int, end: int) -> None:
-        """Add two successive readings, for a rank that lasts from `begin` to `end` (ns, CLOCK_MONOTONIC)."""
+        """Add the energy between two consecutive readings.
+
+        The rank lasts from `begin` to `end` (ns, CLOCK_MONOTONIC); energy outside that time does not count.
+        """
         length = now.monotonic_ns - previous.monotonic_ns
         inside = min(now.monotonic_ns, end) - max(previous.monotonic_ns, begin)
         growth = now.joules - previous.joules
@@ -45,19 +48,19 @@ class PackageUsage:
             self._covered += inside / SECOND
 
     def energy(self, seconds: float) -> float:
-        """Return the joules of a rank that ran for `seconds`; NaN if too little of that time was measured."""
+        """Return the joules for a rank that ran for `seconds`; NaN if too little of that time was measured."""
         if not self._covered or self._covered < MIN_PACKAGE_COVERED * seconds:
             return NAN
         return self._joules * max(1.0, seconds / self._covered)
 
     def reason(self, seconds: float) -> str:
-        """Return why the energy is unknown; empty if it is known."""
+        """Return why the energy of a rank that ran for `seconds` is unknown; empty if it is known."""
         if is_known(self.energy(seconds)):
             return ""
         return self.unknown or "no daemon read the CPU packages during most of the run"
 
     def as_json(self) -> list[float]:
-        """Return a form for `from_json`."""
+        """Return the state as JSON values that `from_json` restores."""
         return [self._joules, self._covered]
 
     @classmethod
@@ -100,7 +103,7 @@ _FIRST_INDEXES = tuple(_FIRSTS.values())
 
 
 class UtilizationHistogram:
-    """Distribution of utilization over time, in whole percents as the driver reports it."""
+    """How long a device had which utilization, in steps of one percent as the driver reports it."""
 
     __slots__ = ("bins", "seconds", "total")
 
@@ -111,7 +114,7 @@ class UtilizationHistogram:
         self.total = 0.0
 
     def add(self, ratio: float, seconds: float) -> None:
-        """Add `seconds` at a utilization of `ratio`; NaN is ignored."""
+        """Add `seconds` at a utilization of `ratio` (0 to 1); NaN is ignored."""
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         if ratio == ratio:
             percent = max(0, min(100, round(ratio * 100)))
@@ -120,14 +123,14 @@ class UtilizationHistogram:
             self.total += ratio * seconds
 
     def merge(self, other: UtilizationHistogram) -> None:
-        """Add the time of another histogram."""
+        """Add the times of another histogram."""
         for percent, seconds in other.bins.items():
             self.bins[percent] = self.bins.get(percent, 0.0) + seconds
         self.seconds += other.seconds
         self.total += other.total
 
     def percentile(self, share: float) -> float:
-        """Return the utilization that is not exceeded for `share` of the time; NaN without data."""
+        """Return the utilization (0 to 1) that was not exceeded for this `share` of the time; NaN without data."""
         so_far = 0.0
         for percent in sorted(self.bins):
             so_far += self.bins[percent]
@@ -136,7 +139,7 @@ class UtilizationHistogram:
         return NAN
 
     def columns(self) -> dict[str, float]:
-        """Return the columns of `usage` about utilization."""
+        """Return the values for the utilization columns of the table `usage`."""
         if not self.seconds:
             return {}
         idle = sum(seconds for percent, seconds in self.bins.items() if percent < IDLE * 100)
@@ -149,10 +152,10 @@ class UtilizationHistogram:
 
 
 class SplitIntervals:
-    """Intervals without readings, as far as they lie within a row of the ledger.
+    """Intervals between readings that lie only partly within a row of the ledger.
 
-    A row that begins or ends within such an interval has only a part of it, and it is unknown how much of the energy
-    belongs to that part. Merged rows may together contain all of it.
+    It is unknown how much of the energy of such an interval belongs to the row. Rows that are merged may together
+    contain the whole interval; then its energy is known.
     """
 
     __slots__ = ("rows",)
@@ -162,12 +165,12 @@ class SplitIntervals:
         """By end of the interval (ns, CLOCK_MONOTONIC): its seconds within the row, its length, and its joules."""
 
     def add(self, until: int, seconds: float, length: float, joules: float = 0.0) -> None:
-        """Add `seconds` of an interval that ends at `until`, is `length` seconds long and used `joules`."""
+        """Add `seconds` of an interval that ends at `until`, lasts `length` seconds and used `joules`."""
         known = self.rows.setdefault(until, [0.0, length, joules])
         known[0] += seconds
 
     def merge(self, other: SplitIntervals) -> None:
-        """Add the parts of another row."""
+        """Add the parts of intervals in another row."""
         for until, row in other.rows.items():
             self.add(until, *row)
 
@@ -177,16 +180,16 @@ class SplitIntervals:
         return [row for row in self.rows.values() if row[0] < _WHOLE * row[1]]
 
     def joules(self) -> float:
-        """Return the energy of the parts, if used evenly over each interval."""
+        """Return the energy of the parts, assuming that each interval used its energy evenly."""
         return sum(joules * seconds / length for seconds, length, joules in self.rows.values())
 
     def seconds(self) -> float:
-        """Return the length of the parts."""
+        """Return the total length of the parts."""
         return sum(row[0] for row in self.rows.values())
 
 
 class UsageSums:
-    """Sums of one device over the stretches of time that make up one row of `usage`."""
+    """Sums of one device over all stretches of time that form one row of the table `usage`."""
 
     __slots__ = (
         "begun", "busy", "counted", "covered", "ended", "estimated", "first", "held", "inside", "sampled", "ticks",
@@ -220,7 +223,7 @@ class UsageSums:
         """Time without samples."""
 
     def add_values(self, values: Sequence[float], seconds: float, *, is_read_here: bool) -> None:
-        """Add values that held for `seconds`; `is_read_here`: they were also read within this stretch."""
+        """Add values that held for `seconds`; `is_read_here`: whether they were also read within the row's time."""
         self.sampled += seconds
         self.ticks.add(values[_UTILIZATION], seconds)
         weighed, weights = self.weighed, self.weights
@@ -239,19 +242,22 @@ class UsageSums:
                 self.first[i] = values[index]
 
     def add_counters(self, growth: Sequence[float], share: float, seconds: float) -> None:
-        """Add a `share`, `seconds` long, of the growth of the counters between two ticks; NaN is unknown."""
+        """Add a `share` (0 to 1) of the growth of the counters between two ticks; the share lasts `seconds`.
+
+        NaN in `growth` is unknown.
+        """
         for i, amount in enumerate(growth):
             if amount == amount:
                 self.counted[i] += amount * share
                 self.covered[i] += seconds
 
     def add_energy_reading(self, begun: tuple[int, float], ended: tuple[int, float]) -> None:
-        """Add the energy counter at the begin and the end of a stretch, each as time and joules."""
+        """Add the energy counter at the begin and at the end of a stretch, each as a pair of time and joules."""
         self.begun = min(self.begun or begun, begun)
         self.ended = max(self.ended or ended, ended)
 
     def merge(self, other: UsageSums) -> None:
-        """Add the sums of later stretches."""
+        """Add the sums of `other`, whose time is later."""
         self.sampled += other.sampled
         self.ticks.merge(other.ticks)
         self.busy.merge(other.busy)
@@ -276,10 +282,10 @@ class UsageSums:
     def columns(
         self, seconds: float, *, whole_board: bool = True, min_energy_seconds: float = MIN_ENERGY_SECONDS
     ) -> dict[str, Any]:  # fmt: skip
-        """Return the columns of `usage` for stretches of `seconds` in all; unknown columns are left out.
+        """Return the columns of the table `usage` for `seconds` of time in all; unknown columns are left out.
 
-        `whole_board`: false for a MIG instance, whose counters cover the whole GPU. `min_energy_seconds`: shortest time
-        for which energy is reported.
+        `whole_board`: false for a MIG instance, because its counters are those of the whole GPU. `min_energy_seconds`:
+        shortest time for which energy is reported.
         """
         from_driver = (
             self.sampled > 0 and self.busy.seconds > 0 and self.busy.seconds >= MIN_BUSY_COVERED * self.sampled
@@ -325,7 +331,7 @@ class UsageSums:
         }
 
     def as_json(self) -> list[Any]:
-        """Return a form for `from_json`, with null for NaN."""
+        """Return the state as JSON values that `from_json` restores; null stands for NaN."""
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
         peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, self.first)]
         cut = [[[until, *row] for until, row in intervals.rows.items()] for intervals in (self.estimated, self.unseen)]
@@ -334,7 +340,7 @@ class UsageSums:
 
     @classmethod
     def from_json(cls, state: Sequence[Any]) -> UsageSums:
-        """Restore sums. Raises ValueError, TypeError or KeyError if `state` is something else."""
+        """Restore sums from the result of `as_json`. Raises ValueError, TypeError or KeyError for anything else."""
         sums = cls()
         sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *cut, begun, ended = state
         for intervals, rows in zip((sums.estimated, sums.unseen), cut, strict=True):
@@ -360,7 +366,7 @@ def _any_known(values: Sequence[float]) -> bool:
 
 
 def merge_sums(parts: Mapping[Any, UsageSums]) -> UsageSums:
-    """Return the sums of several groups of stretches, ordered by begin, as one."""
+    """Return the sum of several `UsageSums`, which are ordered by the begin of their time."""
     whole = UsageSums()
     for part in parts.values():
         whole.merge(part)

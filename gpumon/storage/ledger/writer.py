@@ -1,7 +1,7 @@
-"""The ledger's writer: one thread that writes batches of rows, so that a slow disk delays no tick.
+"""Writes batches of rows into the ledger in a thread of its own, so that a slow disk delays no tick.
 
-Nothing here stops a daemon. If the ledger cannot be written, that is logged once, batches stay in memory as far as
-there is room, and writing is tried again later.
+A failure here never stops the daemon. If the ledger cannot be written, this is logged once; batches wait in memory
+while there is room, and writing is retried later.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CHECKSUM = ',"crc":'
 
 
 class LedgerRow(NamedTuple):
-    """A whole row of a table; columns that are not in `values` are NULL."""
+    """A complete row for a table; columns missing in `values` are set to NULL."""
 
     table: str
     values: dict[str, Any]
@@ -84,7 +84,7 @@ class LateMetrics(NamedTuple):
 
 
 class Batch:
-    """Rows and other changes to be written together. A row replaces an earlier one with the same key."""
+    """Rows and other changes that are written together. A row replaces an earlier row with the same key."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], LedgerRow] = {}
@@ -104,14 +104,14 @@ class Batch:
         return bool(self.rows or self.late or self.revoked_ends or self.dead or self.withdrawn)
 
     def add(self, rows: Iterable[LedgerRow]) -> None:
-        """Add rows; each replaces an earlier one with the same key."""
+        """Add rows; each replaces an earlier row of the batch with the same key."""
         for row in rows:
             existing = self.rows.get(row.key)
             if existing is None or row.table != "parameter" or row.values["rank"] <= existing.values["rank"]:
                 self.rows[row.key] = row
 
     def extend(self, newer: Batch) -> Batch:
-        """Add a newer batch to this one and return it."""
+        """Add the content of a newer batch to this one, and return this one."""
         self.add(newer.rows.values())
         self.late += newer.late
         self.revoked_ends += newer.revoked_ends
@@ -123,7 +123,7 @@ class Batch:
 
 
 def write_batch(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_ROOM) -> int:
-    """Write a batch in one transaction; return the number of rows that no table accepts. Raises sqlite3.Error."""
+    """Write a batch in one transaction; return how many rows were refused by their table. Raises sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         rejected = sum(not _write_row(connection, row) for row in sorted(batch.rows.values(), key=_table_order))
@@ -179,7 +179,7 @@ def _with_checksum(state: str) -> str:
 
 
 def is_intact(state: str) -> bool:
-    """Return whether the checksum of a rank's progress is right."""
+    """Return whether the checksum stored in a rank's progress (JSON) is correct."""
     content, _, sum = state.rpartition(_CHECKSUM)
     return sum == f"{zlib.crc32(content.encode('utf-8', 'replace'))}}}"
 
@@ -293,7 +293,7 @@ StoredTrace = tuple[str, int, float, int, str, bytes]
 
 
 class OpenRank(NamedTuple):
-    """A rank that was running when the ledger was opened."""
+    """A rank that had not ended when the ledger was opened."""
 
     run: str
     pid: int
@@ -305,7 +305,7 @@ class OpenRank(NamedTuple):
 
 
 class StoredRuns(NamedTuple):
-    """Runs and ranks in the ledger when it was opened."""
+    """The runs and ranks that the ledger contained when it was opened."""
 
     running: dict[str, OpenRank]
     """By key of the rank."""
@@ -316,10 +316,10 @@ class StoredRuns(NamedTuple):
 
 
 class LedgerWriter:
-    """Writes batches to the ledger at `path` in its own thread.
+    """Writes batches to the ledger at `path` in a thread of its own.
 
-    `shared`: others may read the file. `log` gets a line for each problem. `prepare` is called in the thread, before
-    the ledger is opened, and may create it.
+    `shared`: let other users read the file. `log`: gets a line for each problem. `prepare`: called in the thread before
+    the ledger is opened; it may create the file.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class LedgerWriter:
 
     @property
     def problem(self) -> str:
-        """Reason why nothing is written at present, for people; else empty."""
+        """Why nothing can be written now, as text for users; empty while writing works."""
         return self._file.problem
 
     def start(self) -> LedgerWriter:
@@ -350,12 +350,12 @@ class LedgerWriter:
         return self
 
     def wait_until_open(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the ledger to be opened; return whether it is."""
+        """Wait up to `timeout` seconds until the ledger is open; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: self.stored is not None, timeout)
 
     def put(self, batch: Batch) -> None:
-        """Queue a batch to be written. Never waits for a disk."""
+        """Queue a batch for writing. Returns at once, without waiting for the disk."""
         if not batch:
             return
         with self._changed:
@@ -372,7 +372,7 @@ class LedgerWriter:
             self._changed.notify()
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write the waiting rows within `timeout` seconds; return whether all are written."""
+        """Write all queued rows within `timeout` seconds; return whether that succeeded."""
         with self._changed:
             self._stopping = self._file.is_stopping = True
             self._changed.notify()

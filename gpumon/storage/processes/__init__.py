@@ -1,1 +1,1 @@
-"""History of the processes on GPUs: their identity, when they were there, and their usage."""
+"""History of the processes on GPUs: who they were, when they ran, and how much they used."""

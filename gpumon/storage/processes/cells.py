@@ -1,9 +1,9 @@
-"""Cells, which sum the usage of a process, and the codec of a block in the coarser process tier: an hour of cells.
+"""Cells, which sum the usage of a process over some time, and the encoding of blocks in the coarser process tier.
 
-Layout, little-endian, compressed with zlib: `u16` processes, `u32` rows; `i64` id and `u16` rows of each process; `u8`
-index of each row in the hour; then columns of `f4`: the seconds of a cell, and for each measure known seconds, lowest,
-mean and highest value. The bytes of each column are shuffled: all first bytes, then all second bytes, … Rows are sorted
-by process, then by index.
+A block has the cells of one hour. Layout, little-endian, compressed with zlib: `u16` processes, `u32` rows; `i64` id
+and `u16` rows of each process; `u8` index of each row in the hour; then columns of `f4`: the seconds of a cell, and for
+each measure known seconds, lowest, mean and highest value. The bytes of each column are shuffled: all first bytes, then
+all second bytes, … Rows are sorted by process, then by index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EMPTY = [0.0, *[0.0, 0.0, inf, -inf] * len(MEASURES)]
 
 
 class IndexedCell(NamedTuple):
-    """A cell of a process with its position in a block."""
+    """A cell of one process, with its index in the hour."""
 
     number: int
     """Number of the process in the file."""
@@ -45,7 +45,7 @@ def empty_cell() -> Cell:
 
 
 def add_values(cell: Cell, values: Sequence[float], seconds: float) -> None:
-    """Add `values` (one per measure) that were valid for `seconds` to a cell; NaN is unknown and adds nothing."""
+    """Add `values`, one per measure, that were valid for `seconds`. NaN is unknown and adds nothing."""
     cell[0] += seconds
     at = 1
     for value in values:
@@ -61,7 +61,7 @@ def add_values(cell: Cell, values: Sequence[float], seconds: float) -> None:
 
 
 def merge_cell(into: Cell, other: Cell) -> None:
-    """Add the cell of another time to `into`."""
+    """Add `other`, a cell of another time, to the cell `into`."""
     into[0] += other[0]
     for at in range(1, LENGTH, PER_MEASURE):
         if other[at]:
@@ -74,7 +74,7 @@ def merge_cell(into: Cell, other: Cell) -> None:
 
 
 def scale_cell(cell: Cell, part: float) -> Cell:
-    """Return the cell scaled to a fraction (0 to 1) of its time."""
+    """Return the part of a cell that falls into a fraction (0 to 1) of its time."""
     result = cell[:]
     result[0] *= part
     for at in range(1, LENGTH, PER_MEASURE):
@@ -92,7 +92,7 @@ _UNKNOWN = (0.0, 0.0, inf, -inf)
 
 
 def pack_cells(cells: Sequence[IndexedCell]) -> bytes:
-    """Return the block with these cells, each with a different process or position."""
+    """Return the encoded block of these cells; no two may have the same process and index."""
     rows = sorted(cells)[:MAX_ROWS]
     counts = Counter(row.number for row in rows)
     parts = [
@@ -106,7 +106,10 @@ def pack_cells(cells: Sequence[IndexedCell]) -> bytes:
 
 
 def unpack_cells(data: bytes, crc: int, wanted: Collection[int] | None = None) -> list[IndexedCell]:
-    """Return the cells in a block, of all processes or those with `wanted` numbers. Raises BadProcessBlock."""
+    """Return the cells in a block, of all processes or only those whose number is in `wanted`.
+
+    `crc`: stored checksum of `data`. Raises BadProcessBlock.
+    """
     try:
         return list(_rows(decompress(data, crc), wanted))
     except (ValueError, TypeError, IndexError, struct.error, zlib.error) as error:

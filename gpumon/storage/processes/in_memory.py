@@ -43,7 +43,7 @@ class _MemorySnapshot(NamedTuple):
 
 
 class RecentSnapshots:
-    """Collects snapshots of frames in order, and returns the recent usage of a process."""
+    """Takes a snapshot of the processes every ten seconds, from frames in order, and returns the usage of a process."""
 
     def __init__(self, every: float = SNAPSHOT_INTERVAL, max_age: float = MAX_AGE, max_rows: int = MAX_ROWS) -> None:
         self._every, self._max_age, self._max_rows = every, max_age, max_rows
@@ -53,11 +53,11 @@ class RecentSnapshots:
 
     @property
     def begin(self) -> float:
-        """Start of the oldest snapshot, s since 1970; NaN if there is none."""
+        """Start of the oldest snapshot (s since 1970); NaN if there is none."""
         return self._snapshots[0].begin if self._snapshots else NAN
 
     def add(self, frame: Frame) -> None:
-        """Add the next frame; most frames only extend the last snapshot."""
+        """Add the next frame. Most frames do not start a new snapshot."""
         if not frame.is_full:
             return
         passed = (frame.monotonic_ns - self._monotonic_ns) / SECOND
@@ -82,10 +82,11 @@ class RecentSnapshots:
             self._rows -= len(self._snapshots.popleft().identities)
 
     def pieces(self, device: str, pid: int, started: float) -> list[Piece]:
-        """Return the usage of a process in each snapshot, oldest first.
+        """Return the usage of a process in each snapshot that has it, oldest first.
 
-        If its start (s since 1970) is unknown, the process is followed back only to the last snapshot without it and to
-        the last gap, because another process may have had its pid before.
+        `device`: UUID. `started`: start of the process (s since 1970). If this is unknown, older snapshots count only
+        up to the last one without the process or the last gap, because its pid may have belonged to another process
+        before.
         """
         pieces = [
             Piece(0, snapshot.begin, snapshot.end, self._cell(snapshot, index))

@@ -1,4 +1,4 @@
-"""The measures and texts of a process that are stored; blocks, queries and reports derive from these lists."""
+"""Which measures and texts of a process are stored. Blocks, queries and reports use these lists."""
 
 from __future__ import annotations
 

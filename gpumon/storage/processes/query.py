@@ -1,4 +1,4 @@
-"""Query the processes of a window: GPU, time and usage of each, from the file and the newest frames."""
+"""Returns the processes of a window of time with their usage, from the history file and the newest frames."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LATEST = 2**62
 
 
 class HeldSpan(NamedTuple):
-    """The time in which a process was on a GPU."""
+    """The time in which a process was on a GPU (s since 1970)."""
 
     begin: float
     """Seconds since 1970, as `end`."""
@@ -54,9 +54,9 @@ class HeldSpan(NamedTuple):
 
 
 def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpan]:
-    """Return the processes on a GPU (a UUID) between two times (s since 1970), sorted by their begin.
+    """Return the processes that were on a GPU between two times (s since 1970), sorted by their begin.
 
-    A process that still runs ends at the end of the file. Raises GpumonError.
+    `device`: UUID of the GPU. A process that is still running ends where the file ends. Raises GpumonError.
     """
     with reading(path) as file:
         if not file.has_tables:
@@ -78,7 +78,7 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
 
 
 class MeasureUse(NamedTuple):
-    """Values of one measure of a process in a window."""
+    """Known seconds, mean and peak of one measure of a process in a window of time."""
 
     seconds: float
     """Seconds for which the measure is known; it is unknown in the rest of the process's time."""
@@ -88,7 +88,7 @@ class MeasureUse(NamedTuple):
 
 
 class ProcessUse(NamedTuple):
-    """Usage of a process on a GPU in a window."""
+    """How much a process used a GPU in a window of time."""
 
     process: StoredProcess
     held: float
@@ -98,7 +98,7 @@ class ProcessUse(NamedTuple):
 
 
 class ProcessFilter(NamedTuple):
-    """Restricts processes; an empty field does not restrict them."""
+    """Selects processes by GPU, user and pid; an empty field selects all."""
 
     devices: Collection[str] = ()
     """UUIDs."""
@@ -110,7 +110,7 @@ ALL = ProcessFilter()
 
 
 class ProcessWindow(NamedTuple):
-    """The processes of a window, sorted by when they were first seen."""
+    """The processes in a window of time, sorted by when they were first seen."""
 
     span: WindowSpan
     processes: Sequence[ProcessUse]
@@ -121,7 +121,10 @@ class ProcessWindow(NamedTuple):
 
 
 def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted: ProcessFilter = ALL) -> ProcessWindow:
-    """Return the processes of a window from the newest frames and the file at `path` (no file if empty)."""
+    """Return the processes in a window of time, from the newest frames and the history file.
+
+    `path` is empty if there is no file.
+    """
     content, sums, problem = _FileContent([], {}, nan, frozenset()), _Sums(span), ""
     if path:
         try:
@@ -220,7 +223,7 @@ def query_processes(
     user: str,
     pid: int,
 ) -> ProcessWindow:
-    """Return the processes of a window, for `Live.processes`. Raises UsageError."""
+    """Return the processes for `Live.processes`, which documents the arguments. Raises UsageError."""
     span, newest = resolve_window(*window_args), devices_of(frames[-1:])
     wanted = resolve_devices(devices, newest, lambda: stored_devices(path, frames))
     window = read_processes(path, frames, span, ProcessFilter(wanted, user, pid))
@@ -231,6 +234,9 @@ def query_processes(
 def query_lines(
     path: str, frames: Sequence[Frame], window_args: WindowArgs, process: Process | StoredProcess, points: int
 ) -> ProcessLines:
-    """Return the time series of a process, for `Live.process_lines`. Raises UsageError."""
+    """Return the time series of a process for `Live.process_lines`, which documents the arguments.
+
+    Raises UsageError.
+    """
     key = process_key(process)
     return process_lines(path, frames, key, Query(key.device, NAMES, *resolve_window(*window_args), points))

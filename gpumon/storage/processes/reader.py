@@ -1,4 +1,4 @@
-"""Read processes and their usage from the history file, and continue them with the newest frames."""
+"""Reads processes and their usage from the history file, and adds what the newest frames have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SELECT = f"SELECT id, device, pid, started, kind, first, last, {', '.join(TEXTS
 
 
 class StoredProcess(NamedTuple):
-    """A process on a GPU, from the history file or frames."""
+    """A process on a GPU, read from the history file or from frames."""
 
     number: int
     """Id in the file; negative if it is only in the newest frames."""
@@ -54,7 +54,7 @@ class StoredProcess(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Usage of a process from `begin` to `end` (s since 1970)."""
+    """Usage of one process from `begin` to `end` (s since 1970)."""
 
     number: int
     begin: float
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
 
 
 class FileRange(NamedTuple):
-    """Times (s since 1970) that the file covers; NaN if it has no processes."""
+    """The times that the process tables of the file cover (s since 1970); NaN if they are empty."""
 
     fine: float = nan
     """Start of the finer tier."""
@@ -74,7 +74,7 @@ class FileRange(NamedTuple):
 
 
 def file_range(db: sqlite3.Connection) -> FileRange:
-    """Return the times that the file covers. Raises sqlite3.Error."""
+    """Return the times that the process tables cover. Raises sqlite3.Error."""
     until = last_end(db) or None
     # Ignore blocks from years ago, which were written with a wrong clock.
     ((fine,),) = db.execute(
@@ -88,22 +88,25 @@ def file_range(db: sqlite3.Connection) -> FileRange:
 
 
 def last_end(db: sqlite3.Connection) -> int:
-    """Return the end (ns since 1970) of the last written block; 0 if there is none. Raises sqlite3.Error.
+    """Return the end (ns since 1970) of the block written last; 0 if there is none. Raises sqlite3.Error.
 
-    After the clock was set back, an older block may end later.
+    If the clock was set back, an older block may have a later end.
     """
     ends = db.execute("SELECT end FROM process_block WHERE tier = ? ORDER BY rowid DESC", (_FINE.number,))
     return next((end for (end,) in typed_rows(ends, int)), 0)
 
 
 def processes_between(db: sqlite3.Connection, begin: float, end: float) -> list[StoredProcess]:
-    """Return the processes that may have existed between two times (s since 1970). Raises sqlite3.Error."""
+    """Return the processes that may have run at some time between `begin` and `end` (s since 1970).
+
+    Raises sqlite3.Error.
+    """
     rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (_ns(begin - _MAX_LAG), _ns(end)))
     return _processes(rows)
 
 
 def processes_with_pid(db: sqlite3.Connection, device: str, pid: int) -> list[StoredProcess]:
-    """Return the processes with a pid on a GPU, oldest first. Raises sqlite3.Error."""
+    """Return the processes that had this pid on a GPU, oldest first; `device` is a UUID. Raises sqlite3.Error."""
     rows = db.execute(f"{_SELECT} WHERE pid = ? AND device = ? ORDER BY id", (pid, device))
     return _processes(rows)
 
@@ -111,7 +114,10 @@ def processes_with_pid(db: sqlite3.Connection, device: str, pid: int) -> list[St
 def read_tier(
     db: sqlite3.Connection, shape: TierShape, begin: float, end: float, wanted: Collection[int] | None = None
 ) -> Iterator[Piece]:
-    """Yield the pieces of a tier whose middle is between two times (s since 1970). Raises sqlite3.Error."""
+    """Yield the pieces of one tier whose middle is between two times (s since 1970).
+
+    `wanted`: numbers of the processes to read, None for all. Raises sqlite3.Error.
+    """
     rows = db.execute(
         "SELECT begin, crc, data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (shape.number, _ns(end), _ns(begin)),
@@ -123,7 +129,10 @@ def read_tier(
 
 
 def present_numbers(db: sqlite3.Connection) -> frozenset[int]:
-    """Return the numbers of the processes in the last written span. Raises sqlite3.Error."""
+    """Return the numbers of the processes in the span written last, that is those that may be running.
+
+    Raises sqlite3.Error.
+    """
     rows = db.execute("SELECT data, crc FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,))
     with suppress(BadProcessBlock):
         for data, crc in typed_rows(rows, bytes, int):
@@ -180,10 +189,11 @@ _SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
 
 
 class RecentProcesses:
-    """Processes in `frames` (oldest first) from `since` (s since 1970) on, matched with stored processes.
+    """The processes in frames, matched with the processes that the file already has.
 
-    `known` are the processes in the file, which ends at `until`; those in `present` existed then. `process_key` (UUID
-    and pid) restricts the result to one process.
+    `frames`: oldest first; only those from `since` (s since 1970) on count. `known`: the processes in the file, which
+    ends at `until` (s since 1970). `present`: numbers of those that were running then. `process_key`: UUID and pid of
+    the only process to return, None for all.
     """
 
     def __init__(
@@ -254,7 +264,7 @@ def _process_from_tracked(tracked: TrackedProcess) -> StoredProcess:
 
 
 class TierSpan(NamedTuple):
-    """A time to read from a tier (s since 1970)."""
+    """A span of time to read from one tier (s since 1970)."""
 
     shape: TierShape
     begin: float
@@ -262,9 +272,10 @@ class TierSpan(NamedTuple):
 
 
 def tier_spans(file_range: FileRange, begin: float, end: float, step: float) -> list[TierSpan]:
-    """Return the tiers to read from `begin` to `end` (s since 1970) that are fine enough for `step` seconds.
+    """Return which tier to read for which part of the time from `begin` to `end` (s since 1970).
 
-    The ends of the window that would cut a coarse cell come from the finer tier, as far as that goes back.
+    The cells must not be longer than `step` seconds, where a tier has such cells. Where `begin` or `end` cuts a cell of
+    the coarser tier, the finer tier is read, as far as that goes back.
     """
     fine = file_range.fine if is_known(file_range.fine) else inf
     if file_range.coarse > fine:  # the coarser tier has the time before a whole cell
@@ -282,6 +293,9 @@ def tier_spans(file_range: FileRange, begin: float, end: float, step: float) -> 
 def read_pieces(
     db: sqlite3.Connection, parts: Sequence[TierSpan], wanted: Collection[int] | None = None
 ) -> Iterator[Piece]:
-    """Yield the pieces in these spans of the tiers. Raises sqlite3.Error."""
+    """Yield the pieces of all these spans.
+
+    `wanted`: numbers of the processes to read, None for all. Raises sqlite3.Error.
+    """
     for shape, begin, end in parts:
         yield from read_tier(db, shape, begin, end, wanted)

@@ -1,4 +1,4 @@
-"""`ProcessRecorder`: writes the processes of ticks into the history file, and merges past hours into a coarser tier."""
+"""`ProcessRecorder`: writes the processes of each tick into the history file, and past hours into a coarser tier."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _FIND_DUE_HOURS = (
 
 
 def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:
-    """Write the coarser tier of the hours before `until_ns` (ns since 1970) that lack it, in an open transaction.
+    """Write the coarser tier for all hours before `until_ns` (ns since 1970) that are not in it yet.
 
-    These may include hours that a killed daemon left.
+    Needs an open transaction. Hours that a killed daemon has left are included.
     """
     (newest,) = connection.execute(
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ?", (_COARSE.number, until_ns)
@@ -119,9 +119,10 @@ def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpa
 
 
 class ProcessRecorder:
-    """Writes processes into the history file of a daemon; a plugin of `HistoryRecorder`.
+    """Writes processes into the history file of a daemon, as a plugin of `HistoryRecorder`.
 
-    The sampling thread only collects snapshots of the process lists; everything else happens while writing.
+    The sampling thread only takes snapshots of the process list; everything else is done when the snapshots are
+    written.
     """
 
     def __init__(self) -> None:
@@ -140,7 +141,7 @@ class ProcessRecorder:
         self._snapshots.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
 
     def on_open(self, connection: sqlite3.Connection) -> None:
-        """Prepare for a newly opened file: the numbers of processes are looked up again at the next write."""
+        """Prepare for a newly opened file: with the next write, the numbers of all processes are read from it again."""
         self._numbers.reset()
         self._hour = -1
         self._until_ns = last_end(connection)
@@ -150,7 +151,7 @@ class ProcessRecorder:
                 connection.execute(_RESET_SEQUENCE)
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write the snapshots since the last call. Raises sqlite3.Error."""
+        """Write the snapshots taken since the last call. Raises sqlite3.Error."""
         snapshots = list(self._snapshots.finished)
         if not snapshots:
             return
@@ -169,7 +170,7 @@ class ProcessRecorder:
             self._snapshots.finished.popleft()
 
     def finish(self) -> None:
-        """Close the open snapshot; no tick follows."""
+        """Finish the open snapshot, because no tick follows."""
         self._snapshots.finish()
         self._is_stopping = True
 

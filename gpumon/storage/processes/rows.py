@@ -1,4 +1,4 @@
-"""Write the rows of processes in the history file."""
+"""Writes one row for each process into the history file."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_R
 
 
 class ProcessRows:
-    """Finds, inserts and updates rows of processes in an open transaction; `boot` is the boot id of the machine."""
+    """Finds, inserts and updates the rows of processes. Needs an open transaction. `boot`: boot id of the machine."""
 
     def __init__(self, boot: str) -> None:
         self._boot = boot
 
     def number(self, connection: sqlite3.Connection, tracked: TrackedProcess) -> int:
-        """Return the id of a process, which an earlier daemon may have inserted; insert it if it is new."""
+        """Return the id of a process in the file. Inserts the process if neither this nor an earlier daemon has."""
         device = clean(tracked.device, _MAX_TEXT_LENGTH)
         key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
         row = connection.execute(_FIND, key).fetchone()
@@ -53,7 +53,7 @@ class ProcessRows:
         return connection.execute(_INSERT, values).lastrowid or 0
 
     def update(self, connection: sqlite3.Connection, processes: Iterable[TrackedProcess]) -> None:
-        """Update the rows of changed processes."""
+        """Write the changed fields of these processes to their rows."""
         rows = [
             (tracked.started, tracked.first_ns, tracked.last_ns, *_texts(tracked), tracked.number)
             for tracked in processes

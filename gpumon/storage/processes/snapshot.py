@@ -1,7 +1,7 @@
-"""Snapshots of the process list, and the identity of processes across snapshots.
+"""Takes snapshots of the process list, and recognizes a process from one snapshot to the next.
 
-A process is identified by GPU, pid and start time. If the start is unknown, it is the same process as in the previous
-snapshot; after an absence or a gap it is another one, because its pid may have been reused.
+A process is identified by GPU, pid and start time. If the start time is unknown, it counts as the same process as in
+the previous snapshot. After an absence or a gap it counts as another one, because the pid may have been reused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
 class Snapshot(NamedTuple):
-    """The processes in a span of time."""
+    """The processes that were running in a span of time."""
 
     begin_ns: int
     """ns since 1970."""
@@ -44,12 +44,12 @@ class Snapshot(NamedTuple):
 
     @property
     def end_ns(self) -> int:
-        """ns since 1970."""
+        """End of the span, in ns since 1970."""
         return self.begin_ns + self.ns
 
 
 class Snapshots:
-    """Collects snapshots from ticks or frames, one every `every` ns; 0 takes one at each tick."""
+    """Takes a snapshot from ticks or frames every `every` ns; with 0, at each tick."""
 
     def __init__(self, every: int = SNAPSHOT_INTERVAL) -> None:
         self.finished: deque[Snapshot] = deque(maxlen=_MAX_PENDING if every else None)
@@ -61,7 +61,7 @@ class Snapshots:
     def add(
         self, monotonic_ns: int, time_ns: int, interval: float, processes: Sequence[Process], samples: Sequence[Sample]
     ) -> None:
-        """Add the next tick: its times, planned interval (s), processes and GPUs."""
+        """Add the next tick: its times (ns), planned interval (s), processes, and samples of the GPUs."""
         snapshot = self._open
         passed = monotonic_ns - self._monotonic_ns
         gap = snapshot is None or is_gap(passed / SECOND, (time_ns - self._time_ns) / SECOND, interval)
@@ -78,7 +78,7 @@ class Snapshots:
         self._due_ns = (time_ns // self._every + 1) * self._every if self._every else 0
 
     def finish(self) -> None:
-        """Finish the open snapshot."""
+        """Finish the open snapshot, because no tick follows."""
         snapshot, self._open = self._open, None
         if snapshot is not None:
             self.finished.append(snapshot._replace(ns=self._ns))
@@ -92,7 +92,7 @@ NO_NUMBER = 0
 
 
 class TrackedProcess:
-    """A process that is on a GPU now."""
+    """A process that is running on a GPU now."""
 
     __slots__ = ("device", "first_ns", "kind", "last_ns", "number", "pid", "started", "texts")
 
@@ -109,14 +109,14 @@ class TrackedProcess:
         self.number = NO_NUMBER
 
     def matches(self, process: Process) -> bool:
-        """Return whether a process with the same GPU and pid in the next snapshot can be this one."""
+        """Return whether `process`, which has the same GPU and pid in the next snapshot, can be this process."""
         return self.started == process.started or not (is_known(self.started) and is_known(process.started))
 
     def update(self, process: Process) -> bool:
-        """Update texts and start; return whether they changed.
+        """Update texts and start time; return whether anything changed.
 
-        An ending process loses its name, and keeps the last one here. User and name may change, for example when a
-        server that starts as root drops its privileges.
+        A process that is ending has no name any more; the last one is kept then. User and name may change, for example
+        when a server starts as root and then drops its privileges.
         """
         previous = (self.texts, self.started)
         self.texts = tuple(new or old for new, old in zip(read_texts(process), self.texts, strict=True))
@@ -126,7 +126,7 @@ class TrackedProcess:
 
 
 class ProcessNumbers:
-    """Assigns a number to each process; `resolve` returns the number of a process that is new here."""
+    """Assigns a number to each process. `resolve` returns the number of a process that was not seen before."""
 
     def __init__(self, resolve: Callable[[TrackedProcess], int]) -> None:
         self.changed: list[TrackedProcess] = []
@@ -139,7 +139,10 @@ class ProcessNumbers:
         self._until_ns = 0
 
     def assign(self, snapshot: Snapshot) -> list[int]:
-        """Return the number of each process in a snapshot, at most `MAX_PROCESSES`; `NO_NUMBER` if it is left out."""
+        """Return a number for each process in a snapshot.
+
+        Only `MAX_PROCESSES` processes get one; the others get `NO_NUMBER`.
+        """
         identities: list[tuple[object, ...]] = list(map(_identity, snapshot.processes))
         unanswered = list(snapshot.unanswered)
         if not (snapshot.follows and identities == self._identities and unanswered == self._unanswered):
@@ -149,7 +152,7 @@ class ProcessNumbers:
         return self._numbers
 
     def current(self) -> list[TrackedProcess]:
-        """Return the processes of the last snapshot, with its end as `last_ns`."""
+        """Return the processes of the last snapshot; their `last_ns` is the end of that snapshot."""
         for tracked in self._tracked.values():
             tracked.last_ns = self._until_ns
         return list(self._tracked.values())

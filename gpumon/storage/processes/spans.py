@@ -1,4 +1,4 @@
-"""Codec of a block in the finer process tier: spans with their processes and values, compressed.
+"""Encoding of a block in the finer process tier: spans of time with their processes and values.
 
 Layout, little-endian, compressed with zlib: `u16` processes, `u16` spans, `u32` rows; `i64` id of each process; for
 each span `i64` begin (ns since 1970), `f4` seconds and `u16` rows; for each row the `u16` index of its process; then a
@@ -28,11 +28,11 @@ _MAX_BYTES = 4 * 2**20
 
 
 class BadProcessBlock(GpumonError):
-    """A stored block of processes is damaged."""
+    """Raised if a stored block of processes is damaged."""
 
 
 class ProcessSpan(NamedTuple):
-    """Processes and their values in a span of time."""
+    """The processes in a span of time, and a column of values for each measure."""
 
     begin_ns: int
     """ns since 1970."""
@@ -44,12 +44,12 @@ class ProcessSpan(NamedTuple):
 
     @property
     def middle_ns(self) -> int:
-        """ns since 1970."""
+        """Middle of the span, in ns since 1970."""
         return self.begin_ns + round(self.seconds * SECOND / 2)
 
 
 def pack_spans(spans: Sequence[ProcessSpan]) -> bytes:
-    """Return the block with these spans."""
+    """Return the encoded block of these spans."""
     numbers = list(dict.fromkeys(chain.from_iterable(span.numbers for span in spans)))
     places = {number: index for index, number in enumerate(numbers)}
     rows = array("H", map(places.__getitem__, chain.from_iterable(span.numbers for span in spans)))
@@ -68,7 +68,7 @@ def pack_spans(spans: Sequence[ProcessSpan]) -> bytes:
 
 
 def unpack_spans(data: bytes, crc: int) -> list[ProcessSpan]:
-    """Return the spans in a block. Raises BadProcessBlock."""
+    """Return the spans in a block; `crc` is its stored checksum. Raises BadProcessBlock."""
     try:
         return list(_unpack(decompress(data, crc)))
     except (ValueError, TypeError, IndexError, struct.error, zlib.error) as error:
@@ -76,7 +76,7 @@ def unpack_spans(data: bytes, crc: int) -> list[ProcessSpan]:
 
 
 def decompress(data: bytes, crc: int) -> bytes:
-    """Return the decompressed bytes of a block. Raises zlib.error or ValueError."""
+    """Check a block against its checksum `crc`, and return its decompressed bytes. Raises zlib.error or ValueError."""
     if zlib.crc32(data) != crc:
         raise ValueError("it has a wrong checksum")
     return zlib.decompressobj().decompress(data, _MAX_BYTES)
@@ -108,7 +108,7 @@ def _unpack(raw: bytes) -> Iterator[ProcessSpan]:
 
 
 def read_array(kind: str, data: bytes) -> array[Any]:
-    """Return the numbers in a shuffled column; `kind` is a type code of `array`."""
+    """Return the numbers in a shuffled column; `kind` is a type code of `array.array`, such as `f`."""
     numbers_read: array[Any] = array(kind)
     numbers_read.frombytes(unshuffled(data, numbers_read.itemsize))
     return swap_on_big_endian(numbers_read)

@@ -1,4 +1,4 @@
-"""Usage of one process over time for charts, in buckets at fixed positions in absolute time."""
+"""Usage of one process over time, in buckets for charts. Buckets do not move as time passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FINE, _COARSE = PROCESS_SHAPES
 
 
 class ProcessKey(NamedTuple):
-    """Identifies a process on a GPU."""
+    """Identifies a process on a GPU: UUID, pid, and when it started or was first seen."""
 
     device: str
     """UUID."""
@@ -54,7 +54,7 @@ def process_key(process: Process | StoredProcess) -> ProcessKey:
 
 
 class ProcessLines(NamedTuple):
-    """Time series of a process by measure, all with the same times; unknown values are gaps."""
+    """The usage of a process over time: a series for each measure, all with the same times; unknown values are NaN."""
 
     series: Mapping[str, Series]
     problem: str = ""
@@ -64,11 +64,11 @@ class ProcessLines(NamedTuple):
 def process_lines(
     path: str, frames: Sequence[Frame], key: ProcessKey, query: Query, earlier: Iterable[Piece] = ()
 ) -> ProcessLines:
-    """Return the time series of a process from the newest frames and the file at `path` (no file if empty).
+    """Return the usage of a process over time, from the newest frames and the history file at `path` (empty: no file).
 
-    `earlier` is the usage of the process before these frames, for when there is no file. The query names measures
-    (`MEASURES`); its `subject` is ignored. Points come from the finest source: frames, then the finer tier, then the
-    coarser one. Buckets at the ends of the window are complete.
+    `query`: its `metrics` name measures (`MEASURES`); its `subject` is ignored. `earlier`: usage before these frames,
+    if there is no file. Each point comes from the finest source that has it: frames, then the finer tier, then the
+    coarser one. The buckets at both ends of the window are complete.
     """
     pieces: list[Piece] = []
     wanted: set[int] = set()

@@ -1,1 +1,1 @@
-"""SQLite files in the state directory: opened to write by the daemon, opened to read by everything else."""
+"""The SQLite files in the state directory. Only the daemon opens them for writing."""

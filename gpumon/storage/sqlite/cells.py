@@ -1,4 +1,4 @@
-"""Check the cells of rows from an untrusted file: SQLite stores values of any type in any column."""
+"""Checks the values in rows of an untrusted file. SQLite allows any type in any column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_NAMES = 1024
 
 
 def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows whose cells have the given types and whose floats are below `LARGEST`; leave out the others."""
+    """Yield only the rows whose values have the given types and whose floats are below `LARGEST`."""
     for row in rows:
         for cell, kind in zip(row, types, strict=True):
             if not isinstance(cell, kind) or (isinstance(cell, float) and not -LARGEST < cell < LARGEST):
@@ -26,7 +26,7 @@ def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Itera
 
 
 def parse_json(cell: object) -> object:
-    """Return the JSON value of a cell; None if it is not JSON."""
+    """Return the value of a cell that contains JSON; None if it does not."""
     try:
         return json.loads(cell) if isinstance(cell, str) else None
     except (ValueError, RecursionError):
@@ -34,7 +34,7 @@ def parse_json(cell: object) -> object:
 
 
 def parse_names(cell: object) -> tuple[str, ...]:
-    """Return the names in a cell that is a JSON list of strings; empty if it is not one."""
+    """Return the strings in a cell that contains a JSON list of strings; empty if it does not."""
     names = parse_json(cell)
     if not isinstance(names, list) or len(names) > _MAX_NAMES or not all(isinstance(name, str) for name in names):
         return ()

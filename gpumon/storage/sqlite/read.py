@@ -1,4 +1,4 @@
-"""Open SQLite files that another process writes, and explain for people why one is absent or cannot be read."""
+"""Opens SQLite files that another process writes, and explains to users why a file is missing or unreadable."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from gpumon.storage.sqlite.write import damage_error, require_regular_files
 
 
 def explain_absence(where: Places, path: str, nothing: str, refused: str) -> str:
-    """Return a line that explains why the file at `path` does not exist: a problem of its directory, else `nothing`.
+    """Return a message that says why the file at `path` does not exist.
 
-    `refused` begins the lines about a directory that cannot be written, such as "runs are not recorded".
+    It names a problem of the file's directory if there is one; otherwise it is `nothing`. `refused` is how a message
+    about an unwritable directory begins, such as "runs are not recorded".
     """
     if is_missing(where):
         return f"{where.explicit} does not exist: check the path, or start 'gpumon daemon{dir_option(where)}'"
@@ -87,18 +88,21 @@ _NO_WAL_INDEX_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_
 
 
 class LockTimeout:
-    """How long this process waits for a writer that has locked a file exclusively, such as while creating it."""
+    """How long this process waits while another process has a file locked exclusively, such as when creating it."""
 
     seconds = 5.0
 
 
 def set_lock_timeout(seconds: float) -> None:
-    """Set how long this process waits for a locked file; a server has to answer its clients sooner."""
+    """Set for how many seconds this process waits for a locked file.
+
+    A server waits less, because its clients wait too.
+    """
     LockTimeout.seconds = seconds
 
 
 def describe_error(error: Exception, path: str) -> str:
-    """Return the text for people of an error in using the file at `path`."""
+    """Return a message for users about an error that occurred when using the file at `path`."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     name = getattr(error, "sqlite_errorname", "")
@@ -140,11 +144,12 @@ def _describe_lock_error(path: str) -> str:
 def open_to_read(
     path: str, *, any_thread: bool = False, timeout: float | None = None
 ) -> tuple[sqlite3.Connection, int]:  # fmt: skip
-    """Return a read-only connection and the version of the file; the version is 0 while the file is being created.
+    """Open a file for reading; return the connection and the version of the file.
 
-    The connection has already read something, so a file that cannot be read fails here. `any_thread` lets several
-    threads use the connection, one at a time. `timeout` is how many seconds to wait for a writer that has locked the
-    file exclusively; by default `LockTimeout`. Raises sqlite3.Error, or OSError if the path is not a regular file.
+    The version is 0 while the file is being created. The connection has already been used to read, so an unreadable
+    file fails here and not later. `any_thread`: let several threads use it, one at a time. `timeout`: seconds to wait
+    while another process has the file locked, by default `LockTimeout`. Raises sqlite3.Error, or OSError if the path is
+    not a regular file.
     """
     require_regular_files(path)
     try:

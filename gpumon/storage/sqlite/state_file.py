@@ -1,6 +1,7 @@
-"""`StateFile`: a SQLite file that a daemon writes, through replaced, damaged and full files and disks.
+"""`StateFile`: a SQLite file that a daemon writes to.
 
-Errors do not stop the daemon: each problem is logged once, and the next write tries again.
+It survives that the file is replaced or damaged, or the disk full. An error does not stop the daemon: each problem is
+logged once, and the next write tries again.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class StateFile:
-    """The file at `path`, opened to write at the first call of `connect`.
+    """The file at `path`, which is opened for writing by the first call of `connect`.
 
-    `shared` lets other users read it. `log` receives a line for each problem, `on_open` each new connection. Only one
-    thread may use a `StateFile` at a time.
+    `shared`: let other users read it. `log`: gets a line for each problem. `on_open`: gets each new connection. Only
+    one thread may use a `StateFile` at a time.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class StateFile:
         return self._connection is not None
 
     def connect(self) -> sqlite3.Connection:
-        """Return the connection; open the file again if it or its write-ahead log was replaced or overwritten.
+        """Return the connection. Opens the file again if the file or its write-ahead log was replaced or overwritten.
 
-        SQLite then recovers an overwritten file from the log, or reports it as damaged. Raises OtherVersion, OSError or
-        sqlite3.Error, which the caller passes to `handle_error`.
+        SQLite then restores the file from its log, or reports it as damaged. Raises OtherVersion, OSError or
+        sqlite3.Error; the caller must pass these to `handle_error`.
         """
         if self._connection is not None and self._is_in_place() and self._is_database():
             return self._connection
@@ -73,15 +74,15 @@ class StateFile:
         return self._connection
 
     def clear_problem(self) -> None:
-        """Record that a write succeeded; log it if writing had failed before."""
+        """Record that a write succeeded; if earlier writes had failed, log that writing works again."""
         if self.problem:
             self.problem = ""
             self._log(f"{self.path} is writable again")
 
     def handle_error(self, error: Exception) -> bool:
-        """Close the file after an error, and log the problem once.
+        """Close the file after an error, and log the problem once. Return whether a new file can be started now.
 
-        A damaged file is moved aside. Returns whether the caller can start a new file now.
+        A damaged file is renamed first, so that it is kept.
         """
         if isinstance(error, OtherVersion):
             self.problem, self.is_refused = str(error), True
@@ -100,7 +101,10 @@ class StateFile:
         return False
 
     def close(self) -> None:
-        """Close the file. If `is_stopping`, a shared file is left without a write-ahead log."""
+        """Close the file. With `is_stopping`, a shared file is left without a write-ahead log.
+
+        Otherwise the next program that opened an empty file would remove the log, and later writes to it would be lost.
+        """
         connection, self._connection = self._connection, None
         if connection is None:
             return

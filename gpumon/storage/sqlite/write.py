@@ -1,4 +1,4 @@
-"""Open SQLite files to write: create them, and move aside files that are damaged or of another version."""
+"""Opens SQLite files for writing. Creates missing ones, and renames files that are damaged or of another version."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def require_regular_files(path: str) -> None:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether an error means that the file itself is damaged."""
+    """Return whether this error means that the file is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def damage_error(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
-    """Return the SQLite error for a damaged schema whose message Python cannot decode."""
+    """Return a SQLite error that reports a damaged schema, for a schema that Python cannot decode."""
     damage = sqlite3.DatabaseError(f"database disk image is malformed: {error.reason}")
     damage.sqlite_errorcode, damage.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
     return damage
 
 
 def damaged_copies(path: str) -> list[str]:
-    """Return the damaged files that were moved aside from `path`, oldest first."""
+    """Return the damaged files that were renamed from `path`, oldest first."""
     prefix = os.path.basename(path) + _DAMAGED
     try:
         names = os.listdir(os.path.dirname(path) or ".")
@@ -49,9 +49,9 @@ def damaged_copies(path: str) -> list[str]:
 
 
 def move_aside(path: str, ending: str = _DAMAGED) -> str:
-    """Rename a database, with the files that SQLite keeps next to it, to the first free name with this ending.
+    """Rename a database and SQLite's additional files. Return the new path.
 
-    Returns the new path.
+    The new name is `path` with this ending, and a number if that name is taken.
     """
     number = 1
     while os.path.lexists(f"{path}{ending}{number}"):
@@ -91,12 +91,12 @@ BUSY_TIMEOUT = 5.0
 
 
 class OtherVersion(GpumonError):
-    """The file has the tables of another version of gpumon."""
+    """Raised if the file has the tables of another version of gpumon."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of database: its tables, and how messages call it."""
+    """A kind of database: its tables, and the words for it in messages."""
 
     title: str
     version: int
@@ -113,11 +113,11 @@ def open_to_write(
     path: str, kind: FileKind, *, shared: bool, uid: int, log: Callable[[str], object],
     is_first: bool = True, mounts: str = "/proc/self/mountinfo",
 ) -> sqlite3.Connection:  # fmt: skip
-    """Return a connection to the file at `path`; create the file if it is missing.
+    """Open the file at `path` for writing, and create it if it is missing.
 
-    `shared` lets other users read it. A damaged file is moved aside, never deleted. A file of another version is moved
-    aside only when this process opens it for the first time (`is_first`): later it means that a gpumon of that version
-    is writing it now. Raises OtherVersion, OSError or sqlite3.Error.
+    `shared`: let other users read it. A damaged file is renamed, never deleted. A file of another version is renamed if
+    this process opens it for the first time (`is_first`); later it means that a gpumon of that version is writing it
+    now, so OtherVersion is raised. Also raises OSError or sqlite3.Error.
     """
     directory = os.path.dirname(path)
     make_private_dir(directory, uid, shared=shared)
@@ -138,7 +138,7 @@ def open_to_write(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit the statements of the block together; roll all of them back on any exception."""
+    """Run the `with` block in a transaction: commit at its end, roll back if it raises any exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

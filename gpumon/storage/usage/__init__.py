@@ -1,1 +1,1 @@
-"""Accounts of users: who held which GPU, how long it was busy or idle meanwhile, and its energy, by hour."""
+"""Accounts: how long each user held which GPU in each hour, how long it was busy or idle then, and its energy."""

@@ -1,4 +1,7 @@
-"""Usage sums: `DeviceUse` of a device and `Account` of a user on it, with the columns of the history file."""
+"""Sums of usage: `DeviceUse` for a device, and `Account` for one user on a device.
+
+The file has a column for each field.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 
 class Account(NamedTuple):
-    """Usage of a device by one user over some hours. `energy` is in joules, all others in seconds."""
+    """How much one user used a device, over some hours. `energy` is in joules, all others in seconds."""
 
     user: str
     """Empty for an unknown holder."""
@@ -23,7 +26,7 @@ class Account(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """Usage of a device over some hours. `energy` and `free_energy` are in joules, all others in seconds."""
+    """How much a device was used, over some hours. `energy` and `free_energy` are in joules, all others in seconds."""
 
     observed: float = 0.0
     """Time in which the device answered and was not divided by MIG; the rest of the time is unknown."""

@@ -1,7 +1,7 @@
-"""`UseMeter`: running usage sums of a daemon by the rules of accounts, but not divided into hours.
+"""`UseMeter`: the running sums that a daemon publishes, by the rules of accounts but not divided into hours.
 
-Each tick is counted exactly once, when the next one arrives. So the growth of a counter between two reads is exact,
-however far apart the reads are.
+A tick is counted once, when the next tick arrives. So the growth of a counter between any two readings by a client is
+exact, however far apart they are.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ class _Holders:
 
 
 class UseMeter:
-    """Usage sums of a daemon; they continue the sums `earlier` of its predecessor, or start at 0."""
+    """The running sums of a daemon. They continue the sums of the previous daemon, if any, else start at 0.
+
+    `since_ns`: when sums that start at 0 begin (ns since 1970). `room`: bytes available for names. `holders`: decides
+    who holds which GPU at a tick. `earlier`: sums of the previous daemon.
+    """
 
     def __init__(self, earlier: Sums | None, since_ns: int, room: int, holders: HolderWatch | None = None) -> None:
         """Set up the sums.
@@ -104,9 +108,9 @@ class UseMeter:
             self._resume(earlier)
 
     def add(self, tick: Tick) -> bool:
-        """Add the next tick. Return False if the earlier sums contain it already.
+        """Add the next tick; return False if the sums of the previous daemon already contain it.
 
-        A simulation repeats past ticks for each daemon that starts.
+        This happens in a simulation, which repeats past ticks for each daemon that starts.
         """
         judged = self._holders.judged(tick)
         counted_ns, counted_time_ns = self._counted
@@ -160,7 +164,7 @@ class UseMeter:
         return True
 
     def record(self) -> tuple[int, SumNames, SumTimes, Iterable[Iterable[float]]]:
-        """Return the number, names, times and rows to write into the ring."""
+        """Return the number, names, times and rows to publish in the ring."""
         return (
             self.number,
             self._names,

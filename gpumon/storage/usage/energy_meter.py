@@ -1,7 +1,7 @@
-"""`EnergyMeter`: divides the growth of a GPU's energy counter between the stretches of time in which it grew.
+"""`EnergyMeter`: divides the growth of a GPU's energy counter between the spans of time in which it grew.
 
-Counter readings need not coincide with ticks: if the driver call is slow, the counter is read less often than ticks
-come, and a value can arrive in a later tick. So each stretch waits for the reading that ends it.
+A counter is not always read at a tick: if the driver call is slow, it is read less often, and the value arrives in a
+later tick. So the energy of a span is known only when a reading at or after its end has arrived.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Stretch(Generic[Part]):
 
 
 class EnergyMeter(Generic[Part]):
-    """Stretches of a GPU whose energy is not known yet. `book` is called when it is."""
+    """Spans of time whose energy is not known yet. `book` is called for each when its energy is known."""
 
     __slots__ = ("_book", "_readings", "_stretches", "at_ns")
 
@@ -46,13 +46,14 @@ class EnergyMeter(Generic[Part]):
 
     @property
     def stamp_ns(self) -> int | float:
-        """When the counter had the last accepted value: ns, CLOCK_MONOTONIC."""
+        """When the last accepted value was read (ns, CLOCK_MONOTONIC)."""
         return self._readings.at
 
     def read_adjacent(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
-        """Read the counter at the end of a stretch that began at the previous reading; return the joules between.
+        """Add a reading at the end of a span that began at the previous reading, and return the joules in between.
 
-        This is the fast path for most ticks, in which no stretch is waiting. Otherwise returns NaN and reads nothing.
+        This is the fast path for most ticks. If another span is still waiting, it returns NaN and does nothing; call
+        `add_stretch` and `read` then. `stamp_ns`: when `energy` (J) was read. `limit`: power limit in W.
         """
         readings = self._readings
         if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
@@ -65,12 +66,15 @@ class EnergyMeter(Generic[Part]):
         return grown
 
     def replace_parts(self, replace: Callable[[Part], Part]) -> None:
-        """Replace the part of each waiting stretch."""
+        """Replace the part (what its energy counts for) of each waiting span."""
         for stretch in self._stretches:
             stretch.part = replace(stretch.part)
 
     def add_stretch(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
-        """Add the next stretch. Its energy is for `part`, and is `power` (W) times its length without a reading."""
+        """Add the next span, from `begin_ns` to `end_ns` (ns, CLOCK_MONOTONIC). Its energy counts for `part`.
+
+        `power`: mean power in W, from which the energy is computed if no reading arrives.
+        """
         stretches = self._stretches
         if stretches:
             last = stretches[-1]
@@ -82,10 +86,11 @@ class EnergyMeter(Generic[Part]):
         stretches.append(_Stretch(part, begin_ns, end_ns, power))
 
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
-        """Add a counter reading: the value (J) at `stamp_ns`, in the tick at `now_ns` (ns, CLOCK_MONOTONIC).
+        """Add a reading of the counter.
 
-        `limit` is the enforced power limit, W. If readings are more than `follows_ns` apart, the energy between them is
-        computed from power.
+        `energy`: its value in J. `stamp_ns`: when it was read; `now_ns`: time of the tick in which it arrived (both ns,
+        CLOCK_MONOTONIC). `limit`: power limit in W. `follows_ns`: longest time between two readings for which the
+        counter is used; the energy of a longer time is computed from power.
         """
         for growth in self._readings.add(stamp_ns, energy, limit):
             at_ns = min(round(growth.end), now_ns)
@@ -98,7 +103,10 @@ class EnergyMeter(Generic[Part]):
             self._book_power(now_ns)
 
     def reset(self) -> None:
-        """Stop waiting for readings. Time since the last one is dropped; without one, power gives the energy."""
+        """Stop waiting for readings, as before a gap.
+
+        Spans since the last reading are dropped. If there was no reading at all, their energy is computed from power.
+        """
         if self._stretches and not self.at_ns:
             self._book_power(self._stretches[-1].end_ns)
         self._readings = EnergyReadings()

@@ -1,16 +1,16 @@
-"""`AccountBook`: sums ticks by hour, per device and per user on a device.
+"""`AccountBook`: sums the usage of each device, and of each user on a device, by hour.
 
-The state in a tick is valid until the next tick, unless there is a gap between the two (`is_gap`); the time in a gap is
-unknown and not counted. A stretch of time that crosses the end of an hour is split there.
+The state at a tick is valid until the next tick, unless there is a gap between the two (`is_gap`). The time in a gap is
+unknown and does not count. A span of time that crosses the end of an hour is split there.
 
-Each user who holds a GPU holds it for the whole time, also if others share it. Busy time and energy are divided between
-users by the kernel time of their processes. If the driver does not report the kernel time of every holder, busy time
-and energy count for the device only, and the share of each user is unknown. Energy is the growth of the counter between
-two readings, by the times of the readings (`energy_meter`). The energy of a moment in which a GPU did not answer counts
-for its holders if they are the same before and after.
+A user who holds a GPU holds it for the whole time, even if others hold it too. Busy time and energy are divided between
+the holders by the kernel time of their processes. If the driver does not report the kernel time of every holder, busy
+time and energy count only for the device, and the share of each user is unknown. Energy is the growth of the counter
+between two readings, by the times of the readings (`energy_meter`). If a GPU did not answer for a moment, the energy of
+that time counts for its holders if they are the same before and after.
 
-A GPU that MIG divides is neither held nor free; its instances are. Only its energy is counted, and the time in which
-that was measured. For an instance whose activity is unknown, only its holders are counted.
+A GPU that is divided by MIG is neither held nor free; its instances are. Only its energy is counted, and the time in
+which that was measured. If the activity of an instance is unknown, only its holders are counted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _Key = TypeVar("_Key")
 
 
 class DeviceHourKey(NamedTuple):
-    """Key of the sums of a device."""
+    """Identifies the sums of a device in one hour."""
 
     hour: int
     """Hours since 1970, UTC."""
@@ -66,7 +66,7 @@ class DeviceHourKey(NamedTuple):
 
 
 class UserHourKey(NamedTuple):
-    """Key of the sums of a user on a device."""
+    """Identifies the sums of a user on a device in one hour."""
 
     hour: int
     device: str
@@ -138,7 +138,10 @@ class _DeviceHour:
 
 
 class AccountBook:
-    """Sums that have not been written yet. `divide` splits a span of time (ns since 1970); default `by_hour`."""
+    """Sums that are not written yet.
+
+    `divide` splits a span of time (ns since 1970) into hours, by default `by_hour`.
+    """
 
     def __init__(self, divide: Callable[[int, int], Sequence[tuple[int, float]]] | None = None) -> None:
         self._divide_time = divide or by_hour
@@ -157,7 +160,7 @@ class AccountBook:
         self._time_ns = self._monotonic_ns = 0
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
-        """Add the next tick, with its judged GPUs."""
+        """Add the next tick; `judged` says for each GPU who holds it and whether it is busy."""
         passed_ns, by_clock = tick.monotonic_ns - self._monotonic_ns, tick.time_ns - self._time_ns
         now = {gpu.sample.device.uuid: gpu for gpu in judged}
         names = self.names
@@ -185,12 +188,12 @@ class AccountBook:
         self._previous, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
     def flush(self) -> None:
-        """Add the current stretches to `devices` and `users`, which do not contain them before."""
+        """Add the time up to the last tick to `devices` and `users`; until then they may lack it."""
         for device in self._open.values():
             device.flush()
 
     def drain(self) -> AccountBook:
-        """Return the sums so far in a new book, and clear them here."""
+        """Return a book with the sums so far, and set them to 0 here."""
         self._close()
         book = AccountBook()
         book.devices, book.users, book.names = self.devices, self.users, self.names
@@ -198,14 +201,14 @@ class AccountBook:
         return book
 
     def restore(self, book: AccountBook) -> None:
-        """Add back drained sums that could not be written."""
+        """Add back sums that `drain` returned but that could not be written."""
         self._close()
         self.names = {**book.names, **self.names}
         _add_sums(self.devices, book.devices)
         _add_sums(self.users, book.users)
 
     def discard(self, devices: Sequence[DeviceHourKey], users: Sequence[UserHourKey]) -> None:
-        """Delete these sums; later time on the same devices and users counts from 0."""
+        """Delete these sums. Later usage of the same devices and users is counted from 0."""
         self._close()
         for device in devices:
             self.devices.pop(device, None)
@@ -376,7 +379,7 @@ def _user_shares(gpu: HeldDevice) -> Sequence[tuple[str, float]]:
 
 
 def by_hour(begin: int, end: int) -> list[tuple[int, float]]:
-    """Return the hours since 1970 that a span of time (ns since 1970) covers, with the seconds in each."""
+    """Divide a span of time (ns since 1970) into hours: return the number of each hour since 1970 and its seconds."""
     hours = []
     while begin < end:
         hour = begin // _HOUR

@@ -1,4 +1,4 @@
-"""Accounts of a window grouped for views (all, by GPU, by hour, day, week or month), and calendar windows."""
+"""Groups the accounts of a window for views (in all, by GPU, hour, day, week or month), and calendar windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_UNSEEN = 90.0
 
 
 class AccountGroup(NamedTuple):
-    """Sums of a group of hours: usage of one GPU or all of them, and the accounts of their users."""
+    """Sums over some hours: how one GPU or all GPUs were used, and by which users."""
 
     begin: float
     """s since 1970."""
@@ -77,9 +77,9 @@ GROUPINGS = ("user", "device", *PERIODS)
 
 
 def summary(stored: StoredAccounts, begin: float, end: float, by: str, zone: Zone = None) -> list[AccountGroup]:
-    """Return the groups of the window from `begin` to `end` (s since 1970); `by` is one of `GROUPINGS`.
+    """Return the accounts from `begin` to `end` (s since 1970) in groups.
 
-    `zone` is the time zone of days, weeks and months.
+    `by`: one of `GROUPINGS`, such as by GPU or by day. `zone`: time zone that defines days, weeks and months.
     """
     if by == "device":
         hours_by_device = dict(query.group_hours(stored.hours, lambda hour: hour.device))
@@ -138,13 +138,13 @@ def _observed(hour: HourUse) -> float:
 
 
 def find_account(group: AccountGroup | None, user: str) -> Account:
-    """Return the account of a user, an empty one if the group has none."""
+    """Return the account of a user in a group; an empty account if there is none."""
     accounts = group.accounts if group else ()
     return next((account for account in accounts if account.user == user), Account(user))
 
 
 def named_use(hours: Sequence[HourUse]) -> Account:
-    """Return the usage by named holders; a moment of a GPU counts once, also if several share it."""
+    """Return the usage by holders whose name is known. If several of them share a GPU, its time counts once."""
     held = judged = busy = idle = 0.0
     for hour in hours:
         named = [account for account in hour.accounts if account.user]
@@ -166,7 +166,7 @@ _DAY_FORMAT = "%Y-%m-%d"
 
 @dataclass(frozen=True, slots=True)
 class UserWindow:
-    """A day, week or month of the calendar; times in seconds since 1970."""
+    """A day, week or month of the calendar. Times are in seconds since 1970."""
 
     period: str
     """One of `WINDOW_PERIODS`."""
@@ -178,7 +178,7 @@ class UserWindow:
 
     @property
     def title(self) -> str:
-        """`Sun 22 Nov 2026`, `16–22 Nov 2026`, `28 Dec 2026 – 3 Jan 2027`, `November 2026`."""
+        """The period as text, such as `Sun 22 Nov 2026`, `16–22 Nov 2026` or `November 2026`."""
         first, last = self.local_time(self.begin), self.local_time(self.end - 1)
         if self.period == "day":
             return f"{first:%a} {_date_text(first)}"
@@ -191,29 +191,29 @@ class UserWindow:
 
     @property
     def file_name(self) -> str:
-        """The title for use in a file name: `16-22-Nov-2026`."""
+        """The title in a form for file names, such as `16-22-Nov-2026`."""
         return re.sub(r"\W+", "-", self.title, flags=re.ASCII)
 
     def local_time(self, time: float) -> datetime:
-        """Return `time` in the zone of the window."""
+        """Return `time` (s since 1970) in the window's time zone."""
         return datetime.fromtimestamp(time, self.zone)
 
     @property
     def step(self) -> str:
-        """Grouping for `summary` that divides the window: hours of a day, days of a week or month."""
+        """Grouping for `summary` that divides the window: a day into hours, a week or month into days."""
         return "hour" if self.period == "day" else "day"
 
     def step_title(self, time: float) -> str:
-        """Return the title of the step that begins at `time`: `14:00`, `Sun 22 Nov`."""
+        """Return the name of the hour or day that begins at `time` (s since 1970), such as `14:00` or `Sun 22 Nov`."""
         begin = self.local_time(time)
         return f"{begin:%H:%M}" if self.period == "day" else f"{begin:%a} {begin.day} {begin:%b}"
 
     def neighbor(self, direction: int) -> UserWindow:
-        """Return the previous (-1) or next (1) period."""
+        """Return the previous (`direction` -1) or the next (1) day, week or month."""
         return _window_at(self.period, self.end + 1 if direction > 0 else self.begin - 1, self.zone)
 
     def days(self) -> list[float]:
-        """Return the start of each day; a day may have 23 or 25 hours."""
+        """Return the start of each day (s since 1970). When clocks change, a day has 23 or 25 hours."""
         days = [self.begin]
         while (end := PERIODS["day"](days[-1], self.zone)[1]) < self.end:
             days.append(end)
@@ -221,12 +221,15 @@ class UserWindow:
 
     @property
     def first_day(self) -> str:
-        """First day of the window as in addresses: `2026-11-22`."""
+        """First day of the window in the form used in web addresses, such as `2026-11-22`."""
         return self.local_time(self.begin).strftime(_DAY_FORMAT)
 
 
 def parse_window(period: str, day: str, zone: str, now: float) -> UserWindow:
-    """Return the period that contains `day` (2026-11-22), or `now` if `day` is invalid; `zone` is an IANA name."""
+    """Return the day, week or month (`period`) that contains `day`, which has the form `2026-11-22`.
+
+    If `day` is invalid, the period contains `now` (s since 1970). `zone`: IANA name of a time zone.
+    """
     period, time_zone = period if period in WINDOW_PERIODS else DEFAULT_PERIOD, _parse_zone(zone)
     try:
         return _window_at(period, datetime.strptime(day, _DAY_FORMAT).replace(tzinfo=time_zone).timestamp(), time_zone)

@@ -1,4 +1,4 @@
-"""Read the accounts of a window from the history file, and add them up by user, group, device or hour."""
+"""Reads accounts from the history file, and sums them by user, group, device or hour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 
 class HourUse(NamedTuple):
-    """Usage of a device in one hour."""
+    """How a device was used in one hour, and by whom."""
 
     begin: float
     """Seconds since 1970."""
@@ -31,7 +31,7 @@ class HourUse(NamedTuple):
 
 
 class StoredDevice(NamedTuple):
-    """A device with accounts in the file."""
+    """A device that has accounts in the history file."""
 
     uuid: str
     number: int = -1
@@ -42,7 +42,7 @@ class StoredDevice(NamedTuple):
 
 
 class StoredAccounts(NamedTuple):
-    """Accounts of a window, as read from the file."""
+    """The accounts of a window of time, as read from the history file."""
 
     hours: Sequence[HourUse]
     """Sorted by time, then by device."""
@@ -51,16 +51,16 @@ class StoredAccounts(NamedTuple):
 
 
 def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str = "") -> StoredAccounts:
-    """Return the hours that begin in the window (s since 1970, `end` excluded), for all GPUs or one (a UUID).
+    """Return the accounts of the hours that begin at or after `begin` and before `end` (s since 1970).
 
-    Raises GpumonError.
+    `device`: UUID of a GPU; empty for all GPUs. Raises GpumonError.
     """
     with reading(path) as file:
         return _read(file.connection, begin, end, device) if file.has_tables else StoredAccounts((), ())
 
 
 def read_users(path: str, begin: float, end: float) -> list[str]:
-    """Return the sorted names of users who held a GPU in this window. Raises GpumonError."""
+    """Return the names of the users who held a GPU between two times (s since 1970), sorted. Raises GpumonError."""
     query = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
     with reading(path) as file:
         rows = file.connection.execute(query, (begin / HOUR, end / HOUR)) if file.has_tables else ()
@@ -101,7 +101,7 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, uuid: str) -
 
 
 def by_user(hours: Iterable[HourUse]) -> list[Account]:
-    """Return the sum of each user's accounts over all hours and devices, sorted by held seconds, descending."""
+    """Return one account per user, summed over all hours and devices, sorted by held time, the longest first."""
     accounts: dict[str, list[Account]] = {}
     for hour in hours:
         for account in hour.accounts:
@@ -111,14 +111,14 @@ def by_user(hours: Iterable[HourUse]) -> list[Account]:
 
 
 def total(hours: Iterable[HourUse]) -> DeviceUse:
-    """Return the usage of all devices over all hours."""
+    """Return the usage summed over all hours and devices."""
     return DeviceUse(*_sums([hour.use for hour in hours]))
 
 
 def unattributed(use: DeviceUse, accounts: Iterable[Account]) -> Account:
-    """Return usage by holders that is in no named user's account: the holders or their shares are unknown.
+    """Return the usage that is in no user's account, because the holders or their shares are unknown.
 
-    `held` is the held time of unknown holders.
+    `held` of the result is the time in which the holders are unknown.
     """
     every = list(accounts)
     named = [account for account in every if account.user]
@@ -129,7 +129,10 @@ def unattributed(use: DeviceUse, accounts: Iterable[Account]) -> Account:
 
 
 def group_hours(hours: Iterable[HourUse], key: Callable[[HourUse], _Key]) -> Iterator[tuple[_Key, list[HourUse]]]:
-    """Yield hours grouped by a key, such as their device or day, in the order in which the keys appear."""
+    """Group hours by the result of `key`, such as their device or day.
+
+    Yields each key with its hours, in the order in which the keys first appear.
+    """
     groups: dict[_Key, list[HourUse]] = {}
     for hour in hours:
         groups.setdefault(key(hour), []).append(hour)
@@ -148,9 +151,9 @@ def _sums(rows: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def by_group(stored: StoredAccounts, groups: UserGroups) -> StoredAccounts:
-    """Return the accounts with each known user replaced by their group.
+    """Return the accounts with users replaced by their groups; users without a known group stay.
 
-    If two members of a group share a GPU, each of them holds it, and the group has the time of both.
+    If two members of a group share a GPU, each of them holds it, so the group has the time of both.
     """
     return stored._replace(hours=[hour._replace(accounts=_merge(hour.accounts, groups)) for hour in stored.hours])
 

@@ -1,4 +1,4 @@
-"""Write account sums into the history file; they are added to the sums that the file has already."""
+"""Writes account sums into the history file, adding them to the sums that are already there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADD_ACCOUNT = _upsert_sums("account", ("hour", "device", "user"), USER_COLUMNS)
 
 
 def write_accounts(connection: sqlite3.Connection, book: AccountBook) -> None:
-    """Add the sums of `book` to the open transaction. Raises sqlite3.Error."""
+    """Add the sums of `book` to those in the file, within the open transaction. Raises sqlite3.Error."""
     connection.executemany(
         "INSERT OR REPLACE INTO device (uuid, number, name) VALUES (?, ?, ?)",
         [(uuid, device.index, clean(device.name, _MAX_NAME_LENGTH)) for uuid, device in book.names.items()],

@@ -1,4 +1,4 @@
-"""Typed view of the running sums in a ring: totals of each device, each user on a device, and XID errors."""
+"""Reads the running sums in a ring: totals of each device, of each user on a device, and of XID errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEVICES, USERS, XIDS, STATES = "devices", "users", "xids", "states"
 
 
 class DeviceNow(NamedTuple):
-    """Utilization sums and the current state of a device, which need every tick."""
+    """Sums over the utilization of a device, and its current state; both are updated at every tick."""
 
     utilized: float = 0.0
     """Utilization integrated over time: seconds."""
@@ -29,7 +29,7 @@ class DeviceNow(NamedTuple):
 
 
 class XidCount(NamedTuple):
-    """XID errors with one code on a device."""
+    """How many XID errors with one code a device has had."""
 
     errors: float = 0.0
     last: float = NAN
@@ -37,7 +37,7 @@ class XidCount(NamedTuple):
 
 
 class DeviceTotals(NamedTuple):
-    """Sums of a device, and its current state."""
+    """The sums of one device and its current state."""
 
     use: DeviceUse
     now: DeviceNow
@@ -75,7 +75,7 @@ _MERGE: Mapping[str, Callable[[list[float]], float]] = {_IDLE_NOW: max, _BEGUN: 
 
 
 def totals_from_sums(sums: Sums) -> Totals:
-    """Return the typed totals of the ring's sums; implausible numbers count as 0."""
+    """Return the sums of a ring as `Totals`. Implausible numbers count as 0."""
     none = SumTable((), {})
     devices, users, xids = (sums.tables.get(name, none) for name in (DEVICES, USERS, XIDS))
     names = {code[0]: key[0] for key, code in sums.tables.get(STATES, none).rows.items()}
@@ -109,7 +109,7 @@ def totals_from_sums(sums: Sums) -> Totals:
 
 
 def merge_rows(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Return the row for several users with the same displayed name; NaN if no value of a column is known."""
+    """Merge the rows of several users who are displayed under the same name; NaN where no row has a value."""
     return tuple(
         _MERGE.get(column, sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
         for column, values in zip(columns, zip(*rows, strict=True), strict=True)
