@@ -47,7 +47,9 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
     require_stoppable(daemon)
     launch = read_launch(daemon.pid)
     if launch is None:
-        print_message("gpumon: the options of the daemon are not known: the new one gets those of this environment")
+        print_message(
+            "gpumon: the options of the running daemon are unknown: the new one gets those of this environment"
+        )
         words, env = _directory_options(daemon.directory if places.explicit else None, state), dict(os.environ)
     else:
         words, env = _same_options(daemon, launch)
@@ -77,7 +79,7 @@ def _parse(words: list[str]) -> Namespace:
         return parser.parse_args(words)
     except (SystemExit, UsageError):
         raise UsageError(
-            "this version does not know the options of the running daemon, which was not stopped"
+            "the running daemon has options that this version of gpumon does not know: it was not stopped"
         ) from None
 
 

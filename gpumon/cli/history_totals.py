@@ -45,7 +45,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         message = "no GPU was sampled in this window: 'gpumon history' lists the kept time ranges"
         raise GpumonError(message if paths else why_no_history(places))
     if totals.problem:
-        print_message(f"gpumon: the kept history is missing here: {totals.problem}")
+        print_message(f"gpumon: the stored history is missing below: {totals.problem}")
     if arguments.json:
         print(json.dumps(history.document(totals)))
     elif arguments.csv:

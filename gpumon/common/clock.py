@@ -120,7 +120,7 @@ def point_in_time(point: str | float | datetime, now: float) -> float:
             value = (datetime.fromisoformat(point) if isinstance(point, str) else point).timestamp()
         except (ValueError, OverflowError, OSError) as error:
             raise UsageError(
-                f"'{point}' is not a time: write 2026-01-31, 2026-01-31T14:00, or 7d for so long ago"
+                f"'{point}' is not a time: write 2026-01-31, 2026-01-31T14:00, or 7d for 7 days ago"
             ) from error
     if not isfinite(value):
         raise UsageError(f"'{point}' is not a time: write seconds since 1970")

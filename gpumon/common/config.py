@@ -116,7 +116,7 @@ class Prices(NamedTuple):
 def read_prices(table: Any) -> Prices:
     """Read the table `[cost]`. Raises ValueError that says what is wrong."""
     if not isinstance(table, Mapping):
-        raise ValueError("cost must be a table, such as [cost] with lines of its own")  # noqa: TRY004
+        raise ValueError('cost must be a table: write [cost], and below it lines such as currency = "EUR"')  # noqa: TRY004
     unknown = sorted(set(table) - _READERS.keys())
     if unknown:
         raise ValueError(f"unknown name '{unknown[0]}' in [cost]. Names: {', '.join(_READERS)}")

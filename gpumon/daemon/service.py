@@ -298,7 +298,7 @@ class Service:
 
     def _exit_without_driver(self) -> None:
         """Exit the process although the sampling thread still waits for the driver."""
-        log_line(f"the driver did not answer within {_DRIVER_GRACE_S:g} s: stopped without it")
+        log_line(f"the driver did not answer within {_DRIVER_GRACE_S:g} s: stopped without waiting for it")
         if self._recorder is not None:
             self._recorder.abandon()
         os._exit(EXIT_OK)

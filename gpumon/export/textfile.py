@@ -107,7 +107,7 @@ def _check_lock(file: str, current: int) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise GpumonError(f"another gpumon export keeps {file}: stop it, or pass another --textfile") from error
+            raise GpumonError(f"another gpumon export writes {file}: stop it, or pass another --textfile") from error
         is_replaced = os.fstat(fd).st_nlink == 0
     finally:
         os.close(fd)

@@ -106,7 +106,9 @@ class EpochReader:
             self._all.wait(_LAST_READ)
             if self._read is None and not self._rows_read:
                 path = ledger_path(self._places) or "the state directory"
-                warn_once("log_to nothing", f"log_to wrote nothing: {path} had nothing of this run after {timeout:g} s")
+                warn_once(
+                    "log_to nothing", f"log_to wrote nothing: no epoch of this run was in {path} after {timeout:g} s"
+                )
         self._is_last = False
         self._waited.clear()
 
@@ -165,7 +167,7 @@ class EpochReader:
         elif self._recorded_at is not None and (
             at_once or (now - self._recorded_at > GONE_AFTER and (self._ended is None or self._ended != self._read))
         ):
-            warn_once("log_to gone", "log_to: the daemon has ended: what it has not recorded has no values")
+            warn_once("log_to gone", "log_to: the daemon has stopped: epochs that it has not recorded are not written")
 
     def _interval(self) -> float | None:
         """Return the seconds until the next read; None: until an epoch ends."""

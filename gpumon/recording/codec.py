@@ -237,7 +237,7 @@ class RecordingSchema:
     def __init__(self, header: Mapping[str, Any]) -> None:
         tables = header.get("tables")
         if not isinstance(tables, dict):
-            raise DamagedRecording("the header makes no sense")
+            raise DamagedRecording("the header is invalid")
         self.tables: dict[str, Table] = {name: _table(tables.get(name)) for name in TABLES}
         known = {column.name for column in self.tables["sample"]}
         self.absent = {column.name: _NOT_RECORDED for column in SAMPLE[_SAMPLE_FACTS:] if column.name not in known}
@@ -256,10 +256,10 @@ def decode(body: bytes, schema: RecordingSchema, frames: int) -> list[RecordedFr
 
 def _table(data: Any) -> Table:
     if not isinstance(data, list) or len(data) > _MAX_COLUMNS:
-        raise DamagedRecording("the header makes no sense")
+        raise DamagedRecording("the header is invalid")
     columns = tuple(RecordedColumn(*parse_text(column, 80).partition(":")[::2]) for column in data)
     if any(column.kind not in (FLOAT, STAMP, TEXT, INTEGER) for column in columns):
-        raise DamagedRecording("the header makes no sense")
+        raise DamagedRecording("the header is invalid")
     return columns
 
 

@@ -105,7 +105,7 @@ def unpack_header(raw: bytes) -> Header:
         raise SourceError(f"written in format {major}, and this gpumon reads format {MAJOR}: {to_do}")
     schema = parse_json(body)
     if not isinstance(schema, dict):
-        raise DamagedRecording("the header makes no sense")
+        raise DamagedRecording("the header is invalid")
     return Header(schema, HEAD.size + length)
 
 

@@ -87,7 +87,7 @@ class Portion(NamedTuple):
         """
         end = _parse_time(self.end, first_ns) if self.end else MAX_NS
         if end <= self.begin_ns(first_ns):
-            raise UsageError(f"--to {self.end} is not after --from {self.begin}: give a later moment")
+            raise UsageError(f"--to {self.end} is not after --from {self.begin}: give a later time")
         return end
 
 
@@ -114,7 +114,7 @@ def _parse_time(text: str, first_ns: int) -> int:
     except UsageError:
         length = -1.0
     if not 0 <= length < 1e9:
-        raise UsageError(f"'{text}' is no moment of a recording: {_HINT}")
+        raise UsageError(f"'{text}' is not a time in a recording: {_HINT}")
     return first_ns + round(length * SECOND)
 
 

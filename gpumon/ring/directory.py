@@ -65,7 +65,7 @@ def unpack(raw: bytes) -> StoredDirectory | None:
     try:
         return _parse(version, json.loads(body))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise RingError("the directory of the ring file makes no sense: restart the daemon") from error
+        raise RingError("the directory of the ring file is invalid: restart the daemon") from error
 
 
 def _parse(version: int, document: Any) -> StoredDirectory:

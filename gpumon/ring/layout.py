@@ -318,7 +318,7 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     Raises RingError if it is not a complete ring, or of a version that this gpumon cannot read.
     """
     if len(raw) < SUPERBLOCK.size + 4:
-        raise RingError("the ring file is cut short: restart the daemon")
+        raise RingError("the ring file is truncated: restart the daemon")
     head = Head._make(SUPERBLOCK.unpack_from(raw))
     if head.magic != MAGIC:
         raise RingError("the ring file is not a gpumon ring, or is damaged: restart the daemon")
@@ -331,7 +331,7 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         )
     sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
     if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):
-        raise RingError("the sizes in the ring file make no sense: restart the daemon")
+        raise RingError("the sizes in the ring file are invalid: restart the daemon")
     at = head.schema_offset - SCHEMA_OFFSET
     schema = schema[at : at + head.schema_length]
     if at < 0 or crc32(schema) != head.schema_crc:
@@ -389,7 +389,7 @@ def _parse_schema(schema: bytes) -> _Schema:
         or not all(isinstance(name, str) for name in gpu + host + wide)
         or not all(isinstance(number, int) and 0 <= number <= most for number, most in bounds)
     ):
-        raise RingError("the schema of the ring file makes no sense: restart the daemon")
+        raise RingError("the schema of the ring file is invalid: restart the daemon")
     return _Schema(rows, tuple(gpu), tuple(host), tuple(wide), values, events, sums)
 
 

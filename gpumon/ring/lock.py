@@ -30,7 +30,7 @@ def open_fresh(path: str) -> tuple[int, str]:
     try:
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), name
     except FileExistsError:
-        raise GpumonError(f"{name} blocks a new file: remove it") from None
+        raise GpumonError(f"cannot create {name}, because it exists: remove it") from None
 
 
 def remove_left_over(path: str) -> None:

@@ -252,6 +252,6 @@ class RingReader:
     def _hot(self) -> tuple[int, int, int, int]:
         raw = os.pread(self.fd, HOT.size, HOT_OFFSET)
         if len(raw) < HOT.size:
-            raise RingError("the ring file was emptied: restart the daemon")
+            raise RingError("the ring file was truncated: restart the daemon")
         head, heartbeat, state, version = HOT.unpack(raw)
         return head, heartbeat, state, version

@@ -277,7 +277,7 @@ class ActiveRun(RunTags):
             # Created and dropped in one line: meant for the rest of the program.
             warn_once(
                 "kept",
-                f"write 'run = gpumon.run(…)': {self.name!r} was not assigned to a name, so nothing can be tagged",
+                f"write 'run = gpumon.run(…)': {self.name!r} is in no variable, so its epochs cannot be recorded",
             )
             keep(board)
 
@@ -560,7 +560,7 @@ def _parse_devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, 
     for device in items if devices is not None else ():
         number = _number(device)
         if type(device).__name__.lower() == "device":
-            warn_once("devices", "devices= takes UUIDs such as GPU-8932f937-…: gpumon looks for those of this process")
+            warn_once("devices", "devices= takes UUIDs such as GPU-8932f937-…: gpumon finds the devices by itself")
         elif isinstance(device, str) and device.strip().startswith(IDENTIFIERS):
             parsed.append(device.strip())
         elif number is not None and number < (len(listed) or LARGEST):

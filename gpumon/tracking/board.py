@@ -567,7 +567,7 @@ class Board:
             listed = ", ".join(omitted[:4]) + (f" and {len(omitted) - 4} more" if len(omitted) > 4 else "")
             warn_once(
                 "metrics",
-                f"a run shows at most {wire_format.MAX_METRICS} metrics, metrics=[…] chooses which; omitted: {listed}",
+                f"a run shows at most {wire_format.MAX_METRICS} metrics: choose with metrics=[…]. Left out: {listed}",
             )
         if len(names) > len(self.description.metrics):
             self.describe(metrics=tuple(names))
@@ -609,7 +609,9 @@ class Board:
                 warn_once("about", f"the parameters of this run do not show: {type(error).__name__}: {error}")
                 return
         if omitted:
-            warn_once("omitted", f"a run keeps {ROOM} bytes of parameters and notes: {omitted} of them are omitted")
+            warn_once(
+                "omitted", f"a run has room for {ROOM} bytes of parameters and notes: {omitted} of them were left out"
+            )
 
     def close(
         self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False, withdrawn: bool = False

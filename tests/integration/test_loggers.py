@@ -252,7 +252,7 @@ def test_epochs_whose_daemon_died_before_their_end_have_no_values_and_a_line_say
         (live_dir / "gone").touch()
         _, said = training.communicate(timeout=PATIENCE)
     assert training.returncode == 0, said
-    assert said == "gpumon: log_to: the daemon has ended: what it has not recorded has no values\n"
+    assert said == "gpumon: log_to: the daemon has stopped: epochs that it has not recorded are not written\n"
     path = live_dir / "left.csv"
     rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
     assert [row["epoch"] for row in rows] in ([], ["0"]), "no epoch that it did not see to its end"

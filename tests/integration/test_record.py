@@ -117,7 +117,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
         (("-o", ".", "--source", "sim:one"), ". exists: choose another name, or add --force"),
         (("-o", ".", "--force", "--source", "sim:one"), ". is no regular file: choose another name"),
         (("-o", "a", "--source", "sim:one", "--for", "1s", "--from", "10m"), "--from and --to are for a recording"),
-        (("-o", "a", "--source", "replay:b", "--from", "noon"), "'noon' is no moment of a recording"),
+        (("-o", "a", "--source", "replay:b", "--from", "noon"), "'noon' is not a time in a recording"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_one_line(

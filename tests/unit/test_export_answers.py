@@ -331,9 +331,9 @@ def test_a_second_exporter_does_not_write_the_file_of_the_first(node: Node, tmp_
     keeper = Keeper(node, file)
     until(lambda: b"gpumon_up" in file.read_bytes())
     for _ in range(20):
-        with pytest.raises(GpumonError, match="another gpumon export keeps"):
+        with pytest.raises(GpumonError, match="another gpumon export writes"):
             maintain_textfile(node.exporter(), str(file), Event())
-        with pytest.raises(GpumonError, match="another gpumon export keeps"):
+        with pytest.raises(GpumonError, match="another gpumon export writes"):
             write_textfile(node.exporter(), str(file))
     assert keeper.said == []
     assert b"gpumon_up" in file.read_bytes()

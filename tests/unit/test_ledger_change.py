@@ -137,7 +137,7 @@ def test_a_ledger_of_another_user_cannot_be_changed(book: Book, monkeypatch: pyt
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_ledger_of_another_version_stays_as_it_is(tmp_path: Path, version: int) -> None:
     book = Book(tmp_path, version)
-    with pytest.raises(GpumonError, match=f"is of version {version}"):
+    with pytest.raises(GpumonError, match=f"has format {version}"):
         LedgerChange(str(book.path), ME)
 
 

@@ -149,7 +149,7 @@ def test_a_ledger_that_is_being_made_hides_no_other_one(tmp_path: Path) -> None:
 
 def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     book = Book(tmp_path, version=VERSION + 1)
-    with pytest.raises(GpumonError, match="of version"):
+    with pytest.raises(GpumonError, match="has format"):
         Ledger(str(book.path))
 
 

@@ -130,7 +130,7 @@ def test_a_ledger_of_another_version_is_kept_aside_and_a_new_one_begun(tmp_path:
     store.close()
     (line,) = said
     aside = f"{path}.other-version-1"
-    assert (f"of version {version}," in line, aside in line) == (True, True)
+    assert (f"has format {version}," in line, aside in line) == (True, True)
     assert ask(Path(aside), "SELECT name FROM sqlite_schema") == [("run",)]
     assert ask(path, "SELECT id FROM run") == [("r",)]
 

@@ -298,5 +298,5 @@ def test_where_the_ledger_never_had_the_run_a_line_says_so(tmp_path: Path, caplo
     reader.epoch_ended(0)
     reader.wait(0.01)
     assert caplog.messages == [
-        "gpumon: log_to wrote nothing: /var/lib/other/ledger.sqlite had nothing of this run after 0.01 s"
+        "gpumon: log_to wrote nothing: no epoch of this run was in /var/lib/other/ledger.sqlite after 0.01 s"
     ]

@@ -164,7 +164,7 @@ def test_a_moment_may_be_a_time_of_day_or_a_date(recorded: list[RecordedFrame]) 
 
 @pytest.mark.parametrize("text", ["noon", "-5m", "nans", "infs", "25:00", "1e99d", "10"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no moment of a recording: write a time of day"):
+    with pytest.raises(UsageError, match="is not a time in a recording: write a time of day"):
         Portion(text).checked()
 
 

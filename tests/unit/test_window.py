@@ -168,7 +168,7 @@ def test_totals_of_a_daemon_whose_history_cannot_be_read_say_so_beside_the_table
     out, err = capsys.readouterr()
     assert "MISSING" in out
     (line,) = err.splitlines()
-    assert "the kept history is missing here" in line
+    assert "the stored history is missing below" in line
     assert "history.sqlite is damaged" in line
 
 

@@ -32,7 +32,7 @@ from tests.web.served import Served
 
 NET, OTHER = "net-1a2b", "net-3c4d"
 NOW = time.time() // 7200 * 7200 - 300
-NEWER = "is of version 999"
+NEWER = "has format 999"
 
 
 @pytest.fixture

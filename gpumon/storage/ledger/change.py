@@ -154,6 +154,6 @@ def _open(path: str) -> sqlite3.Connection:
     if version != VERSION:
         db.close()
         raise GpumonError(
-            f"{path} is of version {version}, this gpumon changes version {VERSION}: use the same version as its daemon"
+            f"{path} has format {version}, this gpumon writes format {VERSION}: use the gpumon version of its daemon"
         )
     return db

@@ -519,7 +519,7 @@ def _open_file(path: str) -> sqlite3.Connection:
     if version == 0:
         raise NotBegunError(NOTHING)  # a daemon is creating it at this moment
     raise GpumonError(
-        f"{path} is of version {version}; this gpumon reads version {VERSION}: use the same version as its daemon"
+        f"{path} has format {version}, this gpumon reads format {VERSION}: use the gpumon version of its daemon"
     )
 
 

@@ -47,7 +47,7 @@ class ProcessKey(NamedTuple):
 def process_key(process: Process | StoredProcess) -> ProcessKey:
     """Return the key of a process from a frame or a window. Raises UsageError for other objects."""
     if not isinstance(process, Process | StoredProcess):
-        raise UsageError("pass a process of a frame, or the `process` of one that `processes` found")
+        raise UsageError("pass a process from a frame, or the `process` of a result of `processes`")
     if isinstance(process, StoredProcess):
         return ProcessKey(process.device, process.pid, process.started, process.first)
     return ProcessKey(process.uuid, process.pid, process.started)
