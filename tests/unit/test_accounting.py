@@ -402,7 +402,7 @@ def test_a_file_that_is_none_or_of_another_version_is_one_line(path: Path) -> No
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
-    with pytest.raises(GpumonError, match=f"version {VERSION + 1}"):
+    with pytest.raises(GpumonError, match=f"format {VERSION + 1}"):
         read_accounts(str(path))
 
 

@@ -485,7 +485,7 @@ def test_a_file_of_another_version_is_refused(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(GpumonError, match=f"version {VERSION + 1}"):
+    with pytest.raises(GpumonError, match=f"format {VERSION + 1}"):
         read_events(str(path))
 
 

@@ -171,7 +171,7 @@ def test_gpumon_history_of_another_version_says_so(path: Path, capsys: pytest.Ca
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     assert main(["history"]) == 1
-    assert f"version {VERSION + 1}" in capsys.readouterr().err
+    assert f"format {VERSION + 1}" in capsys.readouterr().err
 
 
 def without_its_log(path: Path) -> None:

@@ -460,7 +460,7 @@ def test_a_file_of_another_version_answers_nothing_and_says_so(path: Path) -> No
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     file = HistoryFile(str(path))
     assert StoredTier(file, T3).begin != StoredTier(file, T3).begin
-    assert f"version {VERSION + 1}" in file.problem
+    assert f"format {VERSION + 1}" in file.problem
 
 
 def test_the_tables_change_only_with_their_version() -> None:

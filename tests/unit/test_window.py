@@ -148,7 +148,7 @@ def test_history_that_cannot_be_read_is_missing_and_the_reason_is_there(live: Li
     assert (live.window("3h").problem, live.totals("3h").problem) == ("", "")
     with closing(connect(tmp_path / "state" / "history.sqlite")) as newer:
         newer.execute("PRAGMA user_version = 99")
-    assert "version 99" in live.window("3h").problem
+    assert "format 99" in live.window("3h").problem
     (tmp_path / "state" / "history.sqlite").write_bytes(b"not a database" * 1000)
     for suffix in ("-wal", "-shm"):
         (tmp_path / "state" / f"history.sqlite{suffix}").unlink(missing_ok=True)

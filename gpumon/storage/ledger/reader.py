@@ -279,7 +279,7 @@ class Ledger:
     def settled_epochs(self, run_id: str) -> SettledEpochs:
         """Return which epochs have rows that will not change any more.
 
-        A `record` that is read afterwards contains these final rows.
+        A `record` that is read afterward contains these final rows.
         """
         with self._reading():
             return self._settled(self._as_written(run_id), "LEFT JOIN")
