@@ -20,7 +20,11 @@ _MARGIN = 0.5
 
 
 def choose_format(accept: str) -> str:
-    """Return `OPENMETRICS` if the scraper prefers it to the text format; else `PLAIN`, which every scraper reads."""
+    """Return `OPENMETRICS` if the scraper prefers it to the text format; else `PLAIN`, which every scraper reads.
+
+    >>> choose_format("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1")
+    'application/openmetrics-text; version=1.0.0'
+    """
     for _, kind, parameters in sorted(_parse_choices(accept), key=lambda choice: -choice[0]):
         if kind == _OPENMETRICS_KIND and parameters.get("version", "") in _VERSIONS:
             return OPENMETRICS
