@@ -2,7 +2,7 @@
 
 For plain terminals and logs. Joins a running daemon; without one, samples in its own process. Each status replaces the
 previous one if the terminal can be cleared; otherwise an empty line separates them. --interval is also the time between
-two of them. Under 'watch' it prints one and exits. The exit code is 3 if no GPU could be read in the last one.
+two statuses. Under 'watch' it prints one and exits. The exit code is 3 if no GPU could be read in the last status.
 With --prometheus, show the whole cluster, from a Prometheus that scrapes the exporters of the nodes.
 """
 
