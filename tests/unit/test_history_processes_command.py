@@ -204,7 +204,7 @@ def test_in_python_none_is_all_and_what_is_no_process_is_refused(filled: float) 
     with closing(connect()) as live:
         assert [use.process.pid for use in live.processes("24h", user=None, pid=None).processes] == [1, 2]
         (use,) = live.processes("24h", user="bob").processes
-        with pytest.raises(UsageError, match="the `process` of one"):
+        with pytest.raises(UsageError, match="the `process` of a result"):
             live.process_lines(use, "24h")  # type: ignore[arg-type]
 
 
