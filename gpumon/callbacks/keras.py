@@ -296,7 +296,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return min(steps, self._steps() or steps)
 
     def _steps(self) -> int | None:
-        """Return the steps of an epoch; None if unknown at the begin of the training."""
+        """Return the steps of an epoch; None if unknown at the start of the training."""
         steps: int | None = (self.params or {}).get("steps")
         return steps
 

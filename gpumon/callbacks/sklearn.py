@@ -48,7 +48,7 @@ class GpuMonitor:
         self._done = 0
         self._is_complete = False
         self._open: list[tuple[str, int]] = []
-        """Previous phase and number of steps at the begin of each open task that has subtasks."""
+        """Previous phase and number of steps at the start of each open task that has subtasks."""
 
     @guarded
     def setup(self, estimator: Any, context: Any) -> None:

@@ -161,7 +161,7 @@ def lazy_ledger(
 
     `waits`: let ticks wait until it is open; for sources that deliver minutes of ticks at once. `shared`: let other
     users read the file. `log`: gets a line for each problem. `earlier`: returns paths of ledgers that may have the
-    begin of the same runs, which are then continued.
+    start of the same runs, which are then continued.
     """
 
     def open_ledger(keys: Collection[str]) -> Follower:

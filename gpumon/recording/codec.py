@@ -177,7 +177,7 @@ class _BlockTables:
         return self._tables["sample"].add(facts, (_sample_row(sample, now_ns) for sample in frame.samples))
 
     def _header(self) -> dict[str, Any]:
-        """Return the JSON at the begin of the body."""
+        """Return the JSON at the start of the body."""
         tables = self._tables
         return {
             "texts": list(self._texts.by_value),

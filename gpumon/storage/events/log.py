@@ -148,7 +148,7 @@ def last_written(connection: sqlite3.Connection, boot: str) -> int:
 def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
     """Write events that a killed daemon had detected but not written; call it before `close_unseen`.
 
-    If the file already has the begin of an event, it is not written again. Raises sqlite3.Error.
+    If the file already has the start of an event, it is not written again. Raises sqlite3.Error.
     """
     is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
     for event in batch.events:

@@ -50,7 +50,7 @@ class GrowthMeter:
         """Waiting samples: time, values as read, and values without energy that is not accepted."""
         self._unknown = (nan,) * counters
         self._base: Sequence[float] = self._unknown
-        """The counters at the begin of the open cell, or when they were first read in it."""
+        """The counters at the start of the open cell, or when they were first read in it."""
         self._begin = nan
         """Time of `_base`, s since 1970."""
         self._values: Sequence[float] = self._unknown

@@ -3,7 +3,7 @@
 A point has the minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the
 mean, so that charts show only values that were logged. If a training diverges and logs NaN or infinity, the minimum or
 maximum of the point is infinite. When all `POINTS` are used, pairs of points are merged and the step doubles, so the
-trace of a month needs no more space than that of an hour. `history.downsample` does not fit here, because points are
+trace of a month needs no more space than that of an hour. `history.envelope` does not fit here, because points are
 merged in place while the run goes on and the last point still grows.
 """
 

@@ -366,7 +366,7 @@ def _any_known(values: Sequence[float]) -> bool:
 
 
 def merge_sums(parts: Mapping[Any, UsageSums]) -> UsageSums:
-    """Return the sum of several `UsageSums`, which are ordered by the begin of their time."""
+    """Return the sum of several `UsageSums`, which are ordered by the start of their time."""
     whole = UsageSums()
     for part in parts.values():
         whole.merge(part)

@@ -35,7 +35,7 @@ MOST_VALUES = 32_000
 METRICS_AT_ONCE, GPUS_AT_ONCE = 16, 64
 
 WINDOW: Sequence[QueryParameter] = (
-    number("from", "begin of the window, seconds since 1970; without it, `window` before its end", 0, FURTHEST),
+    number("from", "start of the window, seconds since 1970; without it, `window` before its end", 0, FURTHEST),
     number("to", "end of the window, seconds since 1970; without it, the newest sample", 0, FURTHEST),
 )
 GPU = text("gpu", "GPUs by index, UUID or label (`0:1`, a MIG instance); without it, all that there are now",

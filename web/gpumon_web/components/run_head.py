@@ -160,7 +160,7 @@ def _took(document: Cells, run: Cells) -> Cells:
 
 
 def facts(run: Cells) -> list[Cells]:
-    """Return owner, id, framework, host and begin of a run."""
+    """Return owner, id, framework, host and start of a run."""
     since = "since" if run["state"] == "running" else "began"
     found = [
         fact("id", run["id"]), fact("with", run.get("framework")), fact("on", run.get("hostname")),

@@ -31,7 +31,7 @@ KEPT = 3600
 _LOOK_EVERY = 240
 """Frames between checks for such runs."""
 _SAME = 0.5
-"""Seconds by which the begin of an epoch may differ between the ledger and the ring."""
+"""Seconds by which the start of an epoch may differ between the ledger and the ring."""
 
 
 class Logged:
