@@ -146,8 +146,9 @@ class _Recording:
         while True:
             left = _POLL_INTERVAL if length is None else started + length - monotonic()
             is_last = stop.wait(min(max(left, 0.0), _POLL_INTERVAL, max(self._live.interval() / 2, 0.01))) or left <= 0
-            frames = self._live.since(self._number)
+            # The state before the frames: frames that come in between are then read in the next round.
             origin, state = self._live.origin(), self._live.state()
+            frames = self._live.since(self._number)
             if Capability.NOW in origin.capabilities:  # a simulation starts with its last ten minutes
                 frames = [frame for frame in frames if frame.monotonic_ns >= started_ns or after]
             self._add(frames)

@@ -90,9 +90,14 @@ class Sampler:
 
     def ticks(self) -> Iterator[Tick]:
         """Yield the ticks to store now: one for a live source, all that are due for a recording."""
-        for reading in self.source.read():
-            self._latest = self._tick(reading)
-            yield self._latest
+        readings = self.source.read()
+        for number, reading in enumerate(readings, 1):
+            tick = self._tick(reading)
+            if tick.origin.ended and number < len(readings):
+                # A reader that sees the end of a recording must find every frame up to it.
+                tick = tick._replace(origin=tick.origin._replace(ended=False))
+            self._latest = tick
+            yield tick
 
     def devices_text(self) -> str:
         """Return one line about the devices of the source; empty before the first tick."""

@@ -170,6 +170,14 @@ def test_every_tick_of_a_recording_is_stored_and_a_round_without_one_goes_on(clo
     assert {tick.sample_duration_ns for tick in ticks} == {0}, "a recording's times are not those of reading it"
 
 
+def test_the_end_of_a_recording_comes_with_its_last_tick(clock: FakeClock) -> None:
+    class EndedRecording(Recording):
+        def origin(self) -> Origin:
+            return Origin("replay", ended=True)
+
+    assert [tick.origin.ended for tick in sampled(make(EndedRecording(clock), clock), 1)] == [False, False, True]
+
+
 class Host:
     """A machine."""
 
