@@ -2,7 +2,7 @@
 
 Simulated nodes of `benchmarks.nodes` are scraped for two minutes. Then everything that a page asks is asked one after
 another, whether it is due or not, as when the first viewer comes; a tick of a page that somebody looks at has its part
-of that. The engine lives for three minutes at most. First paint counts from the navigation to the frame in which free
+of that. Prometheus lives for three minutes at most. First paint counts from the navigation to the frame in which free
 GPUs have a number and the map of nodes is there, in a browser that was nowhere yet.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.report import Budget, Result, number
 from benchmarks.stage import Effort, Stage
 from benchmarks.usage import Figures, cpu_seconds
 from benchmarks.web import web
-from gpumon.cluster.client import Engine, EngineAnswer
+from gpumon.cluster.client import PrometheusAnswer, PrometheusClient
 from gpumon.cluster.period_queries import PHASE_QUERY, insert_windows
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import GPU_QUERIES, HOURS_QUERY, QUERIES, SERIES_QUERY, Query, node_queries
@@ -51,7 +51,7 @@ HOURS = (
 """Further ones: when sums by hour are recorded, and of which periods they know enough."""
 LARGE = (NAMES, *HOURS, *(one for one in QUERIES if not one.is_small and one.needs_whole is None))
 WHOLE = tuple(one for one in QUERIES if one.needs_whole)
-"""Questions asked further of an engine that has all of a period."""
+"""Questions asked further of a Prometheus server that has all of a period."""
 _SHOWN = (
     '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'
 )
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     """From the question to its rows, the shortest of some times: the others waited for other work of the machine."""
     rows: int
     samples: int
-    """That the engine read for it, which is the same however busy the machine is."""
+    """That Prometheus read for it, which is the same however busy the machine is."""
 
     @property
     def of_a_tick(self) -> float:
@@ -74,19 +74,19 @@ class Asked(NamedTuple):
 
 
 class CountingEngine:
-    """An engine that counts what is asked."""
+    """A Prometheus server that counts what is asked."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PrometheusClient) -> None:
         self._engine = engine
         self.name = engine.name
         self.count = 0
 
     def clock_offset(self) -> float:
-        """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
+        """Return the seconds by which its clock is ahead of ours. Raises PrometheusError."""
         return self._engine.clock_offset()
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
-        """Evaluate an expression at a moment. Raises EngineError."""
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
+        """Evaluate an expression at a moment. Raises PrometheusError."""
         self.count += 1
         return self._engine.query(expression, at)
 
@@ -117,7 +117,7 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         before = cpu_seconds(running.pid)
         time.sleep(_SCRAPED)
         load = (cpu_seconds(running.pid) - before) / _SCRAPED
-        engine = Engine(running.url, timeout=_PATIENCE)
+        engine = PrometheusClient(running.url, timeout=_PATIENCE)
         stack.callback(engine.close)
         _until_recorded(engine, _MOST * nodes, result)
         asked = _asked(running, engine, LARGE)
@@ -134,15 +134,15 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         Budget("data of the page", sent / 1000, 300, " kB"),
         *([Budget("first paint, cold", Figures(painted).median, FIRST_PAINT, " s")] if painted else []),
         Budget("questions of 50 viewers beside those of one", ratio, 1, "×"),
-        Budget("memory of the engine, at most", memory / 1e9, 2, " GB"),
+        Budget("memory of Prometheus, at most", memory / 1e9, 2, " GB"),
     ]
     result.notes.append(
-        f"{nodes:,} simulated nodes of {GPUS} GPUs, scraped every {INTERVAL} s; the engine "
+        f"{nodes:,} simulated nodes of {GPUS} GPUs, scraped every {INTERVAL} s; Prometheus "
         f"({', '.join(f'{name}={value}' for name, value in MEMORY.items())}) lived for {lived:.0f} s, and used "
         f"{number(load)} of a core for scrapes and rules. Of each of the {len(asked)} questions the shortest of "
         f"{_TIMES} times is taken: the machine has other work. A tick is {TICK:g} s: a question that is asked every "
-        "minute counts for a quarter. Samples that the engine reads for all of them: "
-        f"{sum(one.samples for one in asked):,}. A node: {number(1e3 * node.seconds)} ms. The engine has minutes of "
+        "minute counts for a quarter. Samples that Prometheus reads for all of them: "
+        f"{sum(one.samples for one in asked):,}. A node: {number(1e3 * node.seconds)} ms. Prometheus has minutes of "
         "history: a sum over a month that it has in full "
         "reads more, and of each period that it has in full it is asked which nodes were seen least: "
         f"{', '.join(f'{one.question.needs_whole} {number(1e3 * one.seconds)} ms' for one in whole)} where it has "
@@ -151,7 +151,7 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
     return result
 
 
-def _asked(running: RunningEngine, engine: Engine, questions: Sequence[Query]) -> list[Asked]:
+def _asked(running: RunningEngine, engine: PrometheusClient, questions: Sequence[Query]) -> list[Asked]:
     """The time of each question. All are asked in turn, and a while later again: rules are recorded in a burst."""
     took: dict[str, list[float]] = {one.name: [] for one in questions}
     rows: dict[str, int] = {}
@@ -164,7 +164,7 @@ def _asked(running: RunningEngine, engine: Engine, questions: Sequence[Query]) -
     return [Asked(one, min(took[one.name]), rows[one.name], running.samples_read(one.promql)) for one in questions]
 
 
-def _until_recorded(engine: Engine, enough: float, result: Result) -> None:
+def _until_recorded(engine: PrometheusClient, enough: float, result: Result) -> None:
     """Wait until the rules have recorded rates of enough nodes; a note says where they did not."""
     expression = "count(instance:gpumon_gpu_utilization:ratio_rate5m)"
     deadline = time.monotonic() + _LONGER
@@ -178,12 +178,12 @@ def _until_recorded(engine: Engine, enough: float, result: Result) -> None:
         time.sleep(2.0)
 
 
-def _whole_node(engine: Engine) -> Query:
+def _whole_node(engine: PrometheusClient) -> Query:
     node = engine.query(NODE_SERIES, time.time()).rows[0].labels["instance"]
     return node_queries(node)[0]
 
 
-def _pages(engine: Engine) -> tuple[int, float]:
+def _pages(engine: PrometheusClient) -> tuple[int, float]:
     """Bytes of the page as it opens, and how many times as many questions 50 viewers cause as one."""
     sent, counts = 0, []
     for viewers in (1, 50):

@@ -21,7 +21,7 @@ from tests.engines.programs import UNPACKED, program
 INTERVAL = 30
 """Seconds between scrapes."""
 MEMORY = {"GOGC": "50", "GOMEMLIMIT": "1600MiB"}
-"""Garbage collection of the engine: less memory for some more CPU; by default Go waits until it has doubled."""
+"""Garbage collection of Prometheus: less memory for some more CPU; by default Go waits until it has doubled."""
 _PATIENCE = 60.0
 _RULES = ("rules.yml", "cluster.yml", "hours.yml")
 _CONFIG = """\
@@ -34,7 +34,7 @@ scrape_configs:
 
 
 class RunningEngine(NamedTuple):
-    """An engine that runs."""
+    """A Prometheus server that runs."""
 
     pid: int
     url: str

@@ -37,7 +37,7 @@ SHOTS = {
 """Endings of names, and how each is taken."""
 SETTLED = """() => /[0-9]/.test(document.querySelector("[data-bind=power]").textContent)
   && document.querySelector(".doubts").hidden
-  && ![...document.querySelectorAll(".age")].some(age => /^(Unknown|The engine says)/.test(age.textContent))"""
+  && ![...document.querySelectorAll(".age")].some(age => /^(Unknown|Prometheus says)/.test(age.textContent))"""
 """Whether nothing of the page is unknown, and the rules are there."""
 SETTINGS = """\
 [groups]
@@ -68,7 +68,7 @@ def main() -> None:
 
 @contextmanager
 def served(engine: str, scratch: Path) -> Iterator[str]:
-    """The page of the engine's cluster, with prices and groups; its link."""
+    """The page of Prometheus's cluster, with prices and groups; its link."""
     settings = scratch / "config" / "gpumon"
     settings.mkdir(parents=True)
     (settings / "config.toml").write_text(SETTINGS)
@@ -96,7 +96,7 @@ def take(nodes: int, link: str) -> None:
 
 
 def settle(browser: Browser, link: str) -> None:
-    """Wait until each part of the page has an answer: an engine that has much else to do answers late."""
+    """Wait until each part of the page has an answer: a Prometheus server that has much else to do answers late."""
     page = browser.new_page()
     page.goto(link)
     page.locator("[data-bind=free]").first.wait_for()

@@ -21,7 +21,7 @@ from gpumon.sources.registry import AUTO, KINDS, capabilities, source_names
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from gpumon.cluster.client import Engine, EngineAccess
+    from gpumon.cluster.client import PrometheusAccess, PrometheusClient
     from gpumon.common.config import Prices, UserGroups
     from gpumon.recording.playback import Playback
 
@@ -46,19 +46,19 @@ def add_cluster(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def open_engine(arguments: Namespace) -> tuple[Engine, EngineAccess]:
+def open_prometheus(arguments: Namespace) -> tuple[PrometheusClient, PrometheusAccess]:
     """Return the client for `--prometheus`, and its access settings. Raises UsageError or MissingPackage."""
     if arguments.source is not None:
         raise UsageError("--prometheus shows other machines: omit --source")
     try:
-        from gpumon.cluster.client import Engine
+        from gpumon.cluster.client import PrometheusClient
     except ImportError as error:
         raise MissingPackage("--prometheus", error.name or "httpx") from error
     from gpumon.cluster.client import NO_ACCESS, read_access
 
     path = arguments.prometheus_config
     access = read_access(path) if path else NO_ACCESS
-    return Engine(arguments.prometheus, access), access
+    return PrometheusClient(arguments.prometheus, access), access
 
 
 def defaults(add_options: Callable[[Any], None]) -> SimpleNamespace:

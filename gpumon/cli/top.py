@@ -23,7 +23,7 @@ from gpumon.cli.options import (
     add_cluster,
     add_places,
     add_source,
-    open_engine,
+    open_prometheus,
     reads_hardware,
     resolve_options,
 )
@@ -49,7 +49,7 @@ def cluster_status(
 
     `height` returns the maximum number of lines; 0 for no limit.
     """
-    engine, _ = open_engine(arguments)
+    client, _ = open_prometheus(arguments)
     from gpumon.cluster.cost import cost_queries
     from gpumon.cluster.poller import ClusterPoller
     from gpumon.cluster.queries import QUERIES, Period, select_period, user_sum_queries
@@ -58,19 +58,19 @@ def cluster_status(
     period = Period(arguments.period)
     prices, groups = arguments.prices, arguments.user_groups
     queries = (*select_period(QUERIES, period), *(user_sum_queries(period) if period.is_dated else ()))
-    poller = ClusterPoller(engine, (*queries, *cost_queries(prices, periods=(period,))))
+    poller = ClusterPoller(client, (*queries, *cost_queries(prices, periods=(period,))))
 
     def status() -> tuple[list[str], int]:
         picture = poller.round()
         has_gpus = picture.answers().get("gpus") and not picture.is_old
-        text = list(lines(picture, engine.name, period, terminal_width(), prices, groups, height()))
+        text = list(lines(picture, client.name, period, terminal_width(), prices, groups, height()))
         return text, EXIT_OK if has_gpus else EXIT_NO_GPU
 
     try:
         yield status
     finally:
         poller.close()
-        engine.close()
+        client.close()
 
 
 _HOME = "\x1b[H"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.cli import web_token
 from gpumon.cli.daemon_lookup import played_ledger
-from gpumon.cli.options import DEFAULT_SOURCE, add_cluster, add_places, add_source, open_engine, resolve_options
+from gpumon.cli.options import DEFAULT_SOURCE, add_cluster, add_places, add_source, open_prometheus, resolve_options
 from gpumon.cli.sampling import private_sampler
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
@@ -324,7 +324,7 @@ def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[
 @contextmanager
 def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
     """Yield the function that makes the app for the cluster of `--prometheus`, with one poller for all viewers."""
-    engine, access = open_engine(arguments)
+    client, access = open_prometheus(arguments)
     from gpumon.cluster.cost import cost_queries
     from gpumon.cluster.poller import ClusterPoller
     from gpumon.cluster.queries import GPU_QUERIES, QUERIES
@@ -332,12 +332,12 @@ def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator
     from gpumon_web.cluster.pages import CLUSTER_PAGES
     from gpumon_web.cluster.views import ClusterViews
 
-    poller = ClusterPoller(engine, (*QUERIES, *GPU_QUERIES, *cost_queries(arguments.prices)))
-    views = ClusterViews(poller, engine.name, arguments.prices, access.node_page, arguments.user_groups)
+    poller = ClusterPoller(client, (*QUERIES, *GPU_QUERIES, *cost_queries(arguments.prices)))
+    views = ClusterViews(poller, client.name, arguments.prices, access.node_page, arguments.user_groups)
     views.colors = colors
     try:
         poller.start(lambda missing: print_message(f"gpumon: {missing}"))
         yield lambda gate: make_cluster_app(views, CLUSTER_PAGES, gate)
     finally:
         poller.close()
-        engine.close()
+        client.close()

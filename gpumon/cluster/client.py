@@ -1,4 +1,4 @@
-"""Client for a Prometheus-compatible server, here called engine: credentials, TLS, queries, and parsing of answers.
+"""Client for a Prometheus-compatible server: credentials, TLS, queries, and parsing of answers.
 
 Credentials come from a file that only its owner can read. They never appear in a log, an error message or a page.
 """
@@ -32,20 +32,20 @@ from gpumon.common.text import clean
 _STRINGS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
 _KEYS = (*_STRINGS, "headers")
 _MIN_SECRET = 4
-"""Letters of the shortest secret that is masked in messages of the engine: shorter ones occur in every sentence."""
+"""Letters of the shortest secret that is masked in messages of Prometheus: shorter ones occur in every sentence."""
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
-class EngineAccess:
-    """Credentials for an engine. They must never appear in a log, an error message or a page."""
+class PrometheusAccess:
+    """Credentials for a Prometheus server. They must never appear in a log, an error message or a page."""
 
     token: str = ""
     """For `Authorization: Bearer`."""
     username: str = ""
     password: str = ""
     ca: str = ""
-    """File of the authority that signed the engine's certificate; empty for the machine's own authorities."""
+    """File of the authority that signed Prometheus's certificate; empty for the machine's own authorities."""
     certificate: str = ""
     """File of the client certificate."""
     key: str = ""
@@ -57,10 +57,10 @@ class EngineAccess:
     """URL of a node's own pages, with `{host}` for its name, such as `https://{host}/gpus/`; not a secret."""
 
     def __repr__(self) -> str:
-        return "EngineAccess(...)"
+        return "PrometheusAccess(...)"
 
     def mask(self, text: str) -> str:
-        """Return a message of the engine with all secrets removed that were sent to it."""
+        """Return a message of Prometheus with all secrets removed that were sent to it."""
         pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
         secrets = {self.token, self.password, pair, *self.headers.values()}
         for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_SECRET), key=len, reverse=True):
@@ -68,10 +68,10 @@ class EngineAccess:
         return text
 
 
-NO_ACCESS = EngineAccess()
+NO_ACCESS = PrometheusAccess()
 
 
-def read_access(path: str) -> EngineAccess:
+def read_access(path: str) -> PrometheusAccess:
     """Read the TOML file given by `--prometheus-config`.
 
     Raises UsageError, whose message never contains text of the file.
@@ -88,7 +88,7 @@ def read_access(path: str) -> EngineAccess:
     return _validate(path, settings)
 
 
-def _validate(path: str, settings: Mapping[str, Any]) -> EngineAccess:
+def _validate(path: str, settings: Mapping[str, Any]) -> PrometheusAccess:
     unknown = sorted(set(settings) - set(_KEYS))
     if unknown:
         raise UsageError(f"unknown name '{unknown[0]}' in {path}. Names: {', '.join(_KEYS)}")
@@ -105,7 +105,7 @@ def _validate(path: str, settings: Mapping[str, Any]) -> EngineAccess:
     page = settings.get("node-page", "")
     if page and not page.startswith(("http://", "https://")):
         raise UsageError(f"node-page in {path} must be a URL, such as https://{{host}}/gpus/")
-    return EngineAccess(**{name.replace("-", "_"): value for name, value in settings.items()})
+    return PrometheusAccess(**{name.replace("-", "_"): value for name, value in settings.items()})
 
 
 def _is_line(value: Any) -> bool:
@@ -120,25 +120,25 @@ TOO_LONG = "answered with more than"
 REDIRECTS = "redirects to"
 TOO_MANY = "HTTP 429"
 SERVER_ERROR = "the server failed"
-NO_ENGINE = "no Prometheus API there"
+NOT_PROMETHEUS = "no Prometheus API there"
 UNREADABLE = "Prometheus returned series that gpumon cannot read"
-REPORTS = "the engine says"
+REPORTS = "Prometheus says"
 NO_SERIES = "no series of gpumon"
 
-_CHECK_RUNNING = "Check whether Prometheus runs at {engine}, and whether this server can reach it."
-_CHECK_LOG = "See the log of Prometheus at {engine}, or of the proxy in front of it."
-_CHECK_URL = "Check whether {engine} is the URL of Prometheus itself, and restart 'gpumon web' with the right one."
+_CHECK_RUNNING = "Check whether Prometheus runs at {url}, and whether this server can reach it."
+_CHECK_LOG = "See the log of Prometheus at {url}, or of the proxy in front of it."
+_CHECK_URL = "Check whether {url} is the URL of Prometheus itself, and restart 'gpumon web' with the right one."
 _CHECK_SCRAPES = (
-    "Check whether Prometheus at {engine} scrapes 'gpumon export' on the nodes, and whether these targets are up."
+    "Check whether Prometheus at {url} scrapes 'gpumon export' on the nodes, and whether these targets are up."
 )
 _ADVICE = (
-    (DENIED, "Correct the credentials for {engine} in the file of --prometheus-config, and restart 'gpumon web'."),
+    (DENIED, "Correct the credentials for {url} in the file of --prometheus-config, and restart 'gpumon web'."),
     (REFUSED, _CHECK_RUNNING),
-    (LATE, "Prometheus at {engine} may be overloaded: look at its load, and check whether gpumon's rules are loaded."),
-    (TOO_MANY, "Prometheus at {engine}, or the proxy in front of it, limits the number of queries: raise its limit."),
-    (REDIRECTS, "Restart 'gpumon web' with the URL that {engine} redirects to, or with credentials if it is a login."),
+    (LATE, "Prometheus at {url} may be overloaded: look at its load, and check whether gpumon's rules are loaded."),
+    (TOO_MANY, "Prometheus at {url}, or the proxy in front of it, limits the number of queries: raise its limit."),
+    (REDIRECTS, "Restart 'gpumon web' with the URL that {url} redirects to, or with credentials if it is a login."),
     (TOO_LONG, _CHECK_URL),
-    (NO_ENGINE, _CHECK_URL),
+    (NOT_PROMETHEUS, _CHECK_URL),
     (UNREADABLE, _CHECK_URL),
     (SERVER_ERROR, _CHECK_LOG),
     (DISCONNECTED, _CHECK_LOG),
@@ -148,18 +148,18 @@ _ADVICE = (
 """Parts of error messages with what to do about them; the first match counts."""
 
 
-def advice(problem: str, engine: str) -> str:
-    """Return a sentence that says what to do about an error. `engine`: URL of the engine, without credentials."""
+def advice(problem: str, url: str) -> str:
+    """Return a sentence that says what to do about an error. `url`: URL of the server, without credentials."""
     text = next((text for words, text in _ADVICE if words in problem), _CHECK_RUNNING)
-    return text.format(engine=engine)
+    return text.format(url=url)
 
 
 MAX_BYTES = 8 * 2**20
 """Size limit of an answer; reading stops there."""
 TIMEOUT = 4.0
-"""Seconds for an answer; the engine itself is asked to give up one second earlier."""
+"""Seconds for an answer; Prometheus itself is asked to give up one second earlier."""
 _MAX_ERROR = 160
-"""Letters of an engine's error message that are shown."""
+"""Letters of a Prometheus server's error message that are shown."""
 _MAX_LABEL = 200
 """Letters of a label's name or value."""
 _HEAD, _TAIL, _DIGEST = 8, 8, 3
@@ -177,18 +177,18 @@ _MAX_OFFSET = 10 * 366 * 86400.0
 """Largest plausible distance of two clocks, s."""
 
 
-class EngineError(GpumonError):
+class PrometheusError(GpumonError):
     """Raised if a query failed. The message says why, without credentials."""
 
 
-class EngineLateError(EngineError):
-    """Raised if the engine did not answer in time."""
+class PrometheusTimeoutError(PrometheusError):
+    """Raised if Prometheus did not answer in time."""
 
 
 _NO_RAW: Mapping[str, str] = MappingProxyType({})
 
 
-class EngineSeries(NamedTuple):
+class PrometheusSeries(NamedTuple):
     """One series of an answer: its labels and its value."""
 
     labels: Mapping[str, str]
@@ -203,19 +203,19 @@ class EngineSeries(NamedTuple):
         return self.labels.get("instance", "")
 
 
-class EngineAnswer(NamedTuple):
+class PrometheusAnswer(NamedTuple):
     """The result of an instant query."""
 
-    rows: Sequence[EngineSeries]
+    rows: Sequence[PrometheusSeries]
     warning: str = ""
-    """Warning of the engine, such as that a part of its data was unavailable; empty for none."""
+    """Warning of Prometheus, such as that a part of its data was unavailable; empty for none."""
 
 
-class Engine:
-    """Sends queries to one engine. Can be used from several threads."""
+class PrometheusClient:
+    """Sends queries to one Prometheus server. Can be used from several threads."""
 
     def __init__(
-        self, url: str, access: EngineAccess = NO_ACCESS, transport: httpx.BaseTransport | None = None,
+        self, url: str, access: PrometheusAccess = NO_ACCESS, transport: httpx.BaseTransport | None = None,
         timeout: float = TIMEOUT, now: Callable[[], float] = wall_clock,
     ) -> None:  # fmt: skip
         """`transport` is for tests. Raises UsageError for an invalid URL or certificate."""
@@ -226,8 +226,8 @@ class Engine:
         self._url = base.join("api/v1/query")
         self.name = _public_url(base)
         """The URL without credentials, for display."""
-        self._label = f"the engine at {self.name}"
-        # Compressing the answer about 1,000 nodes takes an engine as long as the query itself; a local network is fast.
+        self._label = f"Prometheus at {self.name}"
+        # Compressing the answer about 1,000 nodes takes Prometheus as long as the query; a local network is fast.
         headers = {"Accept-Encoding": "identity", **access.headers}
         if access.token:
             headers["Authorization"] = f"Bearer {access.token}"
@@ -242,14 +242,14 @@ class Engine:
         """Close its connections."""
         self._client.close()
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
-        """Return the value of a PromQL expression at a time (s since 1970). Raises EngineError."""
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
+        """Return the value of a PromQL expression at a time (s since 1970). Raises PrometheusError."""
         return _parse_vector(self._evaluate(expression, time=f"{at:.3f}"), self._sanitize)
 
     def clock_offset(self) -> float:
-        """Return by how many seconds the engine's clock is ahead of this machine's. Raises EngineError.
+        """Return by how many seconds Prometheus's clock is ahead of this machine's. Raises PrometheusError.
 
-        It is found by a query without a time, which the engine answers for its own time. The header `Date` is not used
+        It is found by a query without a time, which Prometheus answers for its own time. The header `Date` is not used
         because it may come from a proxy.
         """
         begun = self._now()
@@ -260,7 +260,7 @@ class Engine:
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
             offset = math.nan
         if not abs(offset) < _MAX_OFFSET:
-            raise EngineError("the engine did not report its time")
+            raise PrometheusError("Prometheus did not report its time")
         return offset
 
     def _evaluate(self, expression: str, **more: str) -> Mapping[str, Any]:
@@ -271,20 +271,20 @@ class Engine:
                 if response.is_redirect:
                     target = self._sanitize(_redirect_target(response))
                     hint = "pass that URL to --prometheus, or credentials if it is a login"
-                    raise EngineError(f"{self._label} {REDIRECTS} {target}: {hint}")
+                    raise PrometheusError(f"{self._label} {REDIRECTS} {target}: {hint}")
                 return _parse_document(response.status_code, self._read(response, deadline), self._sanitize)
         except httpx.TimeoutException as error:
-            raise EngineLateError(f"{self._label} {LATE} {self._timeout:g} s") from error
+            raise PrometheusTimeoutError(f"{self._label} {LATE} {self._timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             reason = _ERRNO.sub("", self._sanitize(error)).rstrip(".")
             if reason.lower() == _CONNECTION_REFUSED:
-                raise EngineError(f"{self._label} {REFUSED}") from None
+                raise PrometheusError(f"{self._label} {REFUSED}") from None
             if isinstance(error, httpx.RemoteProtocolError) and _NOTHING_SENT in reason:
-                raise EngineError(f"{self._label} {DISCONNECTED}") from None
-            raise EngineError(f"cannot query {self.name}: {reason or 'no answer'}") from None
+                raise PrometheusError(f"{self._label} {DISCONNECTED}") from None
+            raise PrometheusError(f"cannot query {self.name}: {reason or 'no answer'}") from None
 
     def _sanitize(self, text: object) -> str:
-        """Return a text of the engine or a proxy for display: either may repeat the credentials that were sent."""
+        """Return a text of Prometheus or a proxy for display: either may repeat the credentials that were sent."""
         return self._access.mask(clean(str(text)))[:_MAX_ERROR]
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
@@ -292,9 +292,9 @@ class Engine:
         for part in response.iter_bytes():
             size += len(part)
             if monotonic() > deadline:  # a slow trickle: no single read times out
-                raise EngineLateError(f"{self._label} {LATE} {self._timeout:g} s")
+                raise PrometheusTimeoutError(f"{self._label} {LATE} {self._timeout:g} s")
             if size > MAX_BYTES:
-                raise EngineError(f"{self._label} {TOO_LONG} {MAX_BYTES // 2**20} MiB")
+                raise PrometheusError(f"{self._label} {TOO_LONG} {MAX_BYTES // 2**20} MiB")
             parts.append(part)
         return b"".join(parts)
 
@@ -315,7 +315,7 @@ def _public_url(url: httpx.URL) -> str:
     return str(url.copy_with(userinfo=b"")).rstrip("/")
 
 
-def _ssl_context(access: EngineAccess) -> ssl.SSLContext | bool:
+def _ssl_context(access: PrometheusAccess) -> ssl.SSLContext | bool:
     if not (access.ca or access.certificate):
         return True
     try:
@@ -343,33 +343,33 @@ def _redirect_target(response: httpx.Response) -> str:
 
 
 def _parse_document(status: int, body: bytes, sanitize: Callable[[object], str]) -> Mapping[str, Any]:
-    """Return the JSON document of an answer. Raises EngineError for an error, or if it is not of this API."""
+    """Return the JSON document of an answer. Raises PrometheusError for an error, or if it is not of this API."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
         document = None
     if status in (401, 403):
-        raise EngineError(f"the engine {DENIED} ({status}): see --prometheus-config")
+        raise PrometheusError(f"Prometheus {DENIED} ({status}): see --prometheus-config")
     if isinstance(document, dict) and document.get("status") == "error":
-        raise EngineError(f"{REPORTS}: {sanitize(document.get('error', ''))} ({status})")
-    if status >= _FAILED or status == _TOO_MANY:  # the engine or a proxy in front of it
-        raise EngineError(f"{SERVER_ERROR}: HTTP {status}")
+        raise PrometheusError(f"{REPORTS}: {sanitize(document.get('error', ''))} ({status})")
+    if status >= _FAILED or status == _TOO_MANY:  # Prometheus or a proxy in front of it
+        raise PrometheusError(f"{SERVER_ERROR}: HTTP {status}")
     if status != 200 or not isinstance(document, dict) or not isinstance(document.get("data"), dict):
-        raise EngineError(f"{NO_ENGINE}: HTTP {status}")
+        raise PrometheusError(f"{NOT_PROMETHEUS}: HTTP {status}")
     return document
 
 
-def _parse_vector(document: Mapping[str, Any], sanitize: Callable[[object], str]) -> EngineAnswer:
-    """Return the series of an instant query. Raises EngineError."""
+def _parse_vector(document: Mapping[str, Any], sanitize: Callable[[object], str]) -> PrometheusAnswer:
+    """Return the series of an instant query. Raises PrometheusError."""
     data = document["data"]
     result = data.get("result")
     if data.get("resultType") != "vector" or not isinstance(result, list):
-        raise EngineError(UNREADABLE)
+        raise PrometheusError(UNREADABLE)
     try:
         rows = [_parse_series(item) for item in result]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
-        raise EngineError(UNREADABLE) from None
-    return EngineAnswer([row for row in rows if math.isfinite(row.value)], _parse_warning(document, sanitize))
+        raise PrometheusError(UNREADABLE) from None
+    return PrometheusAnswer([row for row in rows if math.isfinite(row.value)], _parse_warning(document, sanitize))
 
 
 @lru_cache(maxsize=65536)
@@ -383,11 +383,11 @@ def _clean_label(text: object) -> str:
     return f"{clean(whole[:_HEAD])}…{clean(whole[-_TAIL:])}~{digest}"
 
 
-def _parse_series(item: Any) -> EngineSeries:
+def _parse_series(item: Any) -> PrometheusSeries:
     """Return a series, whose value may be NaN. Raises whatever missing or malformed parts raise."""
     labels = {_clean_label(name): _clean_label(value) for name, value in item["metric"].items()}
     raw = {name: str(text) for name, text in item["metric"].items() if labels.get(name) != str(text)}
-    return EngineSeries(labels, float(item["value"][1]), raw or _NO_RAW)
+    return PrometheusSeries(labels, float(item["value"][1]), raw or _NO_RAW)
 
 
 def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str]) -> str:
@@ -398,7 +398,7 @@ def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str
     return "a part of its data did not answer" if document.get("isPartial") is True else ""
 
 
-Answers = Mapping[str, Sequence[EngineSeries]]
+Answers = Mapping[str, Sequence[PrometheusSeries]]
 """Rows by the name of the query; a query that was never answered is missing."""
 
 

@@ -1,4 +1,4 @@
-"""How complete the samples of a period are: for how long the engine has any, and which nodes were absent for a part.
+"""How complete the samples of a period are: for how long Prometheus has any, and which nodes were absent for a part.
 
 If samples are missing, sums are lower bounds. If only some nodes were absent, only the sums of users are lower bounds
 who are known to have been on these nodes in the period. A user who was on such a node only while it was absent does not
@@ -52,7 +52,7 @@ class Uncertainty:
 
 
 def covered_seconds(answers: Answers, period: Period) -> float:
-    """Return for how many seconds of the period the engine has samples; NaN if unknown."""
+    """Return for how many seconds of the period Prometheus has samples; NaN if unknown."""
     return single(answers, f"covered_{period}")
 
 
@@ -63,7 +63,7 @@ def period_length(answers: Answers, period: Period) -> float:
 
 
 def is_complete(answers: Answers, period: Period) -> bool:
-    """Return whether the engine is known to have samples of every node for the whole period.
+    """Return whether Prometheus is known to have samples of every node for the whole period.
 
     If not, sums are lower bounds. A node that was added or removed counts as absent before or after that, because what
     it did then is unknown.
@@ -72,7 +72,7 @@ def is_complete(answers: Answers, period: Period) -> bool:
 
 
 def has_all_samples(answers: Answers, period: Period) -> bool:
-    """Return whether the engine has samples for the whole period, of at least some node at each time."""
+    """Return whether Prometheus has samples for the whole period, of at least some node at each time."""
     return covered_seconds(answers, period) >= WHOLE * period_length(answers, period)
 
 
@@ -128,13 +128,13 @@ def gap_sentence(answers: Answers, period: Period) -> str:
         return _absence_sentence(answers, period)
     known = covered_seconds(answers, period)
     if is_known(known):
-        return f"The engine has samples of {units.long_duration(known)} of {period.words}: sums are lower bounds."
+        return f"Prometheus has samples of {units.long_duration(known)} of {period.words}: sums are lower bounds."
     if f"covered_{period}" not in answers:
-        return f"It is unknown whether the engine has all of {period.words}: sums are lower bounds."
+        return f"It is unknown whether Prometheus has all of {period.words}: sums are lower bounds."
     if not answers.get(f"held_{period}"):
-        return f"The engine has no samples of {period.words}."
+        return f"Prometheus has no samples of {period.words}."
     # Coverage is counted in steps of this length.
-    return f"The engine has samples of less than {units.long_duration(STEP)} of {period.words}: sums are lower bounds."
+    return f"Prometheus has samples of less than {units.long_duration(STEP)} of {period.words}: sums are lower bounds."
 
 
 def missing_note(answers: Answers, period: Period, user: str) -> str:
@@ -232,7 +232,7 @@ def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
 
 
 def _matcher(nodes: Sequence[str]) -> str:
-    """Return a label matcher for nodes by the engine's own names."""
+    """Return a label matcher for nodes by Prometheus's own names."""
     return f"instance=~{quoted('|'.join(re.escape(node) for node in nodes))}"
 
 

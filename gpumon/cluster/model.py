@@ -1,4 +1,4 @@
-"""A cluster's nodes, users, runs and free GPUs, computed from the answers of an engine.
+"""A cluster's nodes, users, runs and free GPUs, computed from the answers of a Prometheus server.
 
 Without an answer, they are unknown.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon.cluster.client import Answers, EngineSeries, single
+from gpumon.cluster.client import Answers, PrometheusSeries, single
 from gpumon.cluster.coverage import is_complete
 from gpumon.cluster.queries import Period
 from gpumon.cluster.rules import BEHIND, RULE_INTERVAL, SAME, SILENT, STANDS
@@ -36,12 +36,12 @@ class Node(NamedTuple):
     silent: float = 0.0
     """Seconds without a sample once nothing is known of it any more; else 0."""
     gpus: Mapping[str, int] | None = None
-    """GPUs by state; None if the engine did not answer."""
+    """GPUs by state; None if Prometheus did not answer."""
     models: Sequence[str] = ()
     busy: float = NAN
     """Share of the last five minutes in which its GPUs were busy."""
     clock_offset: float = 0.0
-    """Seconds by which its clock is ahead of the engine's, if they differ."""
+    """Seconds by which its clock is ahead of Prometheus's, if they differ."""
     is_undated: bool = False
     """Whether it may be silent for longer: its newest sample does not change, but is new according to its own clock."""
 
@@ -190,11 +190,11 @@ def _gpus_and_models(
     return gpus, models
 
 
-NO_SERIES = "The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes."
+NO_SERIES = "Prometheus has no series of gpumon's exporters: scrape 'gpumon export' on the nodes."
 
 
 def has_no_series(answers: Answers) -> bool:
-    """Return whether the engine answered, but has no data of any node."""
+    """Return whether Prometheus answered, but has no data of any node."""
     return all(name in answers and not answers[name] for name in ("gpus", "seen", "seen_before"))
 
 
@@ -320,7 +320,7 @@ def _values_by_run(answers: Answers, name: str) -> dict[str, float]:
     return {row.labels.get("run", ""): row.value for row in answers.get(name, ())}
 
 
-def _values_by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
+def _values_by_node(rows: Sequence[PrometheusSeries]) -> dict[str, float]:
     """Return values by node; the largest of several scrape jobs, which belongs to the newest sample."""
     values: dict[str, float] = {}
     for row in rows:
@@ -328,12 +328,12 @@ def _values_by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
     return values
 
 
-def _late_samples(answers: Answers) -> list[EngineSeries]:
+def _late_samples(answers: Answers) -> list[PrometheusSeries]:
     """Return the newest samples that are late or do not change, with their times."""
     return [row for row in answers.get("seen", ()) if row.labels.get("newest") != SAME]
 
 
-def _target(row: EngineSeries) -> tuple[str, str]:
+def _target(row: PrometheusSeries) -> tuple[str, str]:
     """Return the node and the scrape job that a row comes from."""
     return row.node, row.labels.get("job", "")
 
@@ -362,7 +362,7 @@ def _or_zero(value: float) -> float:
 
 
 _LOOKBACK = 300.0
-"""Seconds for which an engine returns the last value of a series that ended."""
+"""Seconds for which a Prometheus server returns the last value of a series that ended."""
 _LINGER = SILENT + _LOOKBACK + RULE_INTERVAL
 """Seconds after a node's newest sample in which sums may still include it; a sum may be recorded late."""
 _CURRENT = (
@@ -405,7 +405,7 @@ def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
 def staleness_note(nodes: Sequence[Node]) -> str:
     """Return a note that a sum may include nodes that stopped reporting a moment ago; empty if there are none.
 
-    Most engines drop the series of a node that does not answer. If a node is no longer scraped at all, its last values
+    Most servers drop the series of a node that does not answer. If a node is no longer scraped at all, its last values
     remain for a while.
     """
     count = sum(1 for node in nodes if 0 < node.silent <= _LINGER and _has_known_gpus(node))

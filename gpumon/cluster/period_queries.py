@@ -3,8 +3,8 @@
 Queries are fixed texts with placeholders. Just before a query runs, `insert_months`, `insert_windows` and
 `insert_clock` replace these with the times of that moment.
 
-Rules in `deploy/prometheus/hours.yml` record sums once an hour: for a month an engine then reads 720 samples of a
-series instead of 43,200. An engine evaluates these rules at some minute of the hour, always the same: its phase. The
+Rules in `deploy/prometheus/hours.yml` record sums once an hour: for a month Prometheus then reads 720 samples of a
+series instead of 43,200. Prometheus evaluates these rules at some minute of the hour, always the same: its phase. The
 parts of a period before its first whole hour and after its last are added up by the minute, so that the sums are as
 exact as sums by the minute. Hourly sums are used if they cover as much of the period as the minutes do.
 """
@@ -19,7 +19,7 @@ from functools import partial
 from math import floor, isfinite
 from statistics import fmean
 
-from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.client import PrometheusSeries
 from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.common.numbers import NAN
 from gpumon.cost import UNKNOWN, WHOLE, Amount
@@ -141,7 +141,7 @@ def hourly_series(series: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HourlySums:
-    """Which hourly sums an engine has."""
+    """Which hourly sums a Prometheus server has."""
 
     phase: float = NAN
     """Seconds into each hour at which they are recorded; NaN if they are not."""
@@ -185,7 +185,7 @@ PHASE_QUERY = f"max(max_over_time(timestamp({PROOF})[{_LOOKBACK}]))"
 """Time at which hourly sums were last recorded, s since 1970."""
 
 
-def parse_phase(rows: Iterable[EngineSeries]) -> float:
+def parse_phase(rows: Iterable[PrometheusSeries]) -> float:
     """Return the minute of the hour at which hourly sums are recorded, in seconds; NaN if unknown.
 
     `rows`: answer to `PHASE_QUERY`.
@@ -252,7 +252,7 @@ def insert_clock(expression: str, at: float, zone: tzinfo | None = None) -> str:
 def _clock(at: float, zone: tzinfo | None, match: re.Match[str]) -> str:
     offset, selector = int(match[1]), match[2]
     begin, end = _bounds(selector, at, zone)
-    begin -= HOUR  # an engine may start at the step before
+    begin -= HOUR  # a Prometheus server may start at the step before
     changes = "".join(
         f" {'-' if by < 0 else '+'} {abs(by)} * (time() >= bool {moment - offset})"
         for moment, by in _clock_changes(int(begin), int(end), zone)

@@ -1,6 +1,6 @@
-"""Sends queries to an engine in rounds, and publishes the results as snapshots, as long as someone views them.
+"""Sends queries to Prometheus in rounds, and publishes the results as snapshots, as long as someone views them.
 
-If the engine answers late, the remaining queries of a round are left out.
+If Prometheus answers late, the remaining queries of a round are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import monotonic
 from time import time as wall_clock
 from typing import Protocol
 
-from gpumon.cluster.client import Answers, EngineAnswer, EngineError, EngineLateError
+from gpumon.cluster.client import Answers, PrometheusAnswer, PrometheusError, PrometheusTimeoutError
 from gpumon.cluster.coverage import absence_queries, has_all_samples
 from gpumon.cluster.period_queries import (
     PHASE_QUERY,
@@ -50,24 +50,24 @@ _MAX_TIMEOUTS = 4
 """Consecutive queries without an answer in time after which a round runs no more, except for one batch."""
 
 
-class QueryEngine(Protocol):
-    """The methods of an engine that the poller needs. Tests have a substitute."""
+class QueryClient(Protocol):
+    """The methods of a Prometheus server that the poller needs. Tests have a substitute."""
 
     name: str
 
     def clock_offset(self) -> float:
-        """Return by how many seconds the engine's clock is ahead of this machine's. Raises EngineError."""
+        """Return by how many seconds Prometheus's clock is ahead of this machine's. Raises PrometheusError."""
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
-        """Return the value of a PromQL expression at a time (s since 1970). Raises EngineError."""
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
+        """Return the value of a PromQL expression at a time (s since 1970). Raises PrometheusError."""
 
 
 class QueryRunner:
-    """Sends the queries of a round to an engine, one round at a time."""
+    """Sends the queries of a round to a Prometheus server, one round at a time."""
 
-    def __init__(self, engine: QueryEngine, zone: tzinfo | None = None) -> None:
+    def __init__(self, client: QueryClient, zone: tzinfo | None = None) -> None:
         """`zone` is the time zone of the site's months and hours; the default is that of this process."""
-        self._engine = engine
+        self._client = client
         self._zone = zone
         self._timeouts = 0
         """Consecutive queries of this round that were not answered in time."""
@@ -79,16 +79,16 @@ class QueryRunner:
 
     def answers(
         self, batches: Sequence[Batch], guaranteed: Batch, at: float, hours: HourlySums, rules_problem: str = ""
-    ) -> Mapping[str, tuple[EngineAnswer | None, str]]:
+    ) -> Mapping[str, tuple[PrometheusAnswer | None, str]]:
         """Send these queries, and return for each its answer, or None, and its problem, or an empty text.
 
-        `guaranteed`: a batch that is sent even if the engine is late. `at`: time for which to ask, s since 1970.
+        `guaranteed`: a batch that is sent even if Prometheus is late. `at`: time for which to ask, s since 1970.
         `rules_problem`: why queries that need recording rules cannot be sent, empty if they can.
         """
         self._timeouts = 0
         queries = [query for batch in batches for query in batch]
 
-        def answer(query: Query) -> tuple[EngineAnswer | None, str]:
+        def answer(query: Query) -> tuple[PrometheusAnswer | None, str]:
             if rules_problem and query.needs_rules:
                 return None, rules_problem
             return self._run(query, at, hours, is_guaranteed=query in guaranteed)
@@ -97,7 +97,7 @@ class QueryRunner:
 
     def _run(
         self, query: Query, at: float, hours: HourlySums, *, is_guaranteed: bool
-    ) -> tuple[EngineAnswer | None, str]:
+    ) -> tuple[PrometheusAnswer | None, str]:
         if self._timeouts >= _MAX_TIMEOUTS and not is_guaranteed:
             return None, NOT_ASKED
         expression = query.expression(hours.periods)
@@ -105,26 +105,26 @@ class QueryRunner:
             expression = insert_windows(expression, at, hours.phase, self._zone)
             expression = insert_clock(insert_months(expression, at, self._zone), at, self._zone)
         try:
-            answer = self._engine.query(expression, at)
-        except EngineError as error:
-            self._timeouts += isinstance(error, EngineLateError) and not is_guaranteed
+            answer = self._client.query(expression, at)
+        except PrometheusError as error:
+            self._timeouts += isinstance(error, PrometheusTimeoutError) and not is_guaranteed
             return None, str(error)
         self._timeouts = 0
         return answer, ""
 
 
 _MAX_CLOCK_OFFSET = 10.0
-"""Seconds by which the engine's clock may differ from ours before its time is used."""
+"""Seconds by which Prometheus's clock may differ from ours before its time is used."""
 _CHECK_INTERVAL = 300.0
 _MISSING_RULES_INTERVAL = 2 * TICK
 """The same while rules are missing."""
 
 
-class EngineCapabilities:
-    """Which exporters and recording rules an engine has. Checked from time to time, and after a failed query."""
+class ServerCapabilities:
+    """Which exporters and recording rules Prometheus has. Checked from time to time, and after a failed query."""
 
-    def __init__(self, engine: QueryEngine, clock: Callable[[], float]) -> None:
-        self._engine = engine
+    def __init__(self, client: QueryClient, clock: Callable[[], float]) -> None:
+        self._client = client
         self._clock = clock
         self._due = 0.0
         self.series_counts: Mapping[str, float] = {}
@@ -135,12 +135,12 @@ class EngineCapabilities:
 
     @property
     def is_dcgm(self) -> bool:
-        """Whether the engine has data only of NVIDIA's exporter."""
+        """Whether Prometheus has data only of NVIDIA's exporter."""
         return DCGM in self.series_counts and GPUMON not in self.series_counts
 
     @property
     def missing_files(self) -> Sequence[str]:
-        """Rule files that the engine has not loaded; none are needed without gpumon's exporters."""
+        """Rule files that Prometheus has not loaded; none are needed without gpumon's exporters."""
         if GPUMON not in self.series_counts:
             return []
         return [file for proof, file in RULE_FILES.items() if proof not in self.series_counts]
@@ -158,10 +158,10 @@ class EngineCapabilities:
         return 0 < self.series_counts.get(GPUMON, self.series_counts.get(DCGM, 0.0) / GPUS_PER_NODE) <= SMALL
 
     def clock_offset(self, previous: float) -> float:
-        """Return by how many seconds the engine's clock is ahead; 0 if it is close, `previous` if it cannot be read."""
+        """Return by how many seconds Prometheus's clock is ahead; 0 if it is close, `previous` if it cannot be read."""
         try:
-            offset = self._engine.clock_offset()
-        except EngineError:
+            offset = self._client.clock_offset()
+        except PrometheusError:
             return previous  # the queries will report why
         return round(offset) if abs(offset) > _MAX_CLOCK_OFFSET else 0.0
 
@@ -171,8 +171,8 @@ class EngineCapabilities:
             return False
         before = self.series_counts.keys(), self.is_small
         try:
-            rows = self._engine.query(SERIES_QUERY, at).rows
-        except EngineError as error:
+            rows = self._client.query(SERIES_QUERY, at).rows
+        except PrometheusError as error:
             self.problem = str(error)
             return False  # the queries will report why
         self.series_counts = {row.labels.get("__name__", ""): row.value for row in rows}
@@ -183,17 +183,17 @@ class EngineCapabilities:
         return before != (self.series_counts.keys(), self.is_small)
 
     def expire(self) -> None:
-        """Make sure that the next round checks again, because another engine may answer, or rules may be gone."""
+        """Make sure that the next round checks again, because another server may answer, or rules may be gone."""
         self._due = 0.0
 
     def _read_hours(self, at: float) -> HourlySums:
-        """Return the hourly sums that the engine has; the previous ones if it does not answer."""
+        """Return the hourly sums that Prometheus has; the previous ones if it does not answer."""
         try:
-            phase = parse_phase(self._engine.query(PHASE_QUERY, at).rows)
+            phase = parse_phase(self._client.query(PHASE_QUERY, at).rows)
             if not is_known(phase):
                 return HourlySums()
-            rows = self._engine.query(insert_windows(HOURS_QUERY, at, phase), at).rows
-        except EngineError:
+            rows = self._client.query(insert_windows(HOURS_QUERY, at, phase), at).rows
+        except PrometheusError:
             return self.hours
         return HourlySums(phase, frozenset(row.labels.get("of", "") for row in rows))
 
@@ -214,23 +214,23 @@ class _Subject:
 
 
 class ClusterPoller:
-    """Polls an engine as long as someone views the snapshots. Can be used from several threads."""
+    """Polls a Prometheus server as long as someone views the snapshots. Can be used from several threads."""
 
     def __init__(
-        self, engine: QueryEngine, queries: Sequence[Query] = QUERIES, clock: Callable[[], float] = monotonic,
+        self, client: QueryClient, queries: Sequence[Query] = QUERIES, clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = wall_clock,
         follow_up: Callable[[Answers, float], Sequence[Query]] = absence_queries, zone: tzinfo | None = None,
     ) -> None:  # fmt: skip
         """`follow_up` returns further queries for the answers of a round at a time; `zone` is the site's time zone."""
-        self._engine = engine
+        self._client = client
         self._queries = queries
         self._clock = clock
         self._now = now
         self._follow_up = follow_up
         self._lock = Lock()
         self._snapshot = ClusterSnapshot(0.0, {}, took=0.0)
-        self._runner = QueryRunner(engine, zone)
-        self._capabilities = EngineCapabilities(engine, clock)
+        self._runner = QueryRunner(client, zone)
+        self._capabilities = ServerCapabilities(client, clock)
         self._subjects: dict[str, _Subject] = {}
         self._viewed = clock()
         self._answered = -inf
@@ -241,12 +241,12 @@ class ClusterPoller:
         self._thread: Thread | None = None
 
     @property
-    def engine_name(self) -> str:
-        """URL of the engine as displayed, without credentials."""
-        return self._engine.name
+    def server_name(self) -> str:
+        """URL of Prometheus as displayed, without credentials."""
+        return self._client.name
 
     def start(self, report: Callable[[str], object] = bool) -> ClusterPoller:
-        """Start polling in a thread. `report` is called once if the engine lacks recording rules."""
+        """Start polling in a thread. `report` is called once if Prometheus lacks recording rules."""
         self._thread = Thread(target=self._poll, args=(report,), name="gpumon-cluster", daemon=True)
         self._thread.start()
         return self
@@ -269,7 +269,7 @@ class ClusterPoller:
         return self._woken > snapshot.began
 
     def silence(self, snapshot: ClusterSnapshot) -> float:
-        """Return how many seconds ago the engine last answered, even if rounds do not end any more.
+        """Return how many seconds ago Prometheus last answered, even if rounds do not end any more.
 
         After a pause, the first answers are in no snapshot yet; until then, the last answer of `snapshot` counts.
         """
@@ -314,7 +314,7 @@ class ClusterPoller:
         for find_more in more:
             further = find_more({name: answer.rows for name, answer in cached.items() if answer.rows is not None}, at)
             queries += further
-            if self._answered >= began:  # an engine that answered nothing is not queried further
+            if self._answered >= began:  # a Prometheus server that answered nothing is not queried further
                 cached = self._run_due(further, cached, began, at)
         names = {query.name for query in queries}
         cached = {name: answer for name, answer in cached.items() if name in names}
@@ -377,5 +377,5 @@ class ClusterPoller:
 
 
 def _whole_period_queries(queries: Sequence[Query], answers: Answers, _at: float) -> list[Query]:
-    """Return queries that need all of a period, if the engine has all of it."""
+    """Return queries that need all of a period, if Prometheus has all of it."""
     return [query for query in queries if query.needs_whole and has_all_samples(answers, query.needs_whole)]

@@ -152,7 +152,7 @@ def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool
         yield Problem(node.name, f"{units.counted(lost, 'GPU')} lost", True, "with lost GPUs")
     if node.clock_offset and not node.silent:
         side = "ahead of" if node.clock_offset > 0 else "behind"
-        text = f"its clock is {clock_distance(node.clock_offset)} {side} the engine's"
+        text = f"its clock is {clock_distance(node.clock_offset)} {side} Prometheus's"
         yield Problem(node.name, text, is_severe=False, kind="whose clocks are apart")
     if (unknown := node.count("unknown")) and knows_states:
         yield Problem(node.name, f"{units.counted(unknown, 'GPU')} in an unknown state", False, _UNKNOWN)

@@ -1,6 +1,6 @@
 """Queries about a cluster: their PromQL, how often they are sent, and which must be answered together.
 
-`QUERIES` are for an engine that scrapes gpumon's exporters. `DCGM_QUERIES` are for one that has only NVIDIA's exporter
+`QUERIES` are for Prometheus that scrapes gpumon's exporters. `DCGM_QUERIES` are for one that has only NVIDIA's exporter
 (dcgm-exporter, metric names up to 4.8); their answers have the same names. That exporter does not tell who holds a GPU:
 a GPU that computes nothing may be free or held, so its state is unknown.
 """
@@ -44,7 +44,7 @@ _DAY = 24 * HOUR
 SMALL = 64
 """Maximum number of nodes of a small cluster, in which each GPU is queried."""
 GPUS_PER_NODE = 8
-"""GPUs that count as one node if the engine knows only GPUs."""
+"""GPUs that count as one node if Prometheus knows only GPUs."""
 MIN_THROTTLED = 0.01
 """Minimum share of throttled time that is reported."""
 
@@ -119,7 +119,7 @@ class Query:
     batch: str = ""
     """Queries with the same batch run at the same moment, and their answers are replaced together; empty for none."""
     needs_whole: Period | None = None
-    """A period that the engine's samples must cover; the query is skipped if they do not."""
+    """A period that Prometheus's samples must cover; the query is skipped if they do not."""
 
     @property
     def needs_rules(self) -> bool:
@@ -166,7 +166,7 @@ def sum_expression(series: str, period: Period) -> str:
 def sum_query(name: str, series: str, period: Period, batch: str, by: str = "user") -> Query:
     """Return a query that sums a recorded rate over a period. For a day, no hourly sums are needed.
 
-    It reads samples of every node, so the engine must have all of the period. For a calendar month, both queries about
+    It reads samples of every node, so Prometheus must have all of the period. For a calendar month, both queries about
     missing samples are in the same batch.
     """
     by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
@@ -195,7 +195,7 @@ def _coverage_batch(period: Period) -> str:
 def _node_coverage_query(period: Period) -> Query:
     """Return a query for the seconds of a period in which nodes were seen, for the nodes that were seen least.
 
-    It reads the samples of every node, so the engine must have the whole of a period up to now. For a calendar month,
+    It reads the samples of every node, so Prometheus must have the whole of a period up to now. For a calendar month,
     both coverage queries are one batch.
     """
     window, step = period.selector, {Period.DAY: STEP, Period.WEEK: COARSE}.get(period, _COARSEST)
@@ -229,7 +229,7 @@ QUERIES: tuple[Query, ...] = (
     Query("seen", LATE_SAMPLES),
     Query("seen_before", "instance:gpumon_last_sample_timestamp_seconds:gone"),
     Query("clocks", CLOCKS, 60.0),
-    # A node whose newest sample does not change no longer shows how far its clock is from the engine's.
+    # A node whose newest sample does not change no longer shows how far its clock is from Prometheus's.
     Query("clocks_before", CLOCKS_BEFORE, 60.0),
     Query("gpus", "instance_model_state:gpumon_gpus:count"),
     Query("models", "instance_model:gpumon_gpus:several", 60.0),
@@ -260,7 +260,7 @@ QUERIES: tuple[Query, ...] = (
     *(question for period in ROLLING for question in user_sum_queries(period)),
 )
 SERIES_QUERY = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *RULE_FILES))}"}} or {NODE_SERIES})'
-"""Names of the rules' and exporters' series that an engine has, with the number of GPUs (DCGM) or nodes (gpumon)."""
+"""Names of the rules' and exporters' series that Prometheus has, with the number of GPUs (DCGM) or nodes (gpumon)."""
 
 
 def select_period(queries: Sequence[Query], period: Period) -> tuple[Query, ...]:
@@ -363,7 +363,7 @@ GPU_QUERIES = tuple(
 def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
     """Return the queries about the GPUs of one node.
 
-    `raw`: the engine's name of the node, if `node` is a cleaned form of it.
+    `raw`: Prometheus's name of the node, if `node` is a cleaned form of it.
     """
     matcher = f"instance={quoted(raw or node)}"
     return tuple(
@@ -373,7 +373,7 @@ def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
 
 
 def user_queries(user: str, raw: str = "") -> tuple[Query, ...]:
-    """Return the queries about one user's nodes and runs. `raw`: the engine's name of the user, if it differs."""
+    """Return the queries about one user's nodes and runs. `raw`: Prometheus's name of the user, if it differs."""
     matcher = f"user={quoted(raw or user)}"
     return tuple(
         Query(f"user_{name} {user}", f"topk({LISTED}, {_select(text, matcher)})", every=30.0, is_single=True)

@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from gpumon.cluster import model
-from gpumon.cluster.client import EngineAnswer, EngineSeries
+from gpumon.cluster.client import PrometheusAnswer, PrometheusSeries
 from gpumon.cluster.problems import clock_distance
 from gpumon.cluster.queries import Period, Query
 from gpumon.cluster.rules import RULE_INTERVAL, SILENT
@@ -71,7 +71,7 @@ def hours(seconds: float) -> str:
 class CachedAnswer(NamedTuple):
     """The newest answer to a query, and the problem if later ones failed."""
 
-    rows: Sequence[EngineSeries] | None = None
+    rows: Sequence[PrometheusSeries] | None = None
     """None before the first answer."""
     at: float = 0.0
     """The time for which it was evaluated, s since 1970."""
@@ -88,7 +88,7 @@ NOT_YET = CachedAnswer()
 
 
 def update_answer(
-    cached: CachedAnswer, answer: EngineAnswer | None, problem: str, queried_at: float, at: float
+    cached: CachedAnswer, answer: PrometheusAnswer | None, problem: str, queried_at: float, at: float
 ) -> CachedAnswer:
     """Return the new answer to keep.
 
@@ -126,7 +126,7 @@ def keep_consistent(
 TICK = 15.0
 """Interval of rounds, s: each runs the queries that are due."""
 RULES_MISSING = "series of the recording rules are missing"
-NOT_ASKED = "not queried, because the engine did not answer other queries in time"
+NOT_ASKED = "not queried, because Prometheus did not answer other queries in time"
 _SHORT_HISTORY = Period.DAY.seconds
 _TOLERANCE = 1.0
 """Seconds by which a query may run before it is due."""
@@ -156,7 +156,7 @@ def due(
 
 
 def longest_postponed(batches: Sequence[Batch], cached: Mapping[str, CachedAnswer]) -> Batch:
-    """Return the batch that was left out for the longest time. It is sent even if the engine is late."""
+    """Return the batch that was left out for the longest time. It is sent even if Prometheus is late."""
     waiting = [
         batch for batch in batches if any(cached.get(query.name, NOT_YET).problem == NOT_ASKED for query in batch)
     ]
@@ -208,27 +208,27 @@ class ClusterSnapshot:
     """Everything known about a cluster at one moment."""
 
     at: float
-    """Time of the last queries by the engine's clock, s since 1970; 0 before the first."""
+    """Time of the last queries by Prometheus's clock, s since 1970; 0 before the first."""
     cached: Mapping[str, CachedAnswer]
     """Last answers by the name of the query."""
     took: float
     """Duration of the last round, s."""
     is_dcgm: bool = False
-    """Whether the engine has NVIDIA's exporters alone."""
+    """Whether Prometheus has NVIDIA's exporters alone."""
     clock_offset: float = 0.0
-    """Seconds by which the engine's clock is ahead of ours, if they differ; its time is used then."""
+    """Seconds by which Prometheus's clock is ahead of ours, if they differ; its time is used then."""
     answered: float = 0.0
     """Time of the last answer to any query, s since 1970, by our clock; 0 for never."""
     by_hour: bool = True
-    """Whether the engine records hourly sums."""
+    """Whether Prometheus records hourly sums."""
     began: float = -inf
     """When the round of this snapshot began, by the monotonic clock."""
     missing_files: Sequence[str] = ()
-    """Rule files that the engine has not loaded."""
+    """Rule files that Prometheus has not loaded."""
     last_answer: float = -inf
     """The same as `answered`, by the monotonic clock."""
 
-    def answers(self) -> dict[str, Sequence[EngineSeries]]:
+    def answers(self) -> dict[str, Sequence[PrometheusSeries]]:
         """Return the rows of each query that was ever answered, by query."""
         return {name: answer.rows for name, answer in self.cached.items() if answer.rows is not None}
 
@@ -242,7 +242,7 @@ class ClusterSnapshot:
 
     @property
     def is_old(self) -> bool:
-        """Whether the engine has not answered for so long that nothing here is current."""
+        """Whether Prometheus has not answered for so long that nothing here is current."""
         return self.began - self.last_answer > NO_ANSWER
 
     @property
@@ -277,15 +277,15 @@ class ClusterSnapshot:
 
     @property
     def clocks(self) -> str:
-        """A sentence about the engine's clock if it differs from this machine's; else empty."""
+        """A sentence about Prometheus's clock if it differs from this machine's; else empty."""
         if not self.clock_offset:
             return ""
         side = "ahead of" if self.clock_offset > 0 else "behind"
-        return f"The engine's clock is {clock_distance(self.clock_offset)} {side} this machine's; its time is shown."
+        return f"Prometheus's clock is {clock_distance(self.clock_offset)} {side} this machine's; its time is shown."
 
     @property
     def missing_rules(self) -> str:
-        """A sentence that says which rule files to load; empty if the engine has all."""
+        """A sentence that says which rule files to load; empty if Prometheus has all."""
         return missing_rules(self.missing_files)
 
     def problems(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What tests with engines share: they skip with a sentence where an engine is not to be had."""
+"""What tests with engines share: they skip with a sentence where a Prometheus server is not to be had."""
 
 from __future__ import annotations
 

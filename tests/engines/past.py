@@ -27,7 +27,7 @@ from tests.engines.programs import Backend, prometheus, promtool, victoria_metri
 
 HOUR = 3600
 BEGIN = time.time() // (2 * HOUR) * 2 * HOUR - 6 * HOUR
-"""Where made-up hours begin (s since 1970): an engine may refuse what is old, and writes to its newest hours itself."""
+"""Where made-up hours begin (s since 1970): Prometheus may refuse what is old, and writes its newest hours itself."""
 _BOOTED = 10_000
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 

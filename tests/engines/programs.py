@@ -30,18 +30,18 @@ Found = list[tuple[dict[str, str], float]]
 
 
 def program(name: str) -> str:
-    """Return the path of a program of an engine; empty where it is not to be had."""
+    """Return the path of a program of a Prometheus server; empty where it is not to be had."""
     return shutil.which(name, path=os.pathsep.join((str(UNPACKED), os.environ.get("PATH", "")))) or ""
 
 
 class Backend(NamedTuple):
-    """An engine that runs."""
+    """A Prometheus server that runs."""
 
     url: str
     logged: Path
 
     def get(self, path: str, **parameters: object) -> Any:
-        """Return the JSON of an answer. Raises AssertionError with the engine's own words for an error."""
+        """Return the JSON of an answer. Raises AssertionError with Prometheus's own words for an error."""
         query = urllib.parse.urlencode({name: str(value) for name, value in parameters.items()}, doseq=True)
         return self._asked(f"{self.url}/{path}?{query}", None)
 

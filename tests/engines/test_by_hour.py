@@ -10,7 +10,7 @@ from math import ceil
 import httpx
 import pytest
 
-from gpumon.cluster.client import Engine, EngineAnswer
+from gpumon.cluster.client import PrometheusAnswer, PrometheusClient
 from gpumon.cluster.period_queries import PHASE_QUERY, PROOF, hourly_series, insert_windows, parse_phase
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import HOURS_QUERY, Period, user_sum_queries
@@ -22,7 +22,7 @@ from tests.engines.programs import Backend
 pytestmark = pytest.mark.engine
 HOUR, DAYS = 3600, 8
 END = BEGIN
-"""Of the newest sample; an engine refuses what is to come."""
+"""Of the newest sample; a Prometheus server refuses what is to come."""
 START = END - DAYS * 24 * HOUR
 HELD = "user:gpumon_gpus_held:rate5m"
 PHASE = 1234.0
@@ -83,7 +83,7 @@ def held(period: Period) -> tuple[str, str]:
     return question.promql, question.by_hour
 
 
-def users(answer: EngineAnswer) -> dict[str, float]:
+def users(answer: PrometheusAnswer) -> dict[str, float]:
     return {row.labels["user"]: row.value for row in answer.rows}
 
 
@@ -94,7 +94,7 @@ def test_sums_by_hour_are_those_by_minute_at_any_moment(
 ) -> None:
     at = END - before
     recorded, hours = held(Period.WEEK)
-    with closing(Engine(engines[engine].url, timeout=60.0)) as client:
+    with closing(PrometheusClient(engines[engine].url, timeout=60.0)) as client:
         assert parse_phase(client.query(PHASE_QUERY, at).rows) == PHASE
         assert "168h" in {row.labels["of"] for row in client.query(insert_windows(HOURS_QUERY, at, PHASE), at).rows}
         expected = users(client.query(recorded, at))
@@ -120,17 +120,17 @@ def test_a_page_asks_by_the_hour_where_hours_are_known(engines: dict[str, Backen
     assert snapshot.problems() == {}
     assert (snapshot.missing_files, snapshot.by_hour) == ([], True)
     assert any(f"{hourly_series(HELD)}[" in one for one in spy.asked)
-    assert users(EngineAnswer(snapshot.answers()["held_week"]))["eve"] == pytest.approx(8 * 20 * 60)
+    assert users(PrometheusAnswer(snapshot.answers()["held_week"]))["eve"] == pytest.approx(8 * 20 * 60)
 
 
-class Spy(Engine):
-    """An engine, and what it was asked."""
+class Spy(PrometheusClient):
+    """A Prometheus server, and what it was asked."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout=60.0)
         self.asked: list[str] = []
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         self.asked.append(expression)
         return super().query(expression, at)
 
@@ -144,13 +144,13 @@ def test_hours_that_are_younger_than_the_minutes_are_not_asked(tmp_path_factory:
             snapshot = poller.round()
     assert snapshot.by_hour
     assert not any(f"{hourly_series(HELD)}[" in one for one in spy.asked)
-    assert users(EngineAnswer(snapshot.answers()["held_week"]))["ada"] > 0
+    assert users(PrometheusAnswer(snapshot.answers()["held_week"]))["ada"] > 0
 
 
 def test_the_rules_record_these_sums(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("p")
     with prometheus_of(directory, list(by_minute()), [ROOT / "deploy" / "prometheus" / "hours.yml"]) as backend:
-        with closing(Engine(backend.url, timeout=60.0)) as client:
+        with closing(PrometheusClient(backend.url, timeout=60.0)) as client:
             phase = parse_phase(client.query(PHASE_QUERY, END).rows)
             recorded, hours = held(Period.WEEK)
             found, expected = (users(client.query(insert_windows(one, END, phase), END)) for one in (hours, recorded))

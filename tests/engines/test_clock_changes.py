@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpumon.cluster.client import Engine
+from gpumon.cluster.client import PrometheusClient
 from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.period_queries import LAST_MONTH, month_bounds
 from gpumon.cluster.poller import ClusterPoller
@@ -65,7 +65,7 @@ def test_each_hour_of_a_month_costs_what_it_did_by_the_clock_of_then(
     told += [(line, at - ago) for ago in (120, 60, 0) for line, _ in told[-4:]]  # what is there now
     with (
         engine(tmp_path, told) as running,
-        closing(Engine(running.url, timeout=60.0)) as client,
+        closing(PrometheusClient(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: at, zone=BERLIN)) as poller,
     ):
         snapshot = poller.round()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cluster import model
-from gpumon.cluster.client import Engine, single
+from gpumon.cluster.client import PrometheusClient, single
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.problems import find_problems
 from gpumon.cluster.queries import QUERIES, Period, Query, node_queries, quoted, user_queries
@@ -56,7 +56,7 @@ def snapshots(engines: dict[str, Backend]) -> dict[str, ClusterSnapshot]:
 
 
 def read(engine: Backend, now: Callable[[], float] = lambda: NOW) -> ClusterSnapshot:
-    with closing(Engine(engine.url)) as asked, closing(ClusterPoller(asked, now=now)) as poller:
+    with closing(PrometheusClient(engine.url)) as asked, closing(ClusterPoller(asked, now=now)) as poller:
         return poller.round()
 
 
@@ -127,7 +127,7 @@ def test_runs_holders_and_faults_are_those_of_the_nodes(snapshots: dict[str, Clu
 def test_the_text_is_the_same_whichever_engine_is_asked(snapshots: dict[str, ClusterSnapshot]) -> None:
     def told(name: str) -> Sequence[str]:
         found = list(lines(snapshots[name], "engine", Period.DAY))
-        covered = [line for line in found if line.startswith("The engine has samples of ")]
+        covered = [line for line in found if line.startswith("Prometheus has samples of ")]
         assert len(covered) == 1
         return [line for line in found if not line.startswith(("engine", "ada", "bob", *covered))]
 
@@ -158,7 +158,10 @@ def test_both_engines_give_the_same_numbers(engines: dict[str, Backend], questio
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_node_and_a_user_that_somebody_looks_at_are_asked_for(engines: dict[str, Backend], name: str) -> None:
-    with closing(Engine(engines[name].url)) as asked, closing(ClusterPoller(asked, now=lambda: NOW)) as poller:
+    with (
+        closing(PrometheusClient(engines[name].url)) as asked,
+        closing(ClusterPoller(asked, now=lambda: NOW)) as poller,
+    ):
         poller.watch("node gn1", lambda subject: node_queries("gn1"))
         poller.watch("user ada", lambda subject: user_queries("ada"))
         answers = poller.round().answers()
@@ -193,7 +196,7 @@ def test_a_node_and_a_user_are_asked_for_by_the_name_that_the_engine_has(
     ]  # fmt: skip
     with (
         engine(tmp_path, told) as running,
-        closing(Engine(running.url)) as asked,
+        closing(PrometheusClient(running.url)) as asked,
         # Not at BEGIN itself: that may be midnight, where VictoriaMetrics does not yet find what is new at that moment.
         closing(ClusterPoller(asked, now=lambda: BEGIN + 60)) as poller,
     ):

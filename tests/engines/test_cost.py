@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumon.cluster.client import Engine
+from gpumon.cluster.client import PrometheusClient
 from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.period_queries import LAST_MONTH, month_bounds
 from gpumon.cluster.poller import ClusterPoller
@@ -140,7 +140,7 @@ def scrapes(days: int) -> Iterator[tuple[str, float]]:
         moment = END - days * DAY + step * EVERY
         for place, (uuid, model) in enumerate(MODELS.items()):
             labels = f'instance="gn1",gpu="{place}",uuid="{uuid}"'
-            if uuid != "GPU-a" or moment < END - 360:  # else longer gone than an engine looks back
+            if uuid != "GPU-a" or moment < END - 360:  # else longer gone than a Prometheus server looks back
                 yield f'gpumon_gpu_info{{{labels},model="{model}"}} 1', moment
         yield 'gpumon_up{instance="gn1"} 1', moment
         yield 'gpumon_gpus{instance="gn1",state="busy"} 3', moment
@@ -217,7 +217,7 @@ def test_an_engine_comes_to_what_it_is_by_hand(
     wanted = (*user_sum_queries(period), *cost_queries(PRICES, EAST, [period]))
     with (
         engine(tmp_path, list(scrapes(days))) as running,
-        closing(Engine(running.url, timeout=60.0)) as client,
+        closing(PrometheusClient(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
     ):
         snapshot = poller.round()

@@ -1,4 +1,4 @@
-"""Means and GPU-hours from counters are exact however seldom an engine scrapes; a gauge scraped as seldom is not."""
+"""Means and GPU-hours from counters are exact however seldom Prometheus scrapes; a gauge scraped as seldom is not."""
 
 from __future__ import annotations
 

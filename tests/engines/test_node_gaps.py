@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 import pytest
 
 from gpumon.cluster import coverage
-from gpumon.cluster.client import Answers, Engine
+from gpumon.cluster.client import Answers, PrometheusClient
 from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import Period, user_sum_queries
@@ -68,7 +68,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Answers]:
         if name not in known:
             with ExitStack() as stack:
                 running = stack.enter_context(ENGINES[name](tmp_path_factory.mktemp("engine"), list(scrapes())))
-                client = stack.enter_context(closing(Engine(running.url, timeout=60.0)))
+                client = stack.enter_context(closing(PrometheusClient(running.url, timeout=60.0)))
                 poller = stack.enter_context(closing(ClusterPoller(client, wanted, now=lambda: END)))
                 snapshot = poller.round()
             assert snapshot.problems() == {}
@@ -106,7 +106,7 @@ def test_sums_of_a_week_are_at_least_so_much_for_who_was_on_a_node_that_was_not_
 def test_energy_of_a_time_in_which_a_node_was_not_seen_costs_no_more_than_it_can(
     told: Callable[[str], Answers], name: str
 ) -> None:
-    """An engine may count all of it in the first minutes behind, whatever they cost."""
+    """A Prometheus server may count all of it in the first minutes behind, whatever they cost."""
     found = charges(told(name), PRICES, Period.WEEK)
     ada, bob = found["ada"].energy, found["bob"].energy
     assert ada.value == pytest.approx(TRUE_COST, rel=0.01)

@@ -1,4 +1,4 @@
-"""A tariff that changes at half past an hour of UTC, or at ten past: an engine comes to what the ledger does."""
+"""A tariff that changes at half past an hour of UTC, or at ten past: Prometheus comes to what the ledger does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cluster.client import Engine
+from gpumon.cluster.client import PrometheusClient
 from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import Period, user_sum_queries
@@ -87,7 +87,7 @@ def test_an_engine_comes_to_what_the_ledger_does(
     wanted = (*user_sum_queries(Period.DAY), *cost_queries(PRICES, ZONES[zone], [Period.DAY]))
     with (
         engine(tmp_path, list(scrapes(ZONES[zone]))) as running,
-        closing(Engine(running.url, timeout=60.0)) as client,
+        closing(PrometheusClient(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
     ):
         snapshot = poller.round()
@@ -111,14 +111,14 @@ def short_use(before: int) -> Iterator[tuple[str, float]]:
 def test_a_bound_of_a_use_at_a_change_of_tariff_is_one(
     engine: Callable[..., AbstractContextManager[Backend]], before: int, tmp_path: Path
 ) -> None:
-    """Of the seconds before the change an engine may make a whole step, at the lower price or at the higher one.
+    """Of the seconds before the change Prometheus may make a whole step, at the lower price or at the higher one.
 
     From a minute on: of less, a recorded sample of each minute may have nothing.
     """
     wanted = (*user_sum_queries(Period.DAY), *cost_queries(PRICES, 0.0, [Period.DAY]))
     with (
         engine(tmp_path, list(short_use(before))) as running,
-        closing(Engine(running.url, timeout=60.0)) as client,
+        closing(PrometheusClient(running.url, timeout=60.0)) as client,
         closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
     ):
         answers = poller.round().answers()

@@ -6,7 +6,7 @@ from math import isnan
 
 import pytest
 
-from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.client import PrometheusSeries
 from gpumon.cluster.cost import charges, total_charge
 from gpumon.cluster.model import users
 from gpumon.cluster.period_queries import price_energy
@@ -25,12 +25,12 @@ def priced(
 ) -> tuple[float, bool, bool]:
     """The cost of a day in which ada used so many kWh in `held` GPU seconds; of tariffs the first is the cheap one."""
 
-    def of(kwh: float) -> list[EngineSeries]:
-        return [EngineSeries({"user": "ada"}, kwh * KWH)] if kwh else []
+    def of(kwh: float) -> list[PrometheusSeries]:
+        return [PrometheusSeries({"user": "ada"}, kwh * KWH)] if kwh else []
 
-    answers = {"energy_day": of(energy), "held_day": [EngineSeries({"user": "ada"}, held)],
-               "covered_day": [EngineSeries({}, covered)],
-               "covered_by_node_day": [EngineSeries({"instance": "gn1"}, covered)]}  # fmt: skip
+    answers = {"energy_day": of(energy), "held_day": [PrometheusSeries({"user": "ada"}, held)],
+               "covered_day": [PrometheusSeries({}, covered)],
+               "covered_by_node_day": [PrometheusSeries({"instance": "gn1"}, covered)]}  # fmt: skip
     for place in (0, 1):
         answers[f"energy_at_{place}_day"] = of(at.get(place, 0.0))
         answers[f"energy_lately_{place}_day"] = of(lately.get(place, 0.0))
@@ -67,12 +67,12 @@ def test_energy_of_an_unknown_hour_costs_at_least_the_cheapest_price(at: dict[in
 def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost() -> None:
     ada, new = {"user": "ada"}, {"user": "new"}
     answers = {
-        "held_now": [EngineSeries(new, 1.0)], "held_last-month": [EngineSeries(ada, 3600.0)],
-        "energy_last-month": [EngineSeries(ada, KWH)],
-        "held_by_model_last-month": [EngineSeries(ada | {"model": "T4"}, 3600.0)],
-        "idle_held_by_model_last-month": [EngineSeries(ada | {"model": "T4"}, 0.0)],
-        "covered_last-month": [EngineSeries({"of": "2592000"}, 2592000.0)],
-        "covered_by_node_last-month": [EngineSeries({"instance": "gn1"}, 2592000.0)],
+        "held_now": [PrometheusSeries(new, 1.0)], "held_last-month": [PrometheusSeries(ada, 3600.0)],
+        "energy_last-month": [PrometheusSeries(ada, KWH)],
+        "held_by_model_last-month": [PrometheusSeries(ada | {"model": "T4"}, 3600.0)],
+        "idle_held_by_model_last-month": [PrometheusSeries(ada | {"model": "T4"}, 0.0)],
+        "covered_last-month": [PrometheusSeries({"of": "2592000"}, 2592000.0)],
+        "covered_by_node_last-month": [PrometheusSeries({"instance": "gn1"}, 2592000.0)],
     }  # fmt: skip
     prices = Prices("EUR", {"T4": 0.5}, (0.1,) * 24)
     found = charges(answers, prices, Period.LAST_MONTH)
@@ -84,7 +84,7 @@ def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost(
     )
     one = {one.name: one for one in users(answers, Period.LAST_MONTH)}["new"]
     assert (one.held_seconds, one.idle_seconds, one.energy) == (0.0, 0.0, 0.0)
-    answers["covered_last-month"] = [EngineSeries({"of": "2592000"}, 2000.0)]
+    answers["covered_last-month"] = [PrometheusSeries({"of": "2592000"}, 2000.0)]
     assert not total_charge(charges(answers, prices, Period.LAST_MONTH), ["ada", "new"]).held.complete
     assert isnan({one.name: one for one in users(answers, Period.LAST_MONTH)}["new"].held_seconds)
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gpumon.cluster import coverage, model
-from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.client import PrometheusAnswer, PrometheusError, PrometheusSeries
 from gpumon.cluster.cost import cost_queries
 from gpumon.cluster.coverage import absence_queries
 from gpumon.cluster.period_queries import PHASE_QUERY, PROOF, insert_windows
@@ -45,11 +45,11 @@ NOW = 1_800_000_000.0
 UP = {"seen": "1", "gpus": "2"}
 
 
-def row(value: float, **labels: str) -> EngineSeries:
-    return EngineSeries(labels, value)
+def row(value: float, **labels: str) -> PrometheusSeries:
+    return PrometheusSeries(labels, value)
 
 
-ANSWERS: dict[str, list[EngineSeries]] = {
+ANSWERS: dict[str, list[PrometheusSeries]] = {
     "seen": [row(NOW - 3, instance="gn1"), row(NOW - 5, instance="gn2"), row(NOW - 3, instance="gn10"),
              row(NOW - 720, instance="gn23")],
     "gpus": [row(8, instance="gn1", state="free"), row(5, instance="gn2", state="busy"),
@@ -96,20 +96,20 @@ class FakeEngine:
     def clock_offset(self) -> float:
         return self.clock
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         with self._lock:
             self.asked.append((expression, at))
         if expression == SERIES_QUERY:
-            return EngineAnswer([row(1.0 + self.nodes, __name__=name) for name in self.names])
+            return PrometheusAnswer([row(1.0 + self.nodes, __name__=name) for name in self.names])
         if expression == PHASE_QUERY:
-            return EngineAnswer([row(NOW - 600.0)] if self.hours else [])
+            return PrometheusAnswer([row(NOW - 600.0)] if self.hours else [])
         if PROOF in expression:
-            return EngineAnswer([row(1.0, of=one) for one in self.hours])
+            return PrometheusAnswer([row(1.0, of=one) for one in self.hours])
         names = [one.name for one in (*QUERIES, *GPU_QUERIES) if one.promql == expression]
         name = names[0] if names else ""
         if name in self.broken:
-            raise EngineError("the engine says: out of memory (422)")
-        return EngineAnswer(self.answers.get(name, []))
+            raise PrometheusError("Prometheus says: out of memory (422)")
+        return PrometheusAnswer(self.answers.get(name, []))
 
 
 class HandClock:
@@ -164,14 +164,14 @@ def test_users_have_what_was_answered_and_nothing_else() -> None:
 
 
 def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
-    def told(**more: list[EngineSeries]) -> str:
+    def told(**more: list[PrometheusSeries]) -> str:
         kept = {name: CachedAnswer(rows) for name, rows in (ANSWERS | more).items()}
         snapshot = ClusterSnapshot(NOW, kept, took=0.0)
         return "\n".join(lines(snapshot, FakeEngine.name, Period.WEEK))
 
     assert "≥" not in told()
     part = told(covered_week=[row(1320.0)])
-    assert "The engine has samples of 22 min of the last week: sums are lower bounds." in part
+    assert "Prometheus has samples of 22 min of the last week: sums are lower bounds." in part
     assert all(f"≥ {hours}" in part for hours in ("100 h", "10.0 h", "1.0 h"))
     assert "≥ 100 h" in told(covered_week=[]), "nobody said that it has all"
 
@@ -264,18 +264,18 @@ def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     engine.broken = {"gpus"}
     clock.passed = 15.0
     after = poller.round()
-    assert after.problems() == {"gpus": "the engine says: out of memory (422)"}
+    assert after.problems() == {"gpus": "Prometheus says: out of memory (422)"}
     assert after.answers()["gpus"] == before.answers()["gpus"]
     assert (after.cached["gpus"].at, after.cached["seen"].at) == (NOW, NOW + 15)
     clock.passed = 195.0
-    line = f"GPUs by state of {units.moment(NOW)}, 3 min ago (the engine says: out of memory (422))"
+    line = f"GPUs by state of {units.moment(NOW)}, 3 min ago (Prometheus says: out of memory (422))"
     assert f"nodes and their GPUs: {line}" in text(poller).splitlines()
 
 
 def test_a_first_picture_of_which_half_failed_says_what_of_each_table_and_calls_nothing_old() -> None:
     broken = ["energy_week", "busy_week", "epochs", "energy_of_day"]
     told = text(ClusterPoller(FakeEngine(broken=broken), select_period(QUERIES, Period.WEEK))).splitlines()
-    why = "(the engine says: out of memory (422))"
+    why = "(Prometheus says: out of memory (422))"
     (line,) = [line for line in told if why in line]
     assert line.endswith(f" not answered {why}"), "the reason stands once for all that failed by it"
     assert set(line.removesuffix(f" not answered {why}").split("; ")) == {
@@ -289,7 +289,7 @@ def test_an_engine_whose_clock_is_another_says_so(ahead: float, said: str) -> No
     engine = FakeEngine()
     engine.clock = ahead
     told = text(ClusterPoller(engine)).splitlines()
-    assert (f"The engine's clock is {said} this machine's; its time is shown." in told) == bool(said)
+    assert (f"Prometheus's clock is {said} this machine's; its time is shown." in told) == bool(said)
     assert bool(said) == any("clock" in line for line in told)
 
 
@@ -301,7 +301,7 @@ def test_a_question_that_was_never_answered_claims_nothing() -> None:
 
 def test_a_narrow_terminal_says_in_full_why_nothing_was_answered() -> None:
     told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUERIES])), width=40)
-    assert "(the engine says: out of memory (422))" in " ".join(told.splitlines())
+    assert "(Prometheus says: out of memory (422))" in " ".join(told.splitlines())
     assert max(map(len, told.splitlines())) <= 40
 
 
@@ -418,7 +418,7 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
 def test_an_engine_that_answers_nothing_says_so_once() -> None:
     asked = select_period(QUERIES, Period.WEEK)
     told = text(ClusterPoller(FakeEngine(broken={one.name for one in asked}), asked)).splitlines()
-    assert told[1:] == ["no query was answered (the engine says: out of memory (422))"]
+    assert told[1:] == ["no query was answered (Prometheus says: out of memory (422))"]
 
 
 def test_a_file_has_every_row_of_every_table() -> None:
@@ -534,7 +534,7 @@ def test_the_rules_that_are_shipped_record_what_is_asked() -> None:
     assert asked <= recorded
 
 
-def away(**seconds: float) -> dict[str, list[EngineSeries]]:
+def away(**seconds: float) -> dict[str, list[PrometheusSeries]]:
     """Answers of a week in which nodes were seen for so long, and nothing is known of who was on them."""
     return ANSWERS | {"covered_by_node_week": [row(value, instance=name) for name, value in seconds.items()]}
 
@@ -709,10 +709,10 @@ def test_a_site_with_nothing_but_dcgm_is_asked_what_that_tells() -> None:
 
 
 def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_free() -> None:
-    def head(*gpus: EngineSeries, is_dcgm: bool) -> str:
+    def head(*gpus: PrometheusSeries, is_dcgm: bool) -> str:
         return text_of(*gpus, is_dcgm=is_dcgm)[0]
 
-    def text_of(*gpus: EngineSeries, is_dcgm: bool) -> list[str]:
+    def text_of(*gpus: PrometheusSeries, is_dcgm: bool) -> list[str]:
         kept = {"seen": CachedAnswer([row(NOW, instance="gn1")]), "gpus": CachedAnswer(gpus)}
         snapshot = ClusterSnapshot(NOW, kept, took=0.0, is_dcgm=is_dcgm)
         return list(lines(snapshot, FakeEngine.name, Period.WEEK))
@@ -779,8 +779,8 @@ def test_a_node_whose_clock_is_apart_is_not_silent_while_its_samples_come() -> N
     assert [one.count("free") for one in (behind, silent, ahead)] == [8, 0, 8]
     said = [(one.node, one.text) for one in find_problems([behind, silent, ahead], answers)]
     assert said == [
-        ("b", "silent for 5 min"), ("a", "its clock is 5 min behind the engine's"),
-        ("c", "its clock is 10 min ahead of the engine's"),
+        ("b", "silent for 5 min"), ("a", "its clock is 5 min behind Prometheus's"),
+        ("c", "its clock is 10 min ahead of Prometheus's"),
     ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.cluster import model
-from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.client import PrometheusSeries
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.problems import find_problems
 from gpumon.cluster.queries import QUERIES
@@ -53,14 +53,14 @@ def test_the_text_of_an_engine_that_is_gone_is_dated_by_its_last_answer_and_clai
     told = text(poller)
     assert f"no answer since {units.moment(NOW)}" in told.splitlines()[0]
     assert units.moment(NOW + NO_ANSWER + 15) not in told
-    assert told.splitlines()[1] == "these values are from then (the engine says: out of memory (422))"
+    assert told.splitlines()[1] == "these values are from then (Prometheus says: out of memory (422))"
     assert "GPUs unknown" in told
     assert "GPUs free" not in told
     assert "whole node" not in told
     assert "silent for 12 min" in told, "as it was then"
 
 
-def one_node(told: float, newest: str = "", **more: list[EngineSeries]) -> model.Node:
+def one_node(told: float, newest: str = "", **more: list[PrometheusSeries]) -> model.Node:
     """A node of eight free GPUs, and what is told of its newest sample."""
     labels = {"newest": newest} if newest else {}
     answers = {"gpus": [row(8, instance="a", state="free")], "seen": [row(told, instance="a", **labels)]} | more
@@ -121,4 +121,4 @@ def test_a_node_whose_clock_just_jumped_back_is_not_silent_while_its_samples_com
     node = one_node(NOW - 297, BEHIND, clocks=[])
     assert (node.silent, node.count("free"), node.clock_offset) == (0.0, 8, -297.0)
     (said,) = find_problems([node], {})
-    assert (said.text, said.is_severe) == ("its clock is 5 min behind the engine's", False)
+    assert (said.text, said.is_severe) == ("its clock is 5 min behind Prometheus's", False)

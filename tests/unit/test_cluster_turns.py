@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpumon.cluster.client import EngineAnswer, EngineError, EngineLateError, EngineSeries
+from gpumon.cluster.client import PrometheusAnswer, PrometheusError, PrometheusSeries, PrometheusTimeoutError
 from gpumon.cluster.cost import charges, cost_queries
 from gpumon.cluster.model import users
 from gpumon.cluster.period_queries import PHASE_QUERY
@@ -20,13 +20,13 @@ from tests.unit.test_cluster import NOW, FakeEngine, HandClock
 
 PRICES = Prices("EUR", {"H100": 2.0}, (0.1,) * 8 + (0.3,) * 16, 1.0)
 WANTED = {one.name for one in QUERIES if one.needs_whole in (None, Period.WEEK)}
-"""Names of questions to an engine that has all of a week, and of no other period."""
+"""Names of questions to a Prometheus server that has all of a week, and of no other period."""
 WEEK = (*user_sum_queries(Period.WEEK), *cost_queries(PRICES, 0.0, [Period.WEEK]))
 TEXTS = {one.promql: one.name for one in WEEK}
 
 
 class GrowingEngine:
-    """An engine whose sums grow by the second: each user holds one GPU. Questions in `broken` fail."""
+    """A Prometheus server whose sums grow by the second: each user holds one GPU. Questions in `broken` fail."""
 
     name = "http://prom:9090"
 
@@ -37,20 +37,22 @@ class GrowingEngine:
     def clock_offset(self) -> float:
         return 0.0
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         if expression == SERIES_QUERY:
-            return EngineAnswer([EngineSeries({"__name__": name}, 1.0) for name in ("gpumon_gpus", *RULE_FILES)])
+            return PrometheusAnswer(
+                [PrometheusSeries({"__name__": name}, 1.0) for name in ("gpumon_gpus", *RULE_FILES)]
+            )
         if expression == PHASE_QUERY:
-            return EngineAnswer([])  # nothing is recorded by the hour
+            return PrometheusAnswer([])  # nothing is recorded by the hour
         name = TEXTS[expression]
         self.asked.append(name)
         if name in self.broken:
-            raise EngineError("the engine says: out of memory (422)")
+            raise PrometheusError("Prometheus says: out of memory (422)")
         held = at - NOW + 360_000.0
         if name.startswith("covered"):
-            return EngineAnswer([EngineSeries({}, Period.WEEK.seconds)])
-        return EngineAnswer(
-            [EngineSeries({"user": user, "model": "H100"}, held) for user in ("ada", "bob")]
+            return PrometheusAnswer([PrometheusSeries({}, Period.WEEK.seconds)])
+        return PrometheusAnswer(
+            [PrometheusSeries({"user": user, "model": "H100"}, held) for user in ("ada", "bob")]
             if "energy_at_0" not in name and "idle" not in name
             else []
         )
@@ -102,7 +104,7 @@ def test_a_part_that_never_comes_keeps_the_rest_from_being_of_now_for_an_hour_at
     assert "held_by_model_week" not in snapshot.answers(), "its last answer is of another moment"
     engine.broken = {one.name for one in WEEK}
     clock.passed = 3720.0
-    assert "held_week" in poller.round().answers(), "an engine that answers nothing takes nothing away"
+    assert "held_week" in poller.round().answers(), "a Prometheus server that answers nothing takes nothing away"
 
 
 class LateEngine(FakeEngine):
@@ -113,12 +115,12 @@ class LateEngine(FakeEngine):
         self.is_late = is_late
         self.seen: list[str] = []
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         names = {one.name for one in QUERIES if one.promql == expression}
         with self._lock:
             self.seen += names
         if any(self.is_late(name) for name in names):
-            raise EngineLateError("did not answer within 4 s")
+            raise PrometheusTimeoutError("did not answer within 4 s")
         return super().query(expression, at)
 
 
@@ -154,9 +156,9 @@ class OtherEngine(FakeEngine):
 
     down = False
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         if self.down:
-            raise EngineError("cannot query http://prom:9090: connection refused")
+            raise PrometheusError("cannot query http://prom:9090: connection refused")
         return super().query(expression, at)
 
 

@@ -1,4 +1,4 @@
-"""The engine fails in every way that servers do: one line says how, and no credential is in it."""
+"""Prometheus fails in every way that servers do: one line says how, and no credential is in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpumon.cluster.client import Engine, EngineAccess, EngineError, read_access
+from gpumon.cluster.client import PrometheusAccess, PrometheusClient, PrometheusError, read_access
 from gpumon.common.errors import UsageError
 from tests.certificates import Authority
 from tests.programs import PATIENCE
@@ -19,8 +19,8 @@ from tests.programs import PATIENCE
 SECRET = "s3cr3t-t0ken"
 
 
-def engine(answer: Callable[[httpx.Request], httpx.Response], **access: str) -> Engine:
-    return Engine("http://prom:9090/base", EngineAccess(**access), httpx.MockTransport(answer))
+def engine(answer: Callable[[httpx.Request], httpx.Response], **access: str) -> PrometheusClient:
+    return PrometheusClient("http://prom:9090/base", PrometheusAccess(**access), httpx.MockTransport(answer))
 
 
 def vector(*series: tuple[dict[str, str], str]) -> dict[str, object]:
@@ -29,8 +29,8 @@ def vector(*series: tuple[dict[str, str], str]) -> dict[str, object]:
 
 
 def refused(answer: Callable[[httpx.Request], httpx.Response], **access: str) -> str:
-    """The line of an engine that answers so."""
-    with pytest.raises(EngineError) as raised:
+    """The line of a Prometheus server that answers so."""
+    with pytest.raises(PrometheusError) as raised:
         engine(answer, **access).query("up", 1.0)
     return str(raised.value)
 
@@ -86,7 +86,7 @@ def test_long_names_that_differ_anywhere_are_told_apart() -> None:
         (lambda _: httpx.Response(200, text="not json"), "no Prometheus API there: HTTP 200"),
         (lambda _: httpx.Response(200, text="[" * 100_000), "no Prometheus API there"),
         (lambda _: httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix"}}), "cannot read"),
-        (lambda _: httpx.Response(422, json={"status": "error", "error": "too\nbig"}), "the engine says: too"),
+        (lambda _: httpx.Response(422, json={"status": "error", "error": "too\nbig"}), "Prometheus says: too"),
         (lambda _: httpx.Response(503, json={"status": "error", "error": "timeout"}), "timeout (503)"),
         (lambda _: httpx.Response(302, headers={"Location": "http://u:pw@evil/x?token=1"}), "redirects to http://evil/x"),
     ],
@@ -103,21 +103,21 @@ def test_an_engine_that_is_down_is_named() -> None:
     def down(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("[Errno 111] Connection refused", request=request)
 
-    assert refused(down) == "the engine at http://prom:9090/base refuses connections"
+    assert refused(down) == "Prometheus at http://prom:9090/base refuses connections"
 
 
 def test_an_engine_that_does_not_answer_is_left_after_its_time() -> None:
     def slow(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("", request=request)
 
-    assert refused(slow) == "the engine at http://prom:9090/base did not answer within 4 s"
+    assert refused(slow) == "Prometheus at http://prom:9090/base did not answer within 4 s"
 
 
 def test_a_large_answer_is_not_read_to_its_end_even_where_it_was_small_on_the_way() -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=bomb, headers={"Content-Encoding": "gzip"}))
-    with pytest.raises(EngineError, match="more than 8 MiB"):
-        Engine("http://prom:9090", EngineAccess(), transport, timeout=PATIENCE).query("up", 1.0)
+    with pytest.raises(PrometheusError, match="more than 8 MiB"):
+        PrometheusClient("http://prom:9090", PrometheusAccess(), transport, timeout=PATIENCE).query("up", 1.0)
 
 
 def test_an_answer_that_comes_in_drops_is_left_after_its_time() -> None:
@@ -126,8 +126,8 @@ def test_an_answer_that_comes_in_drops_is_left_after_its_time() -> None:
             yield b" "
 
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=drops()))
-    late = Engine("http://prom:9090", EngineAccess(), transport, timeout=0.05)
-    with pytest.raises(EngineError, match=r"did not answer within 0\.05 s|more than 8 MiB"):
+    late = PrometheusClient("http://prom:9090", PrometheusAccess(), transport, timeout=0.05)
+    with pytest.raises(PrometheusError, match=r"did not answer within 0\.05 s|more than 8 MiB"):
         late.query("up", 1.0)
 
 
@@ -140,7 +140,7 @@ def test_an_answer_that_lacks_a_part_says_so(lacking: dict[str, object]) -> None
 @pytest.mark.parametrize("url", ["", "prom:9090", "ftp://prom", "http://", "http://user:pw@prom:9090"])
 def test_what_is_no_url_of_a_server_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(UsageError, match="--prometheus takes") as raised:
-        Engine(url)
+        PrometheusClient(url)
     assert "pw" not in str(raised.value)
 
 
@@ -187,17 +187,17 @@ def test_a_file_of_access_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_certificates_that_are_none_are_named_by_their_option(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(UsageError, match="certificates of --prometheus-config"):
-        Engine("https://prom", EngineAccess(ca=str(tmp_path / "ca.pem")))
+        PrometheusClient("https://prom", PrometheusAccess(ca=str(tmp_path / "ca.pem")))
 
 
 def test_a_fifo_in_the_place_of_a_certificate_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "ca.pem")
     with pytest.raises(UsageError, match="not a regular file"):
-        Engine("https://prom", EngineAccess(ca=str(tmp_path / "ca.pem")))
+        PrometheusClient("https://prom", PrometheusAccess(ca=str(tmp_path / "ca.pem")))
 
 
 def test_no_passphrase_of_a_key_is_asked_for_at_the_terminal(tmp_path: Path) -> None:
     pair = Authority(tmp_path).sign("node")
     pair.encrypt()
     with pytest.raises(UsageError, match="encrypted"):
-        Engine("https://prom", EngineAccess(certificate=str(pair.certificate), key=str(pair.key)))
+        PrometheusClient("https://prom", PrometheusAccess(certificate=str(pair.certificate), key=str(pair.key)))

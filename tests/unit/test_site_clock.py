@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpumon.cluster.client import EngineAnswer
+from gpumon.cluster.client import PrometheusAnswer
 from gpumon.cluster.cost import cost_queries
 from gpumon.cluster.period_queries import (
     LAST_MONTH,
@@ -27,7 +27,7 @@ DAY = 86400
 
 
 def seconds_of(expression: str, moment: float) -> float:
-    """Evaluate the arithmetic of an expression as an engine would."""
+    """Evaluate the arithmetic of an expression as a Prometheus server would."""
     return float(eval(expression.replace("time()", str(moment)).replace(" bool ", " "), {"__builtins__": {}}))
 
 
@@ -55,19 +55,19 @@ def test_a_clock_that_is_not_changed_costs_nothing_more() -> None:
 def test_a_poller_that_began_in_summer_asks_in_winter_by_the_clock_of_then() -> None:
     asked = []
 
-    class Engine:
+    class PrometheusClient:
         name = "engine"
 
         def clock_offset(self) -> float:
             return 0.0
 
-        def query(self, expression: str, at: float) -> EngineAnswer:
+        def query(self, expression: str, at: float) -> PrometheusAnswer:
             asked.append(expression)
-            return EngineAnswer(())
+            return PrometheusAnswer(())
 
     prices = read_prices({"currency": "EUR", "kwh": [{"from": 6, "to": 22, "price": 0.4}]})
     turn = cost_queries(prices, periods=(Period.DAY,))
-    asking = QueryRunner(Engine(), BERLIN)
+    asking = QueryRunner(PrometheusClient(), BERLIN)
     for at in (AUGUST, AUGUST + 180 * DAY):
         asking.answers([turn], turn, at, HourlySums())
     asking.close()

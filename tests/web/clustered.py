@@ -1,4 +1,4 @@
-"""The app of a cluster over an engine of our own making, asked without a browser."""
+"""The app of a cluster over a Prometheus server of our own making, asked without a browser."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dash import Dash
 from flask.testing import FlaskClient
 
 from gpumon.cluster import period_queries
-from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.client import PrometheusAnswer, PrometheusError, PrometheusSeries
 from gpumon.cluster.cost import cost_queries
 from gpumon.cluster.period_queries import insert_months
-from gpumon.cluster.poller import ClusterPoller, QueryEngine
+from gpumon.cluster.poller import ClusterPoller, QueryClient
 from gpumon.cluster.queries import (
     GPU_QUERIES,
     MONTHS,
@@ -40,14 +40,14 @@ ALL_ASKED = (*QUERIES, *GPU_QUERIES, *cost_queries(PRICES, 3600.0))
 MONTHLY = (*(one for month in MONTHS for one in user_sum_queries(month)), *cost_queries(PRICES, periods=MONTHS))
 
 
-def row(value: float, **labels: str) -> EngineSeries:
-    return EngineSeries(labels, value)
+def row(value: float, **labels: str) -> PrometheusSeries:
+    return PrometheusSeries(labels, value)
 
 
-def of_gpus(node: str) -> dict[str, list[EngineSeries]]:
+def of_gpus(node: str) -> dict[str, list[PrometheusSeries]]:
     """A node of eight GPUs: three busy, two idle, one lost, two free."""
 
-    def each(value: float, *gpus: int, **labels: str) -> list[EngineSeries]:
+    def each(value: float, *gpus: int, **labels: str) -> list[PrometheusSeries]:
         return [row(value, instance=node, gpu=str(gpu), **labels) for gpu in gpus]
 
     return {
@@ -66,10 +66,10 @@ def of_gpus(node: str) -> dict[str, list[EngineSeries]]:
     }  # fmt: skip
 
 
-def cluster(nodes: int) -> dict[str, list[EngineSeries]]:
+def cluster(nodes: int) -> dict[str, list[PrometheusSeries]]:
     """Answers of a cluster of so many such nodes, the last of which is silent, with users and runs."""
     names = [f"gn{number:03}" for number in range(1, nodes + 1)]
-    found: dict[str, list[EngineSeries]] = {
+    found: dict[str, list[PrometheusSeries]] = {
         "seen": [row(NOW - (600 if name == names[-1] else 3), instance=name) for name in names],
         "gpus": [row(count, instance=name, state=state) for name in names
                  for state, count in (("free", 2), ("busy", 3), ("held_idle", 2), ("lost", 1))],
@@ -124,7 +124,7 @@ class TableEngine:
 
     name = ENGINE
 
-    def __init__(self, answers: dict[str, list[EngineSeries]], names: Iterable[str] | None = None) -> None:
+    def __init__(self, answers: dict[str, list[PrometheusSeries]], names: Iterable[str] | None = None) -> None:
         self.answers = answers
         self.names = ["gpumon_gpus", *RULE_FILES] if names is None else list(names)
         self.broken: set[str] = set()
@@ -145,24 +145,24 @@ class TableEngine:
     def clock_offset(self) -> float:
         return self.clock
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         self.asked.append(expression)
         months = (
             name for name, text in self._dated if period_queries.insert_clock(insert_months(text, at), at) == expression
         )
         name = self._by_text.get(expression) or next(months, "")
         if self.down or name in self.broken:
-            raise EngineError(self.down or "the engine says: out of memory (422)")
+            raise PrometheusError(self.down or "Prometheus says: out of memory (422)")
         if expression == SERIES_QUERY:
-            return EngineAnswer([row(1.0, __name__=one) for one in self.names])
-        return EngineAnswer(self.answers.get(name, []))
+            return PrometheusAnswer([row(1.0, __name__=one) for one in self.names])
+        return PrometheusAnswer(self.answers.get(name, []))
 
 
 class Cluster:
     """An app of a cluster, whose poller asks when a test says so."""
 
     def __init__(
-        self, engine: QueryEngine, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None,
+        self, engine: QueryClient, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None,
         asked: Sequence[Query] = ALL_ASKED,
     ) -> None:  # fmt: skip
         self.engine = engine

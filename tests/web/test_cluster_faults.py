@@ -1,4 +1,4 @@
-"""An engine that fails in the ways that servers do: the page stays, each part says what, since when, and no secret."""
+"""Prometheus that fails in the ways that servers do: the page stays, each part says what, since when, and no secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.cluster import model
-from gpumon.cluster.client import MAX_BYTES, Engine, EngineAccess, EngineAnswer, EngineSeries
+from gpumon.cluster.client import MAX_BYTES, PrometheusAccess, PrometheusAnswer, PrometheusClient, PrometheusSeries
 from gpumon.cluster.queries import Period
 from gpumon.reports.cluster_text import lines
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
@@ -66,7 +66,7 @@ def made() -> tuple[Backend, Cluster]:
     def now() -> float:
         return NOW + (backend.cluster.passed if backend.cluster else 0.0)
 
-    engine = Engine(ENGINE, EngineAccess(token=SECRET), httpx.MockTransport(backend), now=now)
+    engine = PrometheusClient(ENGINE, PrometheusAccess(token=SECRET), httpx.MockTransport(backend), now=now)
     backend.cluster = Cluster(engine)
     return backend, backend.cluster
 
@@ -90,7 +90,7 @@ FAULTS: list[tuple[Answer, str]] = [
     (lambda _: httpx.Response(302, headers={"Location": "https://evil.example/login?a=b"}), "redirects to"),
     (lambda _: httpx.Response(200, content=b"x" * (MAX_BYTES + 1)), "more than 8 MiB"),
     (lambda _: httpx.Response(200, stream=Endless(50)), "more than 8 MiB"),
-    (lambda _: httpx.Response(503, json={"status": "error", "error": "timed out"}), "the engine says: timed out (503)"),
+    (lambda _: httpx.Response(503, json={"status": "error", "error": "timed out"}), "Prometheus says: timed out (503)"),
     (lambda _: httpx.Response(200, text="<html>hello</html>"), "no Prometheus API there"),
 ]
 
@@ -203,7 +203,7 @@ def test_a_browser_says_at_once_that_nothing_is_answered_and_then_what_to_do(bro
         page = visitor.open("#/")
         expect(page.locator("#live")).to_contain_text("live")
         well = page.evaluate(green)
-        engine.down = "the engine denied access (401): see --prometheus-config"
+        engine.down = "Prometheus denied access (401): see --prometheus-config"
         served.after(15.0)
         page.reload()
         expect(page.locator("#live")).to_contain_text("not answered · as of")
@@ -262,7 +262,7 @@ def test_a_node_that_counts_more_gpus_than_there_can_be_counts_none() -> None:
 def test_an_engine_that_repeats_what_it_was_shown_tells_no_secret(said: str) -> None:
     backend, served = made()
     backend.fault = lambda _: httpx.Response(400, json={"status": "error", "error": said})
-    assert "the engine says" in json.dumps(served.after(0.0).page())
+    assert "Prometheus says" in json.dumps(served.after(0.0).page())
     assert SECRET[:6] not in json.dumps(served.page())
     backend.fault = answering([], warnings=[said])
     assert SECRET[:6] not in json.dumps(served.after(15.0).page())
@@ -274,7 +274,7 @@ def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> Non
     found = served.after(0.0).page()
     assert found["values"]["free"] == "–"
     assert found["values"]["map"] is None
-    assert found["state"] == "the engine at http://prom:9090 refuses connections"
+    assert found["state"] == "Prometheus at http://prom:9090 refuses connections"
     assert found["values"]["map_age"] == {"text": "Unknown since", "time": NOW}
     assert found["values"]["wrong"] == [{"text": "Not known."}]
     assert not found["live"]
@@ -336,7 +336,7 @@ def test_each_part_fails_alone() -> None:
     assert found["live"]
     ages = {name for name, value in found["values"].items() if name.endswith("_age") and value}
     assert ages == {"runs_age", "users_age"}
-    assert found["values"]["runs_age"]["text"].startswith("The engine says: query processing would load too many")
+    assert found["values"]["runs_age"]["text"].startswith("Prometheus says: query processing would load too many")
     assert found["values"]["runs_age"]["time"] == NOW
     assert found["tables"]["runs"]["order"], "its last answer stays"
 
@@ -384,7 +384,7 @@ def test_who_comes_after_a_while_without_viewers_waits_a_second_and_is_told_no_f
     served.page()
     served.passed += 600.0
     first = served.page()
-    assert (first["live"], first["state"], first["interval"]) == (False, "asking the engine", 1.0)
+    assert (first["live"], first["state"], first["interval"]) == (False, "asking Prometheus", 1.0)
     again = served.after(1.0).page()
     assert (again["live"], again["interval"]) == (True, 15.0)
     served.passed += 600.0
@@ -403,20 +403,20 @@ def test_old_numbers_are_not_live_while_the_first_round_after_a_while_without_vi
     engine.looks = served.page
     served.poller.round()
     for told in (first, *engine.seen):
-        assert (told["live"], told["state"], told["age"], told["interval"]) == (False, "asking the engine", 600, 1.0)
+        assert (told["live"], told["state"], told["age"], told["interval"]) == (False, "asking Prometheus", 600, 1.0)
     assert len(engine.seen) > 1
     assert served.page()["live"]
 
 
 class AskedMidway(TableEngine):
-    """An engine that notes what a viewer sees at each question of a round."""
+    """A Prometheus server that notes what a viewer sees at each question of a round."""
 
-    def __init__(self, answers: dict[str, list[EngineSeries]]) -> None:
+    def __init__(self, answers: dict[str, list[PrometheusSeries]]) -> None:
         super().__init__(answers)
         self.looks: Callable[[], dict[str, Any]] | None = None
         self.seen: list[dict[str, Any]] = []
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         if self.looks is not None:
             self.seen.append(self.looks())
         return super().query(expression, at)

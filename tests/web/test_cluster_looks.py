@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.client import PrometheusSeries
 from gpumon_web.cluster.node_map import labels
 from tests.web.clustered import PRICES, Cluster, TableEngine, cluster, row
 from tests.web.conftest import visit
@@ -21,10 +21,10 @@ WIDE = (1440, 1240, 1101, 1100, 1024, 900)
 LONG = "node-with-a-long-name-" * 9 + "ab"
 
 
-def renamed(answers: dict[str, list[EngineSeries]], before: str, after: str) -> dict[str, list[EngineSeries]]:
+def renamed(answers: dict[str, list[PrometheusSeries]], before: str, after: str) -> dict[str, list[PrometheusSeries]]:
     """Answers in which a node has another name."""
 
-    def of(one: EngineSeries) -> EngineSeries:
+    def of(one: PrometheusSeries) -> PrometheusSeries:
         is_it = one.labels.get("instance") == before
         return one._replace(labels={**one.labels, "instance": after}) if is_it else one
 
@@ -32,7 +32,9 @@ def renamed(answers: dict[str, list[EngineSeries]], before: str, after: str) -> 
 
 
 @contextmanager
-def opened(browser: Browser, answers: dict[str, list[EngineSeries]], width: int, place: str = "#/") -> Iterator[Page]:
+def opened(
+    browser: Browser, answers: dict[str, list[PrometheusSeries]], width: int, place: str = "#/"
+) -> Iterator[Page]:
     served = Cluster(TableEngine(answers), prices=PRICES).after(0.0)
     kind, _, name = place.removeprefix("#/").partition("/")
     if name:  # it is asked for once somebody looks
@@ -193,7 +195,7 @@ def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser) -> None
             assert is_whole, (width, table)
 
 
-def _by_user(rows: list[EngineSeries], names: list[str]) -> list[EngineSeries]:
+def _by_user(rows: list[PrometheusSeries], names: list[str]) -> list[PrometheusSeries]:
     """Rows in which the first two users have these names."""
     renamed = dict(zip(("ada", "bob"), names, strict=True))
     return [

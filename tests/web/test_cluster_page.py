@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.cluster import coverage, model
-from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.client import PrometheusSeries
 from gpumon.cluster.cost import cost_queries
 from gpumon.cluster.queries import Period
 from gpumon.cluster.rules import STANDS
@@ -89,8 +89,8 @@ def test_the_head_says_what_is_free_and_idle_of_nodes_that_are_not_silent() -> N
     assert values["map_title"] == "3 nodes, 16 GPUs, 1 silent"
 
 
-def gone(nodes: int, *silent: int) -> dict[str, list[EngineSeries]]:
-    """A cluster some of whose nodes fell silent three minutes ago: the engine still tells their last values."""
+def gone(nodes: int, *silent: int) -> dict[str, list[PrometheusSeries]]:
+    """A cluster some of whose nodes fell silent three minutes ago: Prometheus still tells their last values."""
     answers = cluster(nodes)
     for number in silent:
         answers["seen"][number] = answers["seen"][number]._replace(value=NOW - 180)
@@ -259,7 +259,7 @@ def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much(
     answers["idle_held_by_model_day"] = [row(0.0, user="ada", model="NVIDIA L40S")]
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
     values, (ada, _) = served.values(period="day"), served.rows("users", period="day")
-    assert values["users_age"]["text"].startswith("The engine has samples of 22 min of the last day")
+    assert values["users_age"]["text"].startswith("Prometheus has samples of 22 min of the last day")
     assert values["use_below"].endswith("over 22 min")
     assert values["power_below"] == "≥ 167 kWh in 24 h"
     assert [ada[name][:2] for name in ("time", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 5
@@ -575,17 +575,17 @@ def test_a_month_of_which_the_engine_has_a_part_is_at_least_so_much() -> None:
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
     served.page(period="this-month")
     text = served.after(15.0).values(period="this-month")["users_age"]["text"]
-    assert text.startswith("The engine has samples of 1 d of this month")
+    assert text.startswith("Prometheus has samples of 1 d of this month")
     assert served.rows("users", period="this-month")[0]["time"] == "≥ 1,020 h"
 
 
 def test_an_engine_that_has_sums_of_a_few_minutes_is_not_said_to_have_none() -> None:
     answers = cluster(3) | {"covered_week": []}
     text = Cluster(TableEngine(answers)).after(0.0).values()["users_age"]["text"]
-    assert text == "The engine has samples of less than 5 min of the last week: sums are lower bounds."
+    assert text == "Prometheus has samples of less than 5 min of the last week: sums are lower bounds."
     assert (
         coverage.gap_sentence({"covered_week": [], "held_week": []}, Period.WEEK)
-        == "The engine has no samples of the last week."
+        == "Prometheus has no samples of the last week."
     )
 
 
@@ -649,7 +649,7 @@ def test_of_a_user_of_whom_nobody_asked_yet_nothing_is_denied() -> None:
     engine = TableEngine(answers)
     served = Cluster(engine).after(0.0)
     values = served.values("person", id="ada")
-    assert (values["no_runs"], values["no_nodes"]) == ("Asking the engine …",) * 2
+    assert (values["no_runs"], values["no_nodes"]) == ("Asking Prometheus …",) * 2
     engine.broken = {"user_jobs ada"}
     answers["user_places ada"] = []
     values = served.after(15.0).values("person", id="ada")
@@ -665,5 +665,5 @@ def test_a_long_name_in_what_is_wrong_is_cut() -> None:
     assert told[0]["text"].endswith("holds 1 GPU idle for 2 h or longer")
 
 
-def shown_of(answers: dict[str, list[EngineSeries]]) -> dict[str, Any]:
+def shown_of(answers: dict[str, list[PrometheusSeries]]) -> dict[str, Any]:
     return Cluster(TableEngine(answers)).after(0.0).values()

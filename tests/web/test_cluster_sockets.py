@@ -1,4 +1,4 @@
-"""The same faults of an engine on a real socket: the client, the poller and the page as they run, and a real server."""
+"""The same faults of Prometheus on a real socket: the client, the poller and the page as they run, a real server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from gpumon.cluster.client import MAX_BYTES, Engine, EngineAccess, EngineAnswer
+from gpumon.cluster.client import MAX_BYTES, PrometheusAccess, PrometheusAnswer, PrometheusClient
 from gpumon.cluster.queries import QUERIES
 from tests.engines.programs import free_port
 from tests.engines.served import listening
@@ -112,16 +112,16 @@ class SocketEngine:
 
 
 class Clients:
-    """Clients of the engine: a patient one, and one in haste, which asks while the server is slow."""
+    """Clients of Prometheus: a patient one, and one in haste, which asks while the server is slow."""
 
-    def __init__(self, engine: SocketEngine, patient: Engine, hasty: Engine) -> None:
+    def __init__(self, engine: SocketEngine, patient: PrometheusClient, hasty: PrometheusClient) -> None:
         self._engine, self._patient, self._hasty = engine, patient, hasty
         self.name = patient.name
 
     def clock_offset(self) -> float:
         return (self._hasty if self._engine.is_slow else self._patient).clock_offset()
 
-    def query(self, expression: str, at: float) -> EngineAnswer:
+    def query(self, expression: str, at: float) -> PrometheusAnswer:
         return (self._hasty if self._engine.is_slow else self._patient).query(expression, at)
 
 
@@ -135,12 +135,12 @@ def engine() -> Iterator[SocketEngine]:
 @pytest.fixture
 def served(engine: SocketEngine, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A page over the client that asks real engines."""
-    access = getattr(request, "param", EngineAccess(token=SECRET, headers={"X-Scope-OrgID": TENANT}))
+    access = getattr(request, "param", PrometheusAccess(token=SECRET, headers={"X-Scope-OrgID": TENANT}))
     with ExitStack() as stack:
         address = stack.enter_context(listening("do_POST", lambda handler: engine.answer(handler)))
         clients = [
             stack.enter_context(
-                closing(Engine(f"http://{address}/", access, None, patience, lambda: NOW + engine.passed))
+                closing(PrometheusClient(f"http://{address}/", access, None, patience, lambda: NOW + engine.passed))
             )
             for patience in (PATIENCE, HASTE)
         ]
@@ -160,7 +160,7 @@ FAULTS = {
     "never answers": ("never", "did not answer within 0.3 s"),
     "drips": ("drip", "did not answer within 0.3 s"),
     "refuses": ("refuse", "denied access (401)"),
-    "is overloaded": ("fail", "the engine says: overloaded (503)"),
+    "is overloaded": ("fail", "Prometheus says: overloaded (503)"),
     "redirects": ("send_away", "redirects to http://localhost"),
     "hangs up": ("hang_up", "closed the connection before answering"),
     "answers 50 MB": ("endless", "more than 8 MiB"),
@@ -199,7 +199,7 @@ def test_the_page_stays_and_says_what_happened_and_since_when(
     assert TENANT not in told
 
 
-@pytest.mark.parametrize("served", [EngineAccess(username="gpumon", password=PASSWORD)], indirect=True)
+@pytest.mark.parametrize("served", [PrometheusAccess(username="gpumon", password=PASSWORD)], indirect=True)
 def test_a_password_is_in_no_log_and_on_no_page(
     engine: SocketEngine, served: Cluster, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,7 +214,7 @@ def test_a_password_is_in_no_log_and_on_no_page(
 
 
 def test_where_nobody_listens_the_page_claims_nothing() -> None:
-    with closing(Engine(f"http://127.0.0.1:{free_port()}/", timeout=PATIENCE)) as client:
+    with closing(PrometheusClient(f"http://127.0.0.1:{free_port()}/", timeout=PATIENCE)) as client:
         served = Cluster(client, asked=FEW)
         found = served.after(0.0).page()
         served.poller.close()
@@ -231,7 +231,7 @@ def test_some_questions_fail_and_the_others_are_shown(engine: SocketEngine, serv
     assert found["live"]
     ages = {name: value for name, value in found["values"].items() if name.endswith("_age") and value}
     assert set(ages) == {"users_age", "runs_age"}
-    assert ages["runs_age"]["text"].startswith("The engine says: too many samples (422)")
+    assert ages["runs_age"]["text"].startswith("Prometheus says: too many samples (422)")
     assert found["values"]["wrong_age"] is None, "whether a node is silent is of now"
 
 

@@ -19,8 +19,8 @@ class ClusterNow(NamedTuple):
     """A snapshot, and the settings of the server."""
 
     snapshot: ClusterSnapshot = NOTHING
-    engine: str = ""
-    """The engine's URL, for display."""
+    server_name: str = ""
+    """Prometheus's URL, for display."""
     prices: Prices | None = None
     node_page: str = ""
     """URL of a node's own gpumon web, with `{host}` for its name; empty if not configured."""

@@ -91,17 +91,17 @@ def _nothing(known: ClusterNow, node: model.Node | None, name: str) -> str:
     if node is None and (words := known.unseen().get(name)):
         return f"Nothing is known of the GPUs of this node: {words[0]}."
     if node is None:
-        return "The engine has had no sample of a node of this name for an hour." if known.snapshot.cached else ""
+        return "Prometheus has had no sample of a node of this name for an hour." if known.snapshot.cached else ""
     if node.silent:
         since = f"{units.long_duration(node.silent)}{' or longer' if node.is_undated else ''}"
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
     if known.snapshot.unanswered:
-        return "What its GPUs do is not known now: the engine did not answer that."
+        return "What its GPUs do is not known now: Prometheus did not answer that."
     if known.snapshot.is_dcgm:
         return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
     if f"node_info {name}" not in known.answers:
         return ""
-    return f"The engine tells nothing about {units.counted(node.total, 'GPU')} of it." if node.total else "No GPU."
+    return f"Prometheus tells nothing about {units.counted(node.total, 'GPU')} of it." if node.total else "No GPU."
 
 
 def _facts(node: model.Node, answers: Answers) -> list[Cells]:

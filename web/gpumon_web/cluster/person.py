@@ -105,7 +105,7 @@ NAMING = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
 
 
 def named(answers: Answers) -> set[str]:
-    """Return the users in the engine's answers; no other user is queried."""
+    """Return the users in Prometheus's answers; no other user is queried."""
     return {row.labels.get("user", "") for question in NAMING for row in answers.get(question, ())}
 
 
@@ -113,7 +113,7 @@ def _none(known: ClusterNow, what: str, name: str, said: str) -> str:
     """Return the text shown without rows; before an answer it must not claim that there are none."""
     asked = known.snapshot.cached.get(f"user_{what} {name}")
     if asked is None:
-        return "Asking the engine …" if name in named(known.answers) else said
+        return "Asking Prometheus …" if name in named(known.answers) else said
     return "Not known." if asked.rows is None else said
 
 

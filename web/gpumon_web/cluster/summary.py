@@ -79,7 +79,7 @@ def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
 
 
 def _of_day(answers: Answers) -> str:
-    """Return the part of the last 24 hours for which the engine has samples, as text."""
+    """Return the part of the last 24 hours for which Prometheus has samples, as text."""
     known = coverage.covered_seconds(answers, Period.DAY)
     if coverage.is_complete(answers, Period.DAY):
         return "24 h"
@@ -121,7 +121,7 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         told.append(f"{why[:1].upper()}{why[1:]}.")
     elif _adds_up_minutes(known, nodes):
         told.append(
-            "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
+            "Hours of a week and longer are added up minute by minute, which takes Prometheus longer: load "
             "deploy/prometheus/hours.yml, after an upgrade anew. It records the first of its sums within an hour."
         )
     if alone := model.dcgm_only_hosts(known.answers):
@@ -147,6 +147,6 @@ def foot(known: ClusterNow) -> Cells | None:
         return None
     took = units.fine_duration(snapshot.took)
     return {
-        "text": f"From {known.engine}; the last round of questions took {took}. As of",
+        "text": f"From {known.server_name}; the last round of questions took {took}. As of",
         "time": max((one.at for one in snapshot.cached.values() if one.rows is not None), default=snapshot.at),
     }

@@ -65,7 +65,7 @@ class ClusterFeed:
         is_waking = not answers_now and self._poller.is_waking(snapshot)
         nothing = NO_SERIES if answers_now else "no answer"
         found = next(iter(snapshot.problems().values()), nothing)
-        problem = "asking the engine" if is_waking else found
+        problem = "asking Prometheus" if is_waking else found
         is_answered = not is_live or snapshot.is_answered
         return {
             "boot": self._boot,
@@ -73,7 +73,7 @@ class ClusterFeed:
             "live": is_live,
             "state": "live" if is_live and is_answered else problem,
             "answered": is_answered,
-            "step": "" if is_live or is_waking else advice(found, self._poller.engine_name),
+            "step": "" if is_live or is_waking else advice(found, self._poller.server_name),
             "interval": _SOON if self.is_awaited or is_waking or not snapshot.cached else TICK,
             "age": None if answers_now or not snapshot.answered else int(age),
             "ended": False,
@@ -92,13 +92,13 @@ class ClusterViews(PageViews):
     """The pages of a cluster. Thread-safe."""
 
     def __init__(
-        self, poller: ClusterPoller, engine: str, prices: Prices | None = None, node_page: str = "",
+        self, poller: ClusterPoller, server_name: str, prices: Prices | None = None, node_page: str = "",
         groups: UserGroups | None = None,
     ) -> None:  # fmt: skip
         self._cluster = ClusterFeed(poller)
         super().__init__(self._cluster, CLUSTER_PAGES)
         self._poller = poller
-        self._known = ClusterNow(NOTHING, engine, prices, node_page, groups)
+        self._known = ClusterNow(NOTHING, server_name, prices, node_page, groups)
 
     def now(self) -> Now:
         """Return the live data of the newest snapshot. The caller holds the feed's lock."""
@@ -135,8 +135,8 @@ class ClusterViews(PageViews):
         users = {one.name for one in model.users(known.answers, Period.WEEK)}
         users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
         return {
-            "hostname": known.engine, "users": sorted(users - {""}), "places": self.colors.places(users), "home": "",
-            "has_gpus": True, "runs": [],
+            "hostname": known.server_name, "users": sorted(users - {""}), "places": self.colors.places(users),
+            "home": "", "has_gpus": True, "runs": [],
         }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _unreal(snapshot: ClusterSnapshot) -> str:
 
 
 def _told(page: str, snapshot: ClusterSnapshot) -> Mapping[str, str]:
-    """Return the engine's names of nodes or users by displayed name; no other name is queried."""
+    """Return Prometheus's names of nodes or users by displayed name; no other name is queried."""
     asked, label = (("seen", "seen_before", "gpus"), "instance") if page == "node" else (NAMING, "user")
     answers = snapshot.answers()
     rows = (row for name in asked for row in answers.get(name, ()))
