@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.analysis.epochs import INFINITY, Epochs
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.run_epochs import INFINITY, Epochs
 from gpumon.analysis.thresholds import OVERDUE, PACE_FROM, PAUSE
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.epoch_fold import EpochEnd, EpochFold
+from gpumon.model.epoch_boundaries import EpochEnd, EpochFold
 from gpumon.model.frame import TRAINING, Boundary, Mark, Run, wait_between
 
 

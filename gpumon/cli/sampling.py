@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.cli.options import chosen_source, is_recording, make_playback, reads_hardware
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError

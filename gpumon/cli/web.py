@@ -105,11 +105,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
     from gpumon.common.net import Address, SocketFile, listen
     from gpumon_web.auth.api_tokens import TOKENS, USES, NamedTokens
-    from gpumon_web.auth.failed_logins import FILE as REFUSED
-    from gpumon_web.auth.failed_logins import RefusedTries
+    from gpumon_web.auth.failed_login_log import FILE as REFUSED
+    from gpumon_web.auth.failed_login_log import RefusedTries
     from gpumon_web.auth.gate import Gate
-    from gpumon_web.auth.sessions import FILE as SESSIONS
-    from gpumon_web.auth.sessions import Sessions
+    from gpumon_web.auth.session_file import FILE as SESSIONS
+    from gpumon_web.auth.session_file import Sessions
     from gpumon_web.components.person_colors import FILE as COLORS
     from gpumon_web.components.person_colors import PersonColors
     from gpumon_web.http.prefix import parse_prefix, put_below
@@ -208,7 +208,7 @@ def _machine_app(
 def _sessions(places: Places, end: str | None) -> int:
     """List the sessions, or end the session with the id `end`."""
     from gpumon_web.auth.api_tokens import TOKENS, names_by_tag, read_tokens
-    from gpumon_web.auth.sessions import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
+    from gpumon_web.auth.session_file import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
 
     file, now = f"{places.state}/{FILE}", time.time()
     sessions = open_ones(read(file), now) if places.state else []

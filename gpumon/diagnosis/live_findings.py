@@ -22,8 +22,8 @@ from gpumon.model.metrics import IDLE, Availability
 from gpumon.storage.history.query import Query
 
 if TYPE_CHECKING:
-    from gpumon.analysis.epochs import Epochs
     from gpumon.analysis.progress import Progress
+    from gpumon.analysis.run_epochs import Epochs
     from gpumon.live import Live
     from gpumon.storage.history.recent import RecentHistory
 
@@ -230,7 +230,7 @@ class JudgedFrame:
     def epochs(self) -> Epochs:
         """The epochs of its runs."""
         if self._epochs is None:
-            from gpumon.analysis.epochs import Epochs
+            from gpumon.analysis.run_epochs import Epochs
 
             self._epochs = self._known_epochs or Epochs()
             for frame in self._earlier:
@@ -301,7 +301,7 @@ def epochs_from_boundaries(live: Live, newest: Frame) -> Epochs | None:
     """
     if not any(run.state is RunState.RUNNING and run.epoch >= 0 for run in newest.runs):
         return None
-    from gpumon.analysis.epochs import Epochs
+    from gpumon.analysis.run_epochs import Epochs
 
     epochs = Epochs()
     epochs.add_boundaries(live.boundaries())

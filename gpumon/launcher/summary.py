@@ -15,7 +15,7 @@ from gpumon.launcher.watcher import CommandReport
 from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS, EnergyReadings
-from gpumon.model.epoch_fold import EpochEnd, EpochFold
+from gpumon.model.epoch_boundaries import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Frame, Run, RunState, Sample
 from gpumon.model.metrics import IDLE, Availability, Unit
 from gpumon.model.units import AT_LEAST

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.processes import missing_value_reasons
 from gpumon.analysis.progress import Progress
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.analysis.throttling import clock_event_reasons
 from gpumon.common.numbers import NAN, logged
 from gpumon.diagnosis.finding import finding_json

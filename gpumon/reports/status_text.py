@@ -20,8 +20,8 @@ from gpumon.model.process import Process
 from gpumon.model.vendors import short_name
 
 if TYPE_CHECKING:
-    from gpumon.analysis.epochs import Epochs
     from gpumon.analysis.progress import Progress
+    from gpumon.analysis.run_epochs import Epochs
 
 
 _BAR = 10

@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import BoardError
 from gpumon.common.numbers import NAN
 from gpumon.common.procfs import start_time
-from gpumon.model.epoch_fold import EpochFold
+from gpumon.model.epoch_boundaries import EpochFold
 from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.run import LARGEST, NO_METADATA, decode_metadata
 from gpumon.tracking import wire_format

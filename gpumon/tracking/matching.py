@@ -17,7 +17,7 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import Device
-from gpumon.model.epoch_fold import EpochFold
+from gpumon.model.epoch_boundaries import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX, PROCESSES
 from gpumon.model.process import Process

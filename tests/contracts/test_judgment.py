@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import ranks_of
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Boundary, Frame, Mark, Run, Sample
 from gpumon.model.metrics import PROCESSES, Availability

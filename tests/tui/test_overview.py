@@ -12,9 +12,9 @@ import pytest
 from rich.segment import Segment
 from textual.pilot import Pilot
 
-from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.analysis.run_epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import REPLAY_PREFIX, Device
 from gpumon.model.frame import Run, RunState, Sample

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, EpochMarks, every_nth
 from gpumon.analysis.rank_epochs import Span
+from gpumon.analysis.run_epochs import EpochMark, EpochMarks, every_nth
 from gpumon.model.frame import Boundary, Frame, Mark
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
 from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS, ChartWindow, Grid

@@ -9,10 +9,10 @@ from math import inf, isnan, nan
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress, share_done, time_left
 from gpumon.analysis.ranks import Ranks, ranks_of, run_memory
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.runs import notes

@@ -9,7 +9,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.run import RunFacts
 from gpumon.storage.ledger.reader import Ledgers

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gpumon.analysis import thresholds
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis import comparison, faults, gpu, runs
 from gpumon.diagnosis.context import GpuContext, LinkUnderLoad, RunContext, diagnose

@@ -7,9 +7,9 @@ from math import isnan
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.logged_epochs import EPOCHS, LoggedEpochs
 from gpumon.analysis.progress import recent_pace, steps_per_second_in
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import Boundary, Frame, Mark, Run
 from gpumon.storage.ledger.summary import EpochSummary

@@ -17,8 +17,8 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.paths import open_regular
 from gpumon.live import connect
 from gpumon.ring.lock import holder_of
+from gpumon.sources.replay.log_replay import read_end_ns
 from gpumon.sources.replay.nvidia_smi_csv import QueryFormat
-from gpumon.sources.replay.source import read_end_ns
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.open import read_devices
 from gpumon.storage.history.read import reading

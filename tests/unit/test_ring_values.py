@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.errors import RingError
 from gpumon.common.numbers import NAN
 from gpumon.live import Live

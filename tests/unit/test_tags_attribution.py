@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.model.epoch_fold import EpochFold
+from gpumon.model.epoch_boundaries import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.tracking.matching import attribute, positions_after
 

@@ -19,10 +19,10 @@ from gpumon.model.frame import Tick
 from gpumon.ring.writer import RingWriter
 from gpumon_web.app import make_app
 from gpumon_web.auth.api_tokens import NamedTokens
-from gpumon_web.auth.failed_logins import RefusedTries
+from gpumon_web.auth.failed_login_log import RefusedTries
 from gpumon_web.auth.gate import Gate
 from gpumon_web.auth.rate_limit import Buckets
-from gpumon_web.auth.sessions import Sessions
+from gpumon_web.auth.session_file import Sessions
 from gpumon_web.components.page import Now
 from gpumon_web.feed import Feed
 from gpumon_web.jobs import Inline, Work

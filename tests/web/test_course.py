@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.analysis.epochs import EpochSpan
+from gpumon.analysis.run_epochs import EpochSpan
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import DecodedParts

@@ -19,7 +19,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from
 from gpumon_web.auth.http_errors import KEEPS_PLACE, SIGN_IN, SIGN_OUT
 from gpumon_web.auth.rate_limit import Buckets, peer_of
-from gpumon_web.auth.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
+from gpumon_web.auth.session_file import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
 from gpumon_web.http.error_log import Complaints, listen_to
 from gpumon_web.server import connections, server
 from tests.builders import tick

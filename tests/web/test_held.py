@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import HIDDEN, People, use_policy
 from gpumon.daemon.followers import ActivityRecorder

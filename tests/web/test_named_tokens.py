@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.common.errors import GpumonError
-from gpumon_web.auth import failed_logins
+from gpumon_web.auth import failed_login_log
 from gpumon_web.auth.api_tokens import (
     MOST,
     PREFIX,
@@ -29,7 +29,7 @@ from gpumon_web.auth.api_tokens import (
     revoke_token,
     write_uses,
 )
-from gpumon_web.auth.failed_logins import RefusedTries
+from gpumon_web.auth.failed_login_log import RefusedTries
 from gpumon_web.auth.http_errors import SIGN_IN
 from gpumon_web.auth.rate_limit import Buckets
 from tests.builders import tick
@@ -361,7 +361,7 @@ def test_tokens_are_added_listed_and_revoked_from_the_shell_while_it_serves(live
         assert revoked.stdout == "revoked the token 'grafana'\n"
         until(lambda: ask(mine, "/api/v1/status")[0] == 401)
         assert ask(link, "/api/v1/status")[0] == 200
-        log = Path(env["GPUMON_STATE_DIR"]) / failed_logins.FILE
+        log = Path(env["GPUMON_STATE_DIR"]) / failed_login_log.FILE
         until(log.exists)
         assert "401 header from 127.0.0.1 at /api/v1/status" in log.read_text()
         assert token not in log.read_text()
@@ -391,7 +391,7 @@ def test_sessions_say_which_token_began_them(live_dir: Path) -> None:
 
 
 def test_each_refused_try_is_a_line_without_the_token(tmp_path: Path) -> None:
-    log = tmp_path / failed_logins.FILE
+    log = tmp_path / failed_login_log.FILE
     served = Served([tick(1)], refused=str(log), buckets=Buckets(18, 0.0))
     client = served.client(token=False)
     client.get("/?token=wrong-secret-1")
@@ -424,7 +424,7 @@ def test_no_path_makes_a_line_of_its_own(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_log_stays_small_however_many_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_logins, "LARGEST", 2000)
+    monkeypatch.setattr(failed_login_log, "LARGEST", 2000)
     log, clock = tmp_path / "log", FakeClock()
     tries = RefusedTries(str(log), clock=lambda: seconds(clock))
     for _ in range(1000):

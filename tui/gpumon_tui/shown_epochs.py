@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpumon.analysis.epochs import EpochMarks, Epochs
+from gpumon.analysis.run_epochs import EpochMarks, Epochs
 from gpumon.storage.history.query import HOST
 from gpumon_tui.render.text_width import safe
 

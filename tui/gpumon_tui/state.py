@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpumon.analysis.epochs import EpochMarks, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.analysis.run_epochs import EpochMarks, Epochs
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.gpu import not_judged
 from gpumon.live import WAITING, LiveState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.run_epochs import EpochMark
 from gpumon.common.numbers import NAN
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.numbers import is_known, logged, shown
 from gpumon.live import LiveState
 from gpumon.model import units

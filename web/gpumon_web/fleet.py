@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.processes import job_or_container
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.context import GpuContext, diagnose
 from gpumon.diagnosis.faults import FAULT_RULES

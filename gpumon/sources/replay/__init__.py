@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpumon.recording.reader import is_recording
 from gpumon.sources.base import Request, Source
 from gpumon.sources.replay import nvidia_smi_csv, nvidia_smi_dmon
+from gpumon.sources.replay.log_replay import ReplaySource
 from gpumon.sources.replay.recording import RecordingSource
-from gpumon.sources.replay.source import ReplaySource
 
 __all__ = ["METRICS", "RecordingSource", "ReplaySource", "detect", "make"]
 

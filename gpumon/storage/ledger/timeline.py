@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.epoch_fold import EpochEnd, EpochFold
+from gpumon.model.epoch_boundaries import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, wait_between
 from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.epoch import Epoch, Moment, PeakCounter, PhaseTotals

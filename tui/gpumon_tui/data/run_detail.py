@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.run_epochs import EpochMark
 from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN, is_known

@@ -13,7 +13,7 @@ from gpumon.model.frame import RunState
 from gpumon.storage.ledger.summary import EpochSummary
 
 if TYPE_CHECKING:
-    from gpumon.analysis.epochs import EpochMark
+    from gpumon.analysis.run_epochs import EpochMark
     from gpumon.diagnosis.finding import Finding, Severity
     from gpumon.diagnosis.past_findings import Verdict
     from gpumon.storage.ledger.records import Record

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.memory import breakdown_of, known_parts
+from gpumon.analysis.run_epochs import EpochMark
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.frame import Boundary, Run, Sample

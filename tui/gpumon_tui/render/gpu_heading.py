@@ -9,9 +9,9 @@ from math import isfinite
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, every_nth, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
+from gpumon.analysis.run_epochs import EpochMark, every_nth, marks_within
 from gpumon.model import units
 from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import Grid

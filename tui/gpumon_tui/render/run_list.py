@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.model import units

@@ -10,8 +10,8 @@ from operator import attrgetter
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, every_nth, marks_within
 from gpumon.analysis.rank_epochs import Span
+from gpumon.analysis.run_epochs import EpochMark, every_nth, marks_within
 from gpumon.common.numbers import is_known
 from gpumon.model.frame import EVALUATION, Boundary
 from gpumon.storage.history.buckets import Grid

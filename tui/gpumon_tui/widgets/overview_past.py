@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochSpan
 from gpumon.analysis.progress import steps_per_second_in
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.run_epochs import EpochSpan
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState

@@ -13,10 +13,10 @@ from flask import Request, Response
 
 from gpumon.common.net import LOCAL, host_of
 from gpumon_web.auth.api_tokens import NamedToken, NamedTokens
-from gpumon_web.auth.failed_logins import RefusedTries
+from gpumon_web.auth.failed_login_log import RefusedTries
 from gpumon_web.auth.http_errors import FOREIGN, NO_TOKEN, ONLY_READS, SIGN_IN, SIGN_OUT, UNKNOWN_HOST, V1, Refused
 from gpumon_web.auth.rate_limit import PROGRAMS, network_of
-from gpumon_web.auth.sessions import LASTS, Session, Sessions, new_id, tag_of
+from gpumon_web.auth.session_file import LASTS, Session, Sessions, new_id, tag_of
 from gpumon_web.http.prefix import PEER, prefix_of
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from gpumon.analysis.epochs import EpochSpan
+from gpumon.analysis.run_epochs import EpochSpan
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame
 from gpumon.reports.figures.run_series import RunSeries

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.analysis.epochs import EpochSpan as Seen
 from gpumon.analysis.rank_epochs import Span
+from gpumon.analysis.run_epochs import EpochSpan as Seen
 from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside

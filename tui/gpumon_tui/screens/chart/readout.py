@@ -9,8 +9,8 @@ from operator import attrgetter, itemgetter
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMarks
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.run_epochs import EpochMarks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.model import units

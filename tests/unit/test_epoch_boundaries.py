@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.launcher.summary import CommandTrainings as Trainings
-from gpumon.model.epoch_fold import EpochEnd, EpochFold
+from gpumon.model.epoch_boundaries import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, Run
 from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.tracking.matching import attribute, positions_after
