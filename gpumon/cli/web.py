@@ -165,7 +165,7 @@ def _machine_app(
     """Yield the function that makes the app for this machine."""
     from gpumon.storage.sqlite.read import set_lock_timeout
     from gpumon_web.app import make_app
-    from gpumon_web.components.person_colors import meet_past
+    from gpumon_web.components.person_colors import add_past_users
     from gpumon_web.feed import Feed, followed
     from gpumon_web.jobs import processes
     from gpumon_web.live.accounts import Accounts
@@ -197,7 +197,7 @@ def _machine_app(
 
         runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=has_source, played=played)
         sources = Sources(feed, runs, accounts, thread, recording, colors)
-        thread.ask(meet_past, lambda: (colors, ledgers(), [] if has_source else history_paths(places)))
+        thread.ask(add_past_users, lambda: (colors, ledgers(), [] if has_source else history_paths(places)))
         try:
             with followed(feed):
                 yield lambda gate: make_app(sources, gate)

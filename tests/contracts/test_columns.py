@@ -177,7 +177,7 @@ _BROWSER: Mapping[str, Callable[[float], str]] = {
 
 def browser(record: Record) -> Shown:
     rows = epoch_rows.rows(record, epoch_summaries(record))
-    cells = run_rows.epoch(rows[0], {"user": "", "state": "finished"}, run_rows.largest(rows))
+    cells = run_rows.epoch_cells(rows[0], {"user": "", "state": "finished"}, run_rows.largest_values(rows))
     by_title = {column.title: column for column in run_rows.EPOCHS}
     found = {}
     for column in EPOCHS:
@@ -419,7 +419,7 @@ def processes_in_browser() -> Shown:
     frame = frame_of(tick(1, [GPU], processes=[PROCESS]))
     (status,) = gpu_statuses(frame, [])
     (one,) = web_row(status, [])["processes"]
-    cells = gpu_page.process(one, {})
+    cells = gpu_page.process_cells(one, {})
     titles = {column.title: column.key for column in PROCESSES}
     found = {}
     for column in gpu_page.COLUMNS:

@@ -199,7 +199,7 @@ def test_a_command_explains_itself_and_its_options(name: str) -> None:
 def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     states = set(RunState)
     assert set(ranks._WORST) == states
-    assert set(status_text._STATES) == set(levels._OF_RUN) == states
+    assert set(status_text._STATES) == set(levels._RUN_STATE_LEVELS) == states
     ends = states - {RunState.RUNNING}
     for words in (overview_rows.STATES, notifications._SAID, runs_sheet.OF_WHEN, run_watch._WORST, writer._BY_SEVERITY):
         assert set(words) == ends

@@ -154,7 +154,7 @@ def history(tmp_path: Path) -> Path:
 
 def page_of_users(history: Path, groups: UserGroups | None, user: str = "", by: str = "group") -> dict[str, Any]:
     """Values of the page of users for the day of that hour, at ten o'clock."""
-    packed = stored_values.of_accounts(
+    packed = stored_values.account_values(
         [str(history)], "day", "1970-01-01", "UTC", user, by, 10 * HOUR, "users", {"ada": ("0", ("GPU-a",))}, "",
         read_prices({"currency": "EUR", "gpu-hour": 2.0}), groups,
     )  # fmt: skip

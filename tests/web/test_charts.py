@@ -21,7 +21,7 @@ from gpumon.storage.events.query import EventFilter, read_events
 from gpumon_web.charts.document import MARKS, event, marks_on
 from gpumon_web.charts.gpu_chart import RUNS, USUAL, GpuChartWindow, flat, gpu_chart
 from gpumon_web.health import attention, checks
-from gpumon_web.pages.gpu import absent
+from gpumon_web.pages.gpu import missing_text
 from tests.activity import keep
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.runs import BEGAN, Book
@@ -319,6 +319,6 @@ def test_a_strangers_text_is_letters_in_a_report() -> None:
 def test_what_a_gpu_lacks_is_named_as_its_panels_are_and_what_it_needs_is_true_of_a_hopper_too() -> None:
     lacking = {"gpu.dram_activity": Availability.NOT_SUPPORTED, "gpu.clock_sm": Availability.NOT_RECORDED}
     served = Served([tick(1, [sample(0)._replace(device=device(0, missing=lacking))])])
-    said = absent(served.known().gpus[0].about["missing"])
+    said = missing_text(served.known().gpus[0].about["missing"])
     assert "SM clock (not in the recording)" in said
     assert "DRAM activity (this GPU or driver does not report it (needs Hopper or newer, and GPM in a driver" in said

@@ -26,10 +26,10 @@ from gpumon.storage.ledger.records import RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts.compare_chart import EPOCHS, STEPS, TIME, UNMEASURED, axis_of, compare_chart, course_of
 from gpumon_web.charts.run_chart import LOGGED
-from gpumon_web.components.compare_rows import MOST, least, numbers, saved_name, whole_notes
+from gpumon_web.components.compare_rows import MAX_RUNS, csv_name, lowest_value, measure_rows, whole_run_notes
 from gpumon_web.pages.compare import kept
 from gpumon_web.stored import comparison
-from gpumon_web.stored.comparison import compared_document, ids_of
+from gpumon_web.stored.comparison import comparison_document, parse_ids
 from tests.builders import sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training
@@ -60,7 +60,7 @@ def three(directory: Path) -> str:
 
 
 def document(path: str, asked: str = ",".join(IDS), by: str = "") -> dict[str, Any]:
-    return compared_document([path], asked, by, NOW)
+    return comparison_document([path], asked, by, NOW)
 
 
 def noted(book: Book) -> dict[str, list[str]]:
@@ -182,12 +182,12 @@ def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_comman
     differences = [compare.Difference(-0.25, math.nan, math.nan, -0.25)] * 2
     single = told.lines[0]._replace(measure=cpu, medians=[0.08, 0.06, 0.06], differences=differences)
     told = told._replace(whole=[single])
-    (note,) = whole_notes(told)
+    (note,) = whole_run_notes(told)
     assert note in [*compare.lines(told, 0)]
-    assert [row["measure"] for row in numbers(told, ["A", "B", "C"])][-1] == "CPU time, whole run"
+    assert [row["measure"] for row in measure_rows(told, ["A", "B", "C"])][-1] == "CPU time, whole run"
     alone = told._replace(epochs=[0, 0, 0])
-    assert [row["measure"] for row in numbers(alone, ["A", "B", "C"])] == ["CPU time"], "of which all are"
-    assert whole_notes(alone) == []
+    assert [row["measure"] for row in measure_rows(alone, ["A", "B", "C"])] == ["CPU time"], "of which all are"
+    assert whole_run_notes(alone) == []
 
 
 def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> No
     nothing = compare.Difference(math.nan, math.nan, math.nan, math.nan)
     found = told.lines[0]._replace(medians=[1.0, math.nan, math.nan], differences=[nothing, nothing])
     names = ["A", "B", "C"]
-    (row, *_) = numbers(told._replace(lines=[found]), names)
+    (row, *_) = measure_rows(told._replace(lines=[found]), names)
     assert [words(row["of"][name]) for name in names[1:]] == [["–"], ["–"]]
 
 
@@ -269,7 +269,7 @@ def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_inte
 def test_each_column_of_a_file_of_numbers_names_its_unit() -> None:
     units = ("_seconds", "_per_second", "_ratio", "_bytes", "_joules")
     for measures, single in ((MEASURES, False), (WHOLE, True)):
-        columns = [saved_name(one, single=single) for one in measures]
+        columns = [csv_name(one, single=single) for one in measures]
         assert [name for name in columns if not name.endswith(units)] == []
         assert len({*columns}) == len(columns)
 
@@ -286,8 +286,8 @@ def test_no_run_is_the_best_where_the_table_tells_no_clear_difference(tmp_path: 
 
 def test_no_run_is_the_best_of_two_that_are_the_same() -> None:
     texts = ["0.25", "0.25", "0.5"]
-    assert least([0.25, 0.25, 0.5], ["A one", "B two", "C three"], texts) == ("0.25", "B 0.25, C 0.5", [])
-    assert words(least([0.5, 0.25], ["A one", "B two"], ["0.5", "0.25"])[2]) == ["B"]
+    assert lowest_value([0.25, 0.25, 0.5], ["A one", "B two", "C three"], texts) == ("0.25", "B 0.25, C 0.5", [])
+    assert words(lowest_value([0.5, 0.25], ["A one", "B two"], ["0.5", "0.25"])[2]) == ["B"]
 
 
 def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> None:
@@ -481,9 +481,9 @@ def test_a_loss_that_is_no_number_at_the_end_of_a_run_is_not_told_as_its_last_nu
 
 def test_ids_are_told_apart_whatever_letters_they_have() -> None:
     hostile = ["a,b", "c%2Cd", "<i>", "é #&?"]
-    assert ids_of(",".join(quote(one, safe="") for one in hostile)) == hostile
-    assert ids_of("a,,a,b") == ["a", "b"]
-    assert len(ids_of(",".join(map(str, range(99))))) == MOST
+    assert parse_ids(",".join(quote(one, safe="") for one in hostile)) == hostile
+    assert parse_ids("a,,a,b") == ["a", "b"]
+    assert len(parse_ids(",".join(map(str, range(99))))) == MAX_RUNS
 
 
 @pytest.mark.parametrize("asked", ["", "nope", IDS[0], f"{IDS[0]},nope", f"{IDS[0]},{IDS[0]}", ",,,", "x" * 2000])
@@ -616,7 +616,7 @@ def test_a_table_with_columns_behind_its_edge_shows_that_until_they_are_reached(
     browser: Browser, tmp_path: Path
 ) -> None:
     with Book(tmp_path) as book:
-        ids = [training(book, f"run-{number}", 3) for number in range(MOST)]
+        ids = [training(book, f"run-{number}", 3) for number in range(MAX_RUNS)]
     served = Served([tick(1, [sample(0)])], [str(book.path)], devices=1)
     with on_a_port(served) as link, visit(browser, link, viewport={"width": 1280, "height": 800}) as visitor:
         page = visitor.open(f"#/compare?runs={','.join(ids)}")
@@ -659,7 +659,7 @@ def test_a_difference_that_is_0_as_it_is_written_is_none_and_has_no_color(
         rows = {row.id: ledger for ledger, row in ledgers.candidates()}
         told = compare.compare([rows[run].record(run) for run in IDS[:2]])
     wait = next(one for one in told.lines if one.measure.name == "wait_share")
-    (row,) = numbers(told._replace(lines=[wait._replace(differences=[found])], whole=()), ["A", "B"])
+    (row,) = measure_rows(told._replace(lines=[wait._replace(differences=[found])], whole=()), ["A", "B"])
     (cell,) = row["of"]["B"]
     said = cell["line"][1]
     assert said["text"] == text

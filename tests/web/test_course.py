@@ -17,7 +17,7 @@ from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.charts.run_chart import LOGGED
-from gpumon_web.stored.run_course import KEPT, Logged, with_newest
+from gpumon_web.stored.run_course import MAX_VALUES, LoggedValues, update_epochs
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.charted import lines
@@ -162,13 +162,13 @@ def test_a_short_open_epoch_does_not_end_as_the_one_before_it(tmp_path: Path) ->
         EpochSpan(before.epoch, before.begun, before.ended, finished=True),
         EpochSpan(opened.epoch, opened.begun, opened.begun + 18.0, finished=False),
     ]
-    found = with_newest(kept, ring)
+    found = update_epochs(kept, ring)
     assert [one.epoch for one in found] == [0, 1, 2]
     assert found[-1].is_open
     assert found[-1].seconds == pytest.approx(18.0)
     later = [*ring[:1], ring[1]._replace(end=opened.begun + 0.3, finished=True),
              EpochSpan(3, opened.begun + 0.3, opened.begun + 0.4, finished=False)]  # fmt: skip
-    assert [(one.epoch, one.is_open, one.ordinal) for one in with_newest(kept, later)[-2:]] == [
+    assert [(one.epoch, one.is_open, one.ordinal) for one in update_epochs(kept, later)[-2:]] == [
         (2, False, 2), (3, True, 3),
     ]  # fmt: skip
 
@@ -201,14 +201,14 @@ def test_a_loss_that_is_no_number_is_a_word_in_json_and_a_mark_in_the_figure(boo
 
 
 def test_what_a_run_logged_is_forgotten_an_hour_after_it_is_over() -> None:
-    logged = Logged()
+    logged = LoggedValues()
     over, going = run(key="over", metrics={"loss": 2.0}), run(key="going", metrics={"loss": 1.0})
     for number in range(1, 100):
         logged.add(frame_of(number, [over, going]))
-    for number in range(100, KEPT + 100):
+    for number in range(100, MAX_VALUES + 100):
         logged.add(frame_of(number, [going]))
         assert "over" in logged._runs
-    for number in range(KEPT + 100, KEPT + 400):
+    for number in range(MAX_VALUES + 100, MAX_VALUES + 400):
         logged.add(frame_of(number, [going]))
     assert list(logged._runs) == ["going"], "one that logs seldom keeps what holds"
     assert list(logged._last) == ["going"]

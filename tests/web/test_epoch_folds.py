@@ -9,7 +9,7 @@ import pytest
 from gpumon.reports import run_json
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.pages.run import kept, rest
-from gpumon_web.stored.epoch_rows import LONG, MOST, NEWEST
+from gpumon_web.stored.epoch_rows import LONG, MAX_FOLD, NEWEST
 from gpumon_web.stored.run_page import all_rows, find_run, run_document
 from tests.runs import BEGAN, Book
 
@@ -43,7 +43,7 @@ def test_neighbors_of_one_verdict_are_one_row_and_the_one_that_differs_and_the_n
     values = kept(document(path)).values
     spans = [(one["first"], one["last"], one["epoch"]["text"]) for one in values["folds"]]
     assert spans == [
-        (0, MOST - 1, "0–99"), (100, ODD - 1, "100–149"), (ODD + 1, 199, "151–199"), (200, 299, "200–299"),
+        (0, MAX_FOLD - 1, "0–99"), (100, ODD - 1, "100–149"), (ODD + 1, 199, "151–199"), (200, 299, "200–299"),
         (300, EPOCHS - NEWEST - 1, "300–309"),
     ]  # fmt: skip
     single = [row["ordinal"] for row in values["epochs"] if not row["key"].startswith("part")]

@@ -275,7 +275,7 @@ def test_words_are_looked_for_in_all_events_of_the_window_not_in_the_rows_alone(
 ) -> None:
     every = [*shown(served)["tables"]["events"]["cells"].values()]
     other = next(row for row in every if row["kind"] != every[0]["kind"])
-    monkeypatch.setattr(events_page, "SHOWN", 1)
+    monkeypatch.setattr(events_page, "MAX_ROWS", 1)
     assert kinds(shown(served)) == [every[0]["kind"]]
     found = shown(served, f"q={other['kind'].upper()}")
     assert kinds(found) == [other["kind"]]
@@ -283,5 +283,5 @@ def test_words_are_looked_for_in_all_events_of_the_window_not_in_the_rows_alone(
 
 
 def test_events_that_were_not_read_are_not_said_to_be_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST", 1)
+    monkeypatch.setattr(events, "MAX_EVENTS", 1)
     assert "newest 1" in shown(served, "q=dave")["values"]["nothing"]

@@ -423,7 +423,7 @@ def test_the_mean_lately_is_of_as_long_as_anybody_saw() -> None:
         mean, known = served.feed.mean(device().uuid, SPARK, FIRST_WINDOW) or (math.nan, math.nan)
     assert mean == pytest.approx(0.875, abs=0.02)
     assert known == pytest.approx(40, abs=1)
-    assert fleet_summary.sums(served.known().gpus)["past"] == "88 % over 39 s"
+    assert fleet_summary.gpu_sums(served.known().gpus)["past"] == "88 % over 39 s"
 
 
 def long_ring() -> list[Any]:

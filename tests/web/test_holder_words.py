@@ -10,14 +10,14 @@ from playwright.sync_api import Browser
 
 from gpumon.model import units
 from gpumon.model.metrics import Availability, Unit
-from gpumon_web.components.fleet_summary import idle_below
-from gpumon_web.components.gpu_rows import who as row_of
-from gpumon_web.components.gpu_rows import words_of
+from gpumon_web.components.fleet_summary import idle_text
+from gpumon_web.components.gpu_rows import holder_lines as row_of
+from gpumon_web.components.gpu_rows import search_text
 from gpumon_web.components.holders import memory_parts
 from gpumon_web.health import checks
 from gpumon_web.pages import PAGES
-from gpumon_web.pages.gpu import divided, memory, no_processes
-from gpumon_web.pages.gpu import who as head_of
+from gpumon_web.pages.gpu import holder_lines as head_of
+from gpumon_web.pages.gpu import memory_split, memory_values, no_processes_text
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
@@ -45,7 +45,7 @@ def test_of_a_gpu_whose_driver_does_not_answer_nobody_says_that_it_lists_no_proc
     silent = sample(0, Availability.STALE, memory_used=4e9, memory_total=8e10)._replace(age=6.0)
     now, gpu = known(tick(1, [silent]))
     assert gpu.about["state"] == "stale"
-    said = [*words(row_of(gpu.about, (), now.time)), no_processes(gpu.about, now)]
+    said = [*words(row_of(gpu.about, (), now.time)), no_processes_text(gpu.about, now)]
     assert not any("lists no process" in str(one) for one in said)
     assert str(said[-1]) == f"The process list is unknown: {Availability.STALE.reason}."
     now, gpu = known(tick(1, [sample(0, utilization=0.9, memory_used=4e9, memory_total=8e10)]))
@@ -66,8 +66,8 @@ def test_idle_gpus_whose_holder_is_unknown_are_not_laid_to_the_holders_of_others
     root, other = process(70, 2, user="root"), process(71, 5, user="")
     now, _ = known(*(tick(number, held, processes=[root, other]) for number in range(1, 90)))
     assert PAGES["fleet"].live(now, {})["idle_below"] == "root on GPU 2, 40.0 GiB; unknown on GPU 3–5, 12.0 GiB"
-    assert idle_below(now.gpus[:1], now).startswith("root, 40.0 GiB for ")
-    assert idle_below(now.gpus[1:3], now) == "unknown, 8.0 GiB"
+    assert idle_text(now.gpus[:1], now).startswith("root, 40.0 GiB for ")
+    assert idle_text(now.gpus[1:3], now) == "unknown, 8.0 GiB"
 
 
 def test_while_it_is_not_known_whether_allocated_gpus_are_idle_nobody_says_that_none_is_or_that_all_are_used() -> None:
@@ -121,7 +121,7 @@ def test_a_gpu_that_works_little_or_pauses_is_called_so_as_in_the_status() -> No
         found = PAGES["gpu"].live(now, {"gpu": "0"})
         assert (found["state"]["text"], found["tab"]["text"]) == (word, f"GPU 0 {word}")
         assert next(iter(PAGES["fleet"].live(now, {})["gpus"]))["gpu"]["title"] == word
-        assert {"busy", *word.split()} <= set(words_of(gpu, now).split())
+        assert {"busy", *word.split()} <= set(search_text(gpu, now).split())
 
 
 def test_the_row_of_a_faulty_gpu_says_what_is_wrong() -> None:
@@ -160,18 +160,18 @@ def test_memory_is_divided_among_the_same_holders_on_the_fleet_page_and_on_the_p
     there = [process(7 + at, user=user, memory_used=8 * gib) for at, user in enumerate(users)]
     _, gpu = known(tick(1, [busy], processes=there))
     row = [(part["user"], part["color"], part["share"]) for part in memory_parts(gpu.about, 32 * gib)]
-    page = divided(gpu.about)
+    page = memory_split(gpu.about)
     assert [(one["user"], one["color"], one["share"]) for one in page if one["title"] != "free"] == row
     named = dict.fromkeys(users, "8.0 GiB")
     rest = {"no listed process" if users else "in use": units.number(32 * gib - 8 * gib * len(users), Unit.BYTES)}
     assert {one["title"]: one["size"] for one in page} == {**named, **rest, "free": "32.0 GiB"}
-    assert memory(gpu)["holders"] == ("" if users else "holder unknown")
+    assert memory_values(gpu)["holders"] == ("" if users else "holder unknown")
 
 
 def test_memory_of_a_process_that_is_not_told_is_not_said_to_be_of_no_process() -> None:
     busy = sample(0, utilization=0.9, memory_used=16e9, memory_total=64e9)
     _, gpu = known(tick(1, [busy], processes=[process(7, user="ada"), process(8, user="bob", memory_used=nan)]))
-    assert [one["title"] for one in divided(gpu.about)] == ["ada", "unknown", "free"]
+    assert [one["title"] for one in memory_split(gpu.about)] == ["ada", "unknown", "free"]
 
 
 @pytest.mark.parametrize("without", [0, 3])
@@ -200,7 +200,7 @@ def test_memory_beside_a_run_is_divided_by_user(others: Any, reported: dict[str,
              *(process(8 + at, user=user, memory_used=2 * gib) for at, user in enumerate(others))]  # fmt: skip
     _, gpu = known(tick(1, [busy], there, [training]))
     fleet = memory_parts(gpu.about, 16 * gib)
-    found = [part for part in divided(gpu.about) if part["title"] != "free"]
+    found = [part for part in memory_split(gpu.about) if part["title"] != "free"]
     assert [(part["user"], part["color"]) for part in found] == [(part["user"], part["color"]) for part in fleet]
     assert [part["share"] for part in found] == pytest.approx([part["share"] for part in fleet], abs=0.005)
     assert {part["user"] for part in found} == {"ada", *others, ""}
@@ -212,7 +212,7 @@ def test_memory_of_one_run_is_divided_as_its_framework_reports_in_the_color_of_i
     busy = sample(0, run=training.key, utilization=0.9, memory_used=16 * gib, memory_total=64 * gib, run_used=8 * gib,
                   run_reserved=6 * gib, run_allocated=4 * gib)  # fmt: skip
     _, gpu = known(tick(1, [busy], [process(7, user="ada", run=training.key, memory_used=8 * gib)], [training]))
-    found = {one["title"]: (one["size"], one["user"], one["color"]) for one in divided(gpu.about)}
+    found = {one["title"]: (one["size"], one["user"], one["color"]) for one in memory_split(gpu.about)}
     assert found.pop("free")[0] == "48.0 GiB"
     assert found == {
         "allocated": ("4.0 GiB", "ada", ""), "cached": ("2.0 GiB", "ada", ""),

@@ -15,8 +15,8 @@ from gpumon.storage.ledger.decode import ResultColumns
 from gpumon.storage.ledger.reader import Ledger
 from gpumon_web.pages.run import kept, rest
 from gpumon_web.stored import comparison, run_page
-from gpumon_web.stored.run_list import list_of_runs
-from gpumon_web.stored.run_page import all_rows, run_document, told_of
+from gpumon_web.stored.run_list import run_list_document
+from gpumon_web.stored.run_page import all_rows, read_epochs, run_document
 from gpumon_web.stored.run_zoom import _read
 from tests.instructions import instructions
 from tests.runs import BEGAN, Book, training
@@ -62,13 +62,13 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 PAGES: dict[str, Callable[[str], object]] = {
     "run": document,
     "rows": lambda path: told_rows(path),
-    "compared": lambda path: comparison.compared_document([path], "net-1,net-2", "", NOW),
+    "compared": lambda path: comparison.comparison_document([path], "net-1,net-2", "", NOW),
 }
 
 
 def told_rows(path: str) -> dict[str, Any]:
     with Ledger(path) as ledger:
-        read = told_of(ledger, "net-1")
+        read = read_epochs(ledger, "net-1")
         return {"run": {"id": "net-1", "state": "finished", "user": ""}, **all_rows(read.record, None, read.long)}
 
 
@@ -150,11 +150,11 @@ def test_a_list_reads_no_run_again_that_is_settled(tmp_path: Path, monkeypatch: 
         plain = Ledger._summary
         monkeypatch.setattr(Ledger, "_summary", lambda self, run: read.append(run.id) or plain(self, run))
         paths = [str(book.path)]
-        first, _ = list_of_runs(paths, {}, NOW, None)
+        first, _ = run_list_document(paths, {}, NOW, None)
         assert len(read) == 6
         read.clear()
         book.add("tag", run="net-3", tag="best", removed=0)
-        second, _ = list_of_runs(paths, {}, NOW, None)
+        second, _ = run_list_document(paths, {}, NOW, None)
         assert read == ["on-1"]
         assert first is not None
         assert second is not None
@@ -163,5 +163,5 @@ def test_a_list_reads_no_run_again_that_is_settled(tmp_path: Path, monkeypatch: 
         assert [{**one, "tags": ()} for one in second["runs"]] == [{**one, "tags": ()} for one in first["runs"]]
         book.db.execute("UPDATE run SET name = 'other' WHERE id = 'net-2'")
         read.clear()
-        list_of_runs(paths, {}, NOW, None)
+        run_list_document(paths, {}, NOW, None)
         assert sorted(read) == ["net-2", "on-1"]

@@ -19,14 +19,14 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_web.components import levels
-from gpumon_web.components.page import KINDS, Args, Kept, Now, Page, Rows
+from gpumon_web.components.page import KINDS, Args, Now, Page, Rows, StoredSubject
 from gpumon_web.live.values import PageFeed
 from gpumon_web.pages import PAGES
 from gpumon_web.routes.pages import layout_json
 from gpumon_web.stored import run_page
-from gpumon_web.stored.comparison import compared_document
+from gpumon_web.stored.comparison import comparison_document
 from gpumon_web.stored.events import events_document
-from gpumon_web.stored.run_list import RunChoice
+from gpumon_web.stored.run_list import RunFilter
 from gpumon_web.stored.user_hours import users_document
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
@@ -80,7 +80,7 @@ def fleet() -> Now:
 
 def document(page: Page) -> dict[str, Any]:
     """What the ledger has for a page: the list of runs, or one that goes on and runs out of memory."""
-    if page.kept_of is Kept.ACCOUNTS:
+    if page.kept_of is StoredSubject.ACCOUNTS:
         with TemporaryDirectory() as directory:
             path = Path(directory) / "history.sqlite"
             keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
@@ -88,24 +88,24 @@ def document(page: Page) -> dict[str, Any]:
                 [str(path)], "week", "", "UTC", "", TIME / SECOND + 99, {"alice": ("0–2", ("GPU-1",)), "bob": ("3", ())}
             )
             return {**found, "missing": ""}
-    if page.kept_of is Kept.DAY:
+    if page.kept_of is StoredSubject.DAY:
         return {"begin": 0.0, "end": 3600.0, "now": 1800.0, "strips": []}
-    if page.kept_of is Kept.EVENTS:
+    if page.kept_of is StoredSubject.EVENTS:
         with TemporaryDirectory() as directory:
             path = Path(directory) / "history.sqlite"
             keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
             found = events_document([str(path)], "", TIME / SECOND + 99)
             return {**found, "group": "", "gpu": "", "user": "", "q": "", "missing": ""}
-    if page.kept_of is Kept.COMPARED:
+    if page.kept_of is StoredSubject.COMPARED:
         with TemporaryDirectory() as directory, Book(Path(directory)) as book:
             for name in (RUN, "other-3c4d"):
                 training(book, name, 4, gpus=2)
                 book.add("parameter", run=name, kind=0, name="lr", place=0, value=str(len(name)), rank=0)
-            return {**compared_document([str(book.path)], f"{RUN},other-3c4d", "", BEGAN + 90), "missing": ""}
-    if page.kept_of is Kept.RUNS:
+            return {**comparison_document([str(book.path)], f"{RUN},other-3c4d", "", BEGAN + 90), "missing": ""}
+    if page.kept_of is StoredSubject.RUNS:
         return {
             "runs": [FINISHED, RUNNING], "total": 3011, "kept": [FINISHED["id"]], "not_kept": "", "problem": "",
-            "choice": RunChoice(user="bob"), "users": ["alice", "bob"], "frameworks": ["keras"],
+            "choice": RunFilter(user="bob"), "users": ["alice", "bob"], "frameworks": ["keras"],
         }  # fmt: skip
     with TemporaryDirectory() as directory, Book(Path(directory)) as book:
         training(book, RUN, 3, gpus=2)
@@ -122,7 +122,7 @@ def kept(page: Page) -> dict[str, Any]:
 
 def args(page: Page) -> Args:
     """Arguments of an address that names something."""
-    return {**page.args, "id": RUN} if page.kept_of is Kept.RUN else page.args
+    return {**page.args, "id": RUN} if page.kept_of is StoredSubject.RUN else page.args
 
 
 def parts(component: Any, attribute: str = "") -> list[Any]:
@@ -238,10 +238,10 @@ def test_reading_the_modules_of_pages_loads_no_dash() -> None:
 
 def test_every_state_and_every_severity_has_a_level_that_the_style_knows() -> None:
     style = (ASSETS / "gpumon.css").read_text()
-    assert set(levels.OF_GPU) == set(GpuState)
-    assert set(levels.OF_RUN) == {state.name.lower() for state in RunState}
-    assert set(levels.OF_SEVERITY) == {None, *Severity}
-    for level in {*levels.OF_GPU.values(), *levels.OF_RUN.values(), *levels.OF_SEVERITY.values()} - {""}:
+    assert set(levels.GPU_LEVELS) == set(GpuState)
+    assert set(levels.RUN_LEVELS) == {state.name.lower() for state in RunState}
+    assert set(levels.SEVERITY_LEVELS) == {None, *Severity}
+    for level in {*levels.GPU_LEVELS.values(), *levels.RUN_LEVELS.values(), *levels.SEVERITY_LEVELS.values()} - {""}:
         assert f".tag.{level} " in style
 
 

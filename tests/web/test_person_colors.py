@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon_web.components.person_colors import COLORS, MOST, PersonColors, meet_past
+from gpumon_web.components.person_colors import COLORS, MAX_USERS, PersonColors, add_past_users
 from tests.builders import process, tick
 from tests.runs import Book
 from tests.web.served import Served
@@ -14,29 +14,29 @@ from tests.web.served import Served
 
 def test_who_comes_and_goes_changes_the_color_of_nobody_else() -> None:
     colors = PersonColors()
-    before = colors.places(["alice", "bob", "carol"])
-    after = colors.places(["aaron", "carol", "zoe"])
+    before = colors.styles(["alice", "bob", "carol"])
+    after = colors.styles(["aaron", "carol", "zoe"])
     assert {name: after[name] for name in before} == before
-    assert colors.places() == after
+    assert colors.styles() == after
 
 
 def test_people_who_are_there_together_differ() -> None:
     colors = PersonColors()
     for number in range(40):
-        colors.places([f"past{number}"])
+        colors.styles([f"past{number}"])
     there = [f"user{number}" for number in range(COLORS)]
-    found = colors.places(there)
+    found = colors.styles(there)
     assert len({found[name] % COLORS for name in there}) == COLORS
-    more = colors.places([*there, "one-more"])
+    more = colors.styles([*there, "one-more"])
     assert more["one-more"] not in [found[name] for name in there]
 
 
 def test_a_restart_and_a_second_server_give_the_same(tmp_path: Path) -> None:
     path = str(tmp_path / "web-colors")
     first, second = PersonColors(path), PersonColors(path)
-    found = first.places(["bob", "alice"])
-    assert second.places(["carol"]).items() >= found.items()
-    assert first.places(["carol"]) == second.places() == PersonColors(path).places()
+    found = first.styles(["bob", "alice"])
+    assert second.styles(["carol"]).items() >= found.items()
+    assert first.styles(["carol"]) == second.styles() == PersonColors(path).styles()
     assert (tmp_path / "web-colors").stat().st_mode & 0o077 == 0
 
 
@@ -46,15 +46,15 @@ def test_a_restart_and_a_second_server_give_the_same(tmp_path: Path) -> None:
 def test_a_damaged_file_costs_the_colors_in_it_and_nothing_else(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "web-colors"
     path.write_bytes(content)
-    found = PersonColors(str(path)).places(["bob"])
+    found = PersonColors(str(path)).styles(["bob"])
     assert [*found] == ["bob"]
 
 
 def test_strangers_do_not_fill_it() -> None:
     colors = PersonColors()
-    for number in range(0, 2 * MOST, 100):
-        colors.places(f"user{at}" for at in range(number, number + 100))
-    assert len(colors.places(["x" * 10_000])) == MOST
+    for number in range(0, 2 * MAX_USERS, 100):
+        colors.styles(f"user{at}" for at in range(number, number + 100))
+    assert len(colors.styles(["x" * 10_000])) == MAX_USERS
 
 
 def test_people_of_the_past_have_theirs_in_the_order_of_their_first_run(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_people_of_the_past_have_theirs_in_the_order_of_their_first_run(tmp_path
             book.run(f"net{number}-1a2b", user=user, started=(number + 1) * 10**9)
         path = str(book.path)
     colors = PersonColors()
-    meet_past(colors, [path], [])
-    assert [*colors.places()] == ["zoe", "alice", "bob"]
+    add_past_users(colors, [path], [])
+    assert [*colors.styles()] == ["zoe", "alice", "bob"]
 
 
 def test_every_viewer_is_told_the_same_whoever_is_there_when_they_come() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from gpumon.recording.content import RecordedFrame
 from gpumon.recording.positions import MAX_PAST_FRAMES, Positions
-from gpumon_web.components.page import Kept
-from gpumon_web.live.positions import KEPT, Recording
+from gpumon_web.components.page import StoredSubject
+from gpumon_web.live.positions import MAX_CACHED, Recording
 from gpumon_web.pages import PAGES
 from tests.builders import tick
 from tests.recorded import simulated, write
@@ -90,7 +90,8 @@ def test_events_have_nothing_from_after_the_position(served: Served, recorded: l
 
 
 @pytest.mark.parametrize(
-    "page", [page.name for page in PAGES.values() if page.kept and page.kept_of in (Kept.RUNS, Kept.RUN)]
+    "page",
+    [page.name for page in PAGES.values() if page.kept and page.kept_of in (StoredSubject.RUNS, StoredSubject.RUN)],
 )
 def test_pages_of_runs_know_those_of_the_position_and_say_so(
     served: Served, recorded: list[RecordedFrame], page: str
@@ -155,7 +156,7 @@ def test_few_positions_are_kept_however_many_are_asked_for(path: Path, recorded:
     recording = Recording(Positions(str(path)))
     for place in range(0, FRAMES, 20):
         recording.at(time_of(recorded, place))
-    assert len(recording._places) == KEPT
+    assert len(recording._places) == MAX_CACHED
     recording.close()
 
 

@@ -24,7 +24,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a busy machine takes between two questions, one follows soon upon the other."""
-    monkeypatch.setattr(ticks, "GOOD_FOR", 1e9)
+    monkeypatch.setattr(ticks, "PERMISSION_SECONDS", 1e9)
 
 
 class Counted(Served):

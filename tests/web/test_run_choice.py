@@ -13,7 +13,7 @@ from gpumon.common.privacy import HIDDEN, People, use_policy
 from gpumon.model.frame import RunState
 from gpumon_web.pages.runs import NO_MATCH
 from gpumon_web.stored import run_list
-from gpumon_web.stored.run_list import RunChoice, list_of_runs
+from gpumon_web.stored.run_list import RunFilter, run_list_document
 from tests.builders import run, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book
@@ -49,28 +49,28 @@ def names(document: dict[str, Any] | None) -> list[str]:
 @pytest.mark.parametrize(
     ("choice", "found"),
     [
-        (RunChoice(), "543210"), (RunChoice(state="failed"), "5"), (RunChoice(user="alice"), "420"),
-        (RunChoice(framework="keras"), "543"), (RunChoice(since="24h"), "5"), (RunChoice(since="7d"), "543210"),
-        (RunChoice(where="lr=0.2"), "531"), (RunChoice(where="lr=0.2", framework="torch", user="bob"), "1"),
-        (RunChoice(where="lr=0.2, lr=0.1"), ""), (RunChoice(user="nobody"), ""),
-        (RunChoice(since="nonsense"), "543210"),
+        (RunFilter(), "543210"), (RunFilter(state="failed"), "5"), (RunFilter(user="alice"), "420"),
+        (RunFilter(framework="keras"), "543"), (RunFilter(since="24h"), "5"), (RunFilter(since="7d"), "543210"),
+        (RunFilter(where="lr=0.2"), "531"), (RunFilter(where="lr=0.2", framework="torch", user="bob"), "1"),
+        (RunFilter(where="lr=0.2, lr=0.1"), ""), (RunFilter(user="nobody"), ""),
+        (RunFilter(since="nonsense"), "543210"),
     ],
 )  # fmt: skip
 def test_a_choice_has_the_runs_that_it_says_and_all_that_there_is_to_choose(
-    tmp_path: Path, choice: RunChoice, found: str
+    tmp_path: Path, choice: RunFilter, found: str
 ) -> None:
-    document, _ = list_of_runs([book(tmp_path)], {}, NOW, None, choice)
+    document, _ = run_list_document([book(tmp_path)], {}, NOW, None, choice)
     assert names(document) == [f"net{number}" for number in found]
     assert document is not None
     assert (document["users"], document["frameworks"]) == (["alice", "bob"], ["keras", "torch"])
 
 
 def test_a_choice_is_among_all_runs_and_not_among_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_list, "LISTED", 2)
+    monkeypatch.setattr(run_list, "MAX_LISTED", 2)
     path = book(tmp_path)
-    assert names(list_of_runs([path], {}, NOW, None)[0]) == ["net5", "net4"]
-    assert names(list_of_runs([path], {}, NOW, None, RunChoice(framework="torch"))[0]) == ["net2", "net1"]
-    assert names(list_of_runs([path], {}, NOW, None, RunChoice(where="lr=0.1"))[0]) == ["net4", "net2"]
+    assert names(run_list_document([path], {}, NOW, None)[0]) == ["net5", "net4"]
+    assert names(run_list_document([path], {}, NOW, None, RunFilter(framework="torch"))[0]) == ["net2", "net1"]
+    assert names(run_list_document([path], {}, NOW, None, RunFilter(where="lr=0.1"))[0]) == ["net4", "net2"]
 
 
 class TestSearch:
@@ -78,9 +78,9 @@ class TestSearch:
     def test_is_among_all_runs_by_name_id_user_and_tag(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
     ) -> None:
-        monkeypatch.setattr(run_list, "LISTED", 1)
+        monkeypatch.setattr(run_list, "MAX_LISTED", 1)
         path = book(tmp_path)
-        document, _ = list_of_runs([path], {}, NOW, None, RunChoice(q=words))
+        document, _ = run_list_document([path], {}, NOW, None, RunFilter(q=words))
         found = 3 if words.strip() == "alice" else 1
         assert document is not None
         assert (names(document), document["total"]) == (["net4"] if found == 3 else ["net0"], found)
@@ -89,18 +89,18 @@ class TestSearch:
         path = book(tmp_path)
         with use_policy(People(HIDDEN, b"salt")):
             for words in ("alice", "golden", "net0"):
-                assert names(list_of_runs([path], {}, NOW, None, RunChoice(q=words))[0]) == []
+                assert names(run_list_document([path], {}, NOW, None, RunFilter(q=words))[0]) == []
 
     def test_finds_runs_of_which_only_the_ring_tells(self, tmp_path: Path) -> None:
         row = {"user": "bob", "state": "running", "started": NOW, "framework": "", "label": ""}
         live = {one: {**row, "name": one, "id": one} for one in ("vit", "gpt")}
-        document, _ = list_of_runs([book(tmp_path)], live, NOW, None, RunChoice(q="vi"))
+        document, _ = run_list_document([book(tmp_path)], live, NOW, None, RunFilter(q="vi"))
         assert (names(document), document and document["total"]) == (["vit"], 1)
 
     def test_in_the_page_finds_runs_that_the_list_leaves_out(
         self, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(run_list, "LISTED", 2)
+        monkeypatch.setattr(run_list, "MAX_LISTED", 2)
         with on_a_port(Served([tick(1)], [book(tmp_path)])) as link, visit(browser, link) as visitor:
             page = visitor.open("#/runs")
             shown, field = page.locator("#page-runs tbody tr"), page.locator("#page-runs .search").first
@@ -137,8 +137,8 @@ def test_a_parameter_that_is_none_is_told(tmp_path: Path, where: str) -> None:
 
 def test_what_has_a_name_in_it_is_not_found_by_it_while_names_are_not_shown() -> None:
     with use_policy(People(HIDDEN)), pytest.raises(GpumonError, match="while names are not shown"):
-        RunChoice(where="home=/home/alice").parameters()
-    assert RunChoice(where="home=/home/alice").parameters() == [("home", "/home/alice")]
+        RunFilter(where="home=/home/alice").parameters()
+    assert RunFilter(where="home=/home/alice").parameters() == [("home", "/home/alice")]
 
 
 def test_filters_are_in_the_link_and_the_page_says_what_is_chosen(browser: Browser, tmp_path: Path) -> None:

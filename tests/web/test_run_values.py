@@ -18,13 +18,13 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon_web.components.page import Now
-from gpumon_web.components.run_head import far, length_range
-from gpumon_web.components.run_rows import LOGGED, epoch, live_peak, logged_names, rank
+from gpumon_web.components.run_head import length_range, run_progress
+from gpumon_web.components.run_rows import MAX_LOGGED, epoch_cells, live_peak, logged_names, rank_cells
 from gpumon_web.components.tokens import line, text
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live
-from gpumon_web.pages.runs import epochs
-from gpumon_web.stored.run_list import list_of_runs
+from gpumon_web.pages.runs import progress_line
+from gpumon_web.stored.run_list import run_list_document
 from gpumon_web.stored.run_page import ROWS, find_run, run_document
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
@@ -84,7 +84,7 @@ def test_the_epochs_before_a_resume_are_a_number_of_their_own_in_json(tmp_path: 
         with Ledger(str(book.path)) as ledger:
             (listed,) = run_json.listing(ledger.runs(), BEGAN + 1000)["runs"]
     assert (listed["epochs_done"], listed["epochs_before"]) == (3, 7)
-    assert epochs(listed, {}, is_running=False) == line(text("10 of 10 done"))
+    assert progress_line(listed, {}, is_running=False) == line(text("10 of 10 done"))
 
 
 def test_a_run_that_resumed_at_an_epoch_has_those_before_behind_it_on_both_pages(tmp_path: Path) -> None:
@@ -111,15 +111,15 @@ def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp
     assert len(idle) == 2
 
 
-@pytest.mark.parametrize(("logged", "said"), [(LOGGED, False), (LOGGED + 3, True)])
+@pytest.mark.parametrize(("logged", "said"), [(MAX_LOGGED, False), (MAX_LOGGED + 3, True)])
 def test_logged_metrics_without_a_column_are_counted(tmp_path: Path, logged: int, said: bool) -> None:
     with Book(tmp_path) as book:
         training(book, NET, 3, course=False)
         names = json.dumps({f"metric{place}": 1.0 for place in range(logged)})
         book.db.execute("UPDATE epoch SET metrics = ?", (names,))
     values = kept(document(book)).values
-    assert len(values["logged_names"]) == LOGGED
-    assert (f"{LOGGED} of {logged}" in values["folded"]) is said
+    assert len(values["logged_names"]) == MAX_LOGGED
+    assert (f"{MAX_LOGGED} of {logged}" in values["folded"]) is said
 
 
 def test_numbers_of_epochs_have_their_thousands_set_apart_wherever_a_run_names_them(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_an_epoch_that_goes_on_is_one_that_was_last_seen_so_once_nothing_new_com
         book.epoch(rank, 1, ended=None)
         found = document(book)
     newest, before = found["epochs"][1], found["epochs"][0]
-    assert epoch(newest, found["run"])["verdict"]["tag"] == "running"
-    assert epoch(newest, found["run"])["verdict"]["old"] == "last seen running", "as its run"
-    assert "old" not in epoch(before, found["run"])["verdict"]
+    assert epoch_cells(newest, found["run"])["verdict"]["tag"] == "running"
+    assert epoch_cells(newest, found["run"])["verdict"]["old"] == "last seen running", "as its run"
+    assert "old" not in epoch_cells(before, found["run"])["verdict"]
 
 
 def test_energy_that_is_known_in_part_is_at_least_that_wherever_it_stands(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_energy_that_is_known_in_part_is_at_least_that_wherever_it_stands(tmp_pa
                 book.epoch(rank, ordinal)
             book.usage(rank, ordinal, device, **{**measured(60.0), **part})
         found = document(book)
-        listed, _ = list_of_runs([str(book.path)], {}, BEGAN + 600, None)
+        listed, _ = run_list_document([str(book.path)], {}, BEGAN + 600, None)
     values = kept(found).values
     assert [row["energy"] for row in values["epochs"]][:2] == [5000.0, {"least": 900.0}]
     assert values["energy"] == {"least": 5900.0}
@@ -271,10 +271,10 @@ def test_cells_of_an_epoch_that_goes_on_hold_while_the_ring_tells_of_it(tmp_path
         book.epoch(rank, 1, ended=None)
         found = document(book)
     run = {**found["run"], **ON}
-    cells = epoch(found["epochs"][1], run, is_live=True)
+    cells = epoch_cells(found["epochs"][1], run, is_live=True)
     told = live(Now(runs={NET: run}), {"id": NET})
     assert cells["verdict"]["while"] == cells["seconds"]["while"] == told["epoch"]
-    assert "while" not in str(epoch(found["epochs"][0], run, is_live=False))
+    assert "while" not in str(epoch_cells(found["epochs"][0], run, is_live=False))
 
 
 def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_none(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_n
         book.epoch(rank, 0)
         book.epoch(rank, 1)
         found = document(book)
-    values = far(found, found["run"])
+    values = run_progress(found, found["run"])
     assert (values["epoch"], values["epoch_below"]) == ("1", "2 of 9 done")
     assert kept(found).again < 10
 
@@ -296,7 +296,7 @@ def test_the_bar_of_a_run_that_is_over_is_as_far_as_the_epochs_that_it_did(tmp_p
         book.epoch(rank, 3, ended=None)
         found = document(book)
     # The ring still has it, and counts the part of the epoch in which it failed.
-    values = far(found, {**found["run"], "progress": 0.398})
+    values = run_progress(found, {**found["run"], "progress": 0.398})
     assert values["epoch"] == "3 of 10"
     (line,) = values["bar"]
     assert line["bar"][0]["share"] == 0.3
@@ -335,13 +335,17 @@ def test_an_epoch_that_is_not_settled_is_not_judged_and_says_that_its_use_may_ch
             book.usage(key, ordinal, uuid, **measured())
         book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
         found = document(book)
-        settled, settling = (epoch(one, found["run"]) for one in found["epochs"])
+        settled, settling = (epoch_cells(one, found["run"]) for one in found["epochs"])
         assert settling["idle"] == f"≈{settled['idle']}"
         use = [one["utilization"][0]["line"][0]["text"] for one in (settled, settling)]
         assert use[1] == f"≈{use[0]}"
         assert settling["verdict_text"] == "settling"
         book.db.execute("DELETE FROM progress")
-        assert epoch(document(book)["epochs"][1], found["run"])["verdict_text"] == settled["verdict_text"] != "settling"
+        assert (
+            epoch_cells(document(book)["epochs"][1], found["run"])["verdict_text"]
+            == settled["verdict_text"]
+            != "settling"
+        )
 
 
 @pytest.mark.parametrize(("ago", "says"), [(2.0, "settling"), (600.0, "fine")])
@@ -357,7 +361,7 @@ def test_the_last_epoch_of_a_run_that_just_ended_is_settling_until_its_last_samp
             book.usage(key, ordinal, book.device(key) if not ordinal else uuid_of(0), **measured())
         book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
         found = document(book)
-        before, last = (epoch(one, found["run"])["verdict_text"] for one in found["epochs"])
+        before, last = (epoch_cells(one, found["run"])["verdict_text"] for one in found["epochs"])
         assert (before, last) == ("fine", says)
 
 
@@ -367,11 +371,11 @@ def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None
         book.epoch(rank, 0)
         book.epoch(rank, 1, ended=None, seconds=None)
         found = document(book)
-    first, second = (epoch(one, found["run"]) for one in found["epochs"])
+    first, second = (epoch_cells(one, found["run"]) for one in found["epochs"])
     assert isinstance(first["seconds"], float | int)
     assert second["seconds"] == {"since": found["epochs"][1]["begun"]}
     assert [one["is_open"] for one in found["epochs"]] == [False, True]
-    over = epoch(found["epochs"][1], {**found["run"], "state": "died"})
+    over = epoch_cells(found["epochs"][1], {**found["run"], "state": "died"})
     assert over["seconds"] is None
 
 
@@ -394,7 +398,7 @@ def test_a_peak_says_whether_it_is_a_bound(known: dict[str, Any], peak: float | 
         "framework_peak_reached", "run_allocated_peak", "memory_used_peak", "energy",
     ))  # fmt: skip
     verdict = {"kind": "", "text": "fine", "level": "ok"}
-    cells = epoch({**nothing, **known, "ordinal": 0, "epoch": 0, "metrics": {}, "verdict": verdict},
+    cells = epoch_cells({**nothing, **known, "ordinal": 0, "epoch": 0, "metrics": {}, "verdict": verdict},
                   {"user": None, "state": "finished"})  # fmt: skip
     assert (cells["peak_bytes"], cells["peak"]) == (peak, text)
     assert cells["utilization"][0]["line"][0]["text"] == "–"
@@ -412,7 +416,7 @@ def test_an_epoch_of_whose_gpus_nothing_was_measured_has_no_verdict_anywhere(has
         with Ledgers([str(book.path)]) as ledgers:
             (ledger, _) = find_run(ledgers, NET) or pytest.fail("the ledger has the run")
             record = ledger.record(NET)
-    told = [epoch(one, found["run"]) for one in found["epochs"]]
+    told = [epoch_cells(one, found["run"]) for one in found["epochs"]]
     assert [cells["verdict_text"] for cells in told] == ["fine", None, None]
     assert [cells["verdict"] for cells in told][1:] == [None, None]
     listed = run_json.run_document(record, BEGAN + 1000)["epochs"]
@@ -433,14 +437,14 @@ def test_epochs_of_one_length_have_no_range_of_lengths() -> None:
 @pytest.mark.parametrize(("state", "peak"), [("running", "≥ 2.0 GiB"), ("finished", "2.0 GiB")])
 def test_the_peak_of_a_rank_that_goes_on_may_still_rise(state: str, peak: str) -> None:
     one = {"key": "k", "rank": 0, "state": state, "gpus": [], "pid": 7, "steps": 9, "wait": None, "ooms": None}
-    assert rank({**one, "peak": 2 * GIB})["peak"] == peak
-    assert rank({**one, "peak": None})["peak"] == "–"
+    assert rank_cells({**one, "peak": 2 * GIB})["peak"] == peak
+    assert rank_cells({**one, "peak": None})["peak"] == "–"
 
 
 def test_logged_metrics_have_a_column_each_and_no_more_than_four() -> None:
     rows = [{"metrics": {"loss": 1.0}}, {"metrics": dict.fromkeys(("loss", "a", "b", "c", "d"), 1.0)}]
     assert logged_names(rows) == ["loss", "a", "b", "c"]
-    assert len(logged_names(rows)) == LOGGED
+    assert len(logged_names(rows)) == MAX_LOGGED
 
 
 def test_an_allocation_that_failed_is_noted_with_its_rank_where_there_are_several(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts import run_chart
 from gpumon_web.pages import run as run_pages
 from gpumon_web.stored import comparison, epoch_rows, run_page
-from gpumon_web.stored.run_list import RunChoice, chosen_runs
+from gpumon_web.stored.run_list import RunFilter, select_runs
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
@@ -122,8 +122,8 @@ def test_a_long_run_that_goes_on_is_read_less_often(tmp_path: Path) -> None:
         document = {**(found or {}), "id": "net-1a2b", "now": BEGAN + 30.0, "epochs_total": epochs}
         return run_pages.kept(document).again
 
-    assert again(tmp_path / "short", 10) == again(tmp_path / "more", 1000) == run_pages.GOES_ON
-    assert again(tmp_path / "long", 10_000) >= 10_000 / run_pages.EPOCHS_READ
+    assert again(tmp_path / "short", 10) == again(tmp_path / "more", 1000) == run_pages.RUNNING_INTERVAL
+    assert again(tmp_path / "long", 10_000) >= 10_000 / run_pages.EPOCHS_PER_SECOND
 
 
 class TestLongRunsCompared:
@@ -155,7 +155,7 @@ class TestLongRunsCompared:
         joined = aggregate.epoch_summaries
         with monkeypatch.context() as patched:
             patched.setattr(aggregate, "epoch_summaries", epochs)
-            found = comparison.compared_document([path], ids, "", BEGAN + 1e6)
+            found = comparison.comparison_document([path], ids, "", BEGAN + 1e6)
         return found, read
 
     def test_rows_that_are_read_do_not_grow_with_epochs(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_runs_of_a_long_list_are_counted_without_a_record_for_each(
     monkeypatch.setattr(decode, "run_row", lambda cells: decoded.append(1) or run_row(cells))
     people = People(way, b"secret") if way != "shown" else EVERYBODY
     with use_policy(people), Ledgers([str(book.path)]) as ledgers:
-        found = chosen_runs(ledgers, RunChoice(), BEGAN, 5)
+        found = select_runs(ledgers, RunFilter(), BEGAN, 5)
         assert len(decoded) == 5
         assert len(found.ids) == 30
         assert {one.run.id for one in found.runs} <= set(found.ids)

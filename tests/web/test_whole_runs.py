@@ -18,8 +18,8 @@ from gpumon.storage.ledger.metadata import about_rows
 from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, write_batch
 from gpumon.storage.sqlite.write import open_to_write
-from gpumon_web.components.gpu_rows import who
-from gpumon_web.components.page import KeptValues, Now
+from gpumon_web.components.gpu_rows import holder_lines
+from gpumon_web.components.page import Now, StoredValues
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live, rest
 from gpumon_web.stored.run_page import all_rows, run_document
@@ -57,7 +57,7 @@ class Recorded:
             assert not write_batch(connection, batch)
             connection.close()
 
-    def page(self) -> KeptValues:
+    def page(self) -> StoredValues:
         found, _ = run_document([self.path], self.id, "", None, None, NOW, None)
         assert found is not None
         return kept({"run": None, **found, "id": self.id, "now": NOW})
@@ -141,12 +141,14 @@ def test_a_plan_of_steps_shows_where_one_of_epochs_does() -> None:
     assert (values["epoch_is"], values["epoch"]) == ("Step", "140 of 300")
     assert values["left"] == pytest.approx(160 * 169 / 140, rel=0.1)
     (told,) = known.runs.values()
-    written = json.dumps(who(known.gpus[0].about, [told], known.time))
+    written = json.dumps(holder_lines(known.gpus[0].about, [told], known.time))
     assert "step 140 of 300" in written
     assert "3 min left" in written
     row = {"epochs_done": 0, "epochs_planned": None, "user": "ann"}
-    assert "step 140 of 300" in json.dumps(runs_page.epochs(row, told, is_running=True))
-    assert runs_page.epochs(row, {}, is_running=False)["line"][0]["text"] == "–", "it has no epochs, and not 0 of them"
+    assert "step 140 of 300" in json.dumps(runs_page.progress_line(row, told, is_running=True))
+    assert runs_page.progress_line(row, {}, is_running=False)["line"][0]["text"] == "–", (
+        "it has no epochs, and not 0 of them"
+    )
     ended = {"id": "net-1a2b", "name": "net", "state": "finished", "started": 1.0, "framework": "", "gpus": 0}
     for done, sorted_by, told in ((0, 0, "0 of 40 done"), (None, None, "–")):
         of_plan = runs_page.row({**row, **ended, "epochs_planned": 40, "epochs_done": done}, is_kept=True)

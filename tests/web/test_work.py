@@ -291,25 +291,25 @@ def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Pa
     with Book(tmp_path) as book:
         training(book, "net-1a2b", 3)
         paths = [str(book.path)]
-        first = run_page.one(paths, "net-1a2b", "", None, None, 0.0, None)
+        first = run_page.run_answer(paths, "net-1a2b", "", None, None, 0.0, None)
         assert isinstance(first, Packed)
-        assert run_page.one(paths, "net-1a2b", "", None, None, 9.0, first.version) == UNCHANGED
-        table = run_page.table(paths, "net-1a2b", None)
+        assert run_page.run_answer(paths, "net-1a2b", "", None, None, 9.0, first.version) == UNCHANGED
+        table = run_page.csv_answer(paths, "net-1a2b", None)
         assert isinstance(table, Packed)
-        assert run_page.table(paths, "net-1a2b", table.version) == UNCHANGED
-        listed = run_list.listed(paths, {}, 0.0, None)
+        assert run_page.csv_answer(paths, "net-1a2b", table.version) == UNCHANGED
+        listed = run_list.list_answer(paths, {}, 0.0, None)
         assert isinstance(listed, Packed)
-        assert run_list.listed(paths, {}, 0.0, listed.version) == UNCHANGED
+        assert run_list.list_answer(paths, {}, 0.0, listed.version) == UNCHANGED
         book.db.execute("UPDATE run SET updated = updated + 1000000000")
-        assert isinstance(run_page.one(paths, "net-1a2b", "", None, None, 9.0, first.version), Packed)
-        assert isinstance(run_page.table(paths, "net-1a2b", table.version), Packed)
-        assert isinstance(run_list.listed(paths, {}, 0.0, listed.version), Packed)
+        assert isinstance(run_page.run_answer(paths, "net-1a2b", "", None, None, 9.0, first.version), Packed)
+        assert isinstance(run_page.csv_answer(paths, "net-1a2b", table.version), Packed)
+        assert isinstance(run_list.list_answer(paths, {}, 0.0, listed.version), Packed)
         book.db.execute(f"UPDATE run SET state = {RunState.RUNNING:d}, ended = NULL")
-        again = run_page.one(paths, "net-1a2b", "", None, None, 9.0, None)
+        again = run_page.run_answer(paths, "net-1a2b", "", None, None, 9.0, None)
         assert isinstance(again, Packed)
         assert again.version is None, "what is said of it depends on the time"
-    assert run_page.one(paths, "nope", "", None, None, 0.0, None) == NOTHING
-    assert run_page.table([str(tmp_path / "none")], "net-1a2b", None) == NOTHING
+    assert run_page.run_answer(paths, "nope", "", None, None, 0.0, None) == NOTHING
+    assert run_page.csv_answer([str(tmp_path / "none")], "net-1a2b", None) == NOTHING
 
 
 def test_what_the_other_process_makes_is_what_this_one_would(tmp_path: Path) -> None:

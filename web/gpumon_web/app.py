@@ -45,7 +45,7 @@ from gpumon_web.pages import PAGES
 from gpumon_web.routes.metrics import METRICS, add_metrics
 from gpumon_web.routes.pages import Sources, add_page_routes, add_routes
 from gpumon_web.routes.responses import Sender
-from gpumon_web.routes.ticks import Repeats
+from gpumon_web.routes.ticks import RepeatedTicks
 
 ASSETS = Path(__file__).parent / "assets"
 _META = [
@@ -130,7 +130,7 @@ def _made(
     listen_to(app.server.logger.name, complaints)
     add(app.server, complaints)
     buckets = buckets or Buckets()
-    repeats = Repeats(app.server.wsgi_app, views, gate, buckets)
+    repeats = RepeatedTicks(app.server.wsgi_app, views, gate, buckets)
     _guard(
         server=app.server,
         gate=gate,
@@ -221,7 +221,7 @@ def _is_known(rule: Rule | None) -> bool:
 
 def _guard(
     server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, complaints: Complaints,
-    repeats: Repeats, pages: Collection[str],
+    repeats: RepeatedTicks, pages: Collection[str],
 ) -> None:  # fmt: skip
     """Register the checks before, and the changes after, every request, and the error handler."""
     compress = Compressor()

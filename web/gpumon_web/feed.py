@@ -31,7 +31,7 @@ from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
 from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon_web.fleet import Fleet
-from gpumon_web.stored.run_course import Logged
+from gpumon_web.stored.run_course import LoggedValues
 
 FIRST_WINDOW = float(DEFAULT_WINDOW.seconds)
 """Seconds of history that a page gets when it opens."""
@@ -98,7 +98,7 @@ class FrameState:
     def __init__(self, history: TieredHistory) -> None:
         self.history = history
         self.epochs = Epochs()
-        self.logged = Logged()
+        self.logged = LoggedValues()
         self.fleet = Fleet()
         self.points: list[Point] = []
         self._gap: float | None = None
@@ -165,7 +165,7 @@ class Feed:
         return self._known.epochs
 
     @property
-    def logged(self) -> Logged:
+    def logged(self) -> LoggedValues:
         """Values that trainings logged. The caller holds `lock`."""
         return self._known.logged
 

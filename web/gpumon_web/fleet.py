@@ -73,14 +73,14 @@ def fault(status: GpuStatus, now: float) -> dict[str, Any] | None:
     found = diagnose(FAULT_RULES, [GpuContext(status=status, now=now)])
     if not found:
         return None
-    return {"level": levels.OF_SEVERITY[found[0].severity], "text": found[0].summary, "count": len(found)}
+    return {"level": levels.SEVERITY_LEVELS[found[0].severity], "text": found[0].summary, "count": len(found)}
 
 
 def _note(group: FindingGroup) -> dict[str, str]:
     finding = group.first
     return {
         "kind": finding.kind,
-        "level": levels.OF_SEVERITY[finding.severity],
+        "level": levels.SEVERITY_LEVELS[finding.severity],
         "about": group.title,
         "text": finding.summary,
         "action": group.action,

@@ -157,7 +157,7 @@ def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
     if is_known(replays):
         more.append(units.counted(round(replays), "replay"))
     if wrong:
-        level = levels.OF_SEVERITY[max(one.severity for one in wrong)]
+        level = levels.SEVERITY_LEVELS[max(one.severity for one in wrong)]
     return _check("Link", ", ".join(parts), " · ".join(more), level) if parts else _none("Link")
 
 
@@ -184,4 +184,4 @@ def _thresholds(sample: Sample) -> Cells:
 def _worst(sample: Sample, names: Sequence[str]) -> str:
     found = [severity_of(BY_NAME[f"gpu.{name}"], sample.value(f"gpu.{name}")) for name in names]
     worst = max(found, default=Severity.INFO)
-    return levels.OF_SEVERITY[worst] or "ok"
+    return levels.SEVERITY_LEVELS[worst] or "ok"

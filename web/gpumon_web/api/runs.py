@@ -20,7 +20,7 @@ from gpumon.storage.ledger.records import RunRow
 from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
 from gpumon_web.api.route import ApiData
 from gpumon_web.jobs import NOTHING, Packed, packed
-from gpumon_web.stored.run_page import of_ledger
+from gpumon_web.stored.run_page import ledger_answer
 
 USUAL, MOST = 50, 500
 """Default and largest number of rows per page."""
@@ -120,7 +120,7 @@ def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Pac
         return packed({**document, "epochs_total": count})
 
     return _or(
-        why, of_ledger(paths, run, None, made)
+        why, ledger_answer(paths, run, None, made)
     )  # no version is passed, because the duration and the state depend on the time
 
 
@@ -144,7 +144,7 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
             }
         )  # fmt: skip
 
-    return _or(why, of_ledger(paths, run, known, made))
+    return _or(why, ledger_answer(paths, run, known, made))
 
 
 def _or(why: str, answer: Packed | str) -> Packed | str:

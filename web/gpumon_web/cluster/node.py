@@ -18,21 +18,21 @@ from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import who
 from gpumon_web.cluster.words import percent
-from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, described
+from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
 from gpumon_web.components.tokens import fact, line, tag, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 COLUMNS = (
-    described(GPU_BY_KEY["gpu"], css="", is_head=True, sorts_by="order"),
-    described(GPU_BY_KEY["state"], "rich", sorts_by="state_word", css="c-state"),
-    described(GPU_BY_KEY["user"], "rich", key="users", sorts_by="name", css="c-users"),
-    described(RUN_BY_KEY["id"], "mono", key="run", css="c-run"),
+    table_column(GPU_BY_KEY["gpu"], css="", is_head=True, sorts_by="order"),
+    table_column(GPU_BY_KEY["state"], "rich", sorts_by="state_word", css="c-state"),
+    table_column(GPU_BY_KEY["user"], "rich", key="users", sorts_by="name", css="c-users"),
+    table_column(RUN_BY_KEY["id"], "mono", key="run", css="c-run"),
     Column("used", "Used", "percent", help="Mean of five minutes.", css="c-used"),
-    described(GPU_BY_KEY["memory_used"], "text", key="memory", css="c-memory"),
-    described(GPU_BY_KEY["power"], css="c-power"),
-    described(GPU_BY_KEY["temperature"], css="c-temp"),
+    table_column(GPU_BY_KEY["memory_used"], "text", key="memory", css="c-memory"),
+    table_column(GPU_BY_KEY["power"], css="c-power"),
+    table_column(GPU_BY_KEY["temperature"], css="c-temp"),
 )
 _STATES = {"free": ("free", "ok"), "busy": ("busy", ""), "held_idle": ("allocated, idle", "warn"),
            "lost": ("does not answer", "bad"), "unknown": ("unknown", "")}  # fmt: skip

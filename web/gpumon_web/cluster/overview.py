@@ -18,9 +18,9 @@ from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
 from gpumon_web.cluster.node_map import node_map
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.summary import doubts, foot, summary
-from gpumon_web.components.costs import has_costs
+from gpumon_web.components.costs import shown_costs
 from gpumon_web.components.page import Args, Cells, Now, Page
-from gpumon_web.components.user_rows import GROUP, USER, holders
+from gpumon_web.components.user_rows import GROUP, USER, holder_choice
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -167,8 +167,8 @@ def live(now: Now, args: Args) -> Cells:
         "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
         "free_gpus": tables.free_rows(model.free_gpus(now_told)),
         "users": rows,
-        **holders(known.groups, args["by"]),
-        **has_costs(known.prices),
+        **holder_choice(known.groups, args["by"]),
+        **shown_costs(known.prices),
         "idle_holders": tables.idle_rows(idle),
         "runs": tables.run_rows(model.runs(answers)),
     }  # fmt: skip

@@ -19,8 +19,8 @@ from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.words import gpus, node_link, percent
-from gpumon_web.components.costs import COSTS, cost_cells, has_costs
-from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, described
+from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
+from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -29,10 +29,10 @@ _AGE = 90.0
 """Age in seconds up to which a sum counts as current."""
 _HOURS = (
     Column("period", "Period", is_head=True, sorts_by="seconds"),
-    described(USER_BY_KEY["held"], key="time", css=""),
-    described(USER_BY_KEY["used"], "text", css=""),
-    described(USER_BY_KEY["idle_held"], key="idle", css=""),
-    described(USER_BY_KEY["energy"], css=""),
+    table_column(USER_BY_KEY["held"], key="time", css=""),
+    table_column(USER_BY_KEY["used"], "text", css=""),
+    table_column(USER_BY_KEY["idle_held"], key="idle", css=""),
+    table_column(USER_BY_KEY["energy"], css=""),
     *COSTS,
 )
 _NODES = (
@@ -87,7 +87,7 @@ def live(now: Now, args: Args) -> Cells:
         "about": _about(known, answers, name),
         "user_age": not_of_now(known, [one.name for one in user_queries(name)]) or _explained(known, name),
         "hours": Rows(_hours(known, name, period) for period in Period),
-        **has_costs(known.prices),
+        **shown_costs(known.prices),
         "runs": tables.run_rows(_runs(answers, name)),
         "no_runs": _none(known, "jobs", name, "No run of theirs is known."),
         "no_nodes": _none(known, "places", name, "They are on no node that is known."),

@@ -17,7 +17,7 @@ from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
 from gpumon_web.components.costs import COSTS, cost_cells
-from gpumon_web.components.page import Cells, Column, Rows, described
+from gpumon_web.components.page import Cells, Column, Rows, table_column
 from gpumon_web.components.tokens import bar, line, person, share, tag, text
 
 FREE = (
@@ -27,29 +27,29 @@ FREE = (
     Column("gpus", "GPUs", "count", css="c-free"),
 )
 USERS = (
-    described(USER_BY_KEY["user"], "rich", is_head=True, sorts_by="name", titled="user_title", csv="name", css=""),
-    described(USER_BY_KEY["now"], "text", sorts_by="held", csv="gpus_now", css=""),
-    described(USER_BY_KEY["held"], key="time", css=""),
+    table_column(USER_BY_KEY["user"], "rich", is_head=True, sorts_by="name", titled="user_title", csv="name", css=""),
+    table_column(USER_BY_KEY["now"], "text", sorts_by="held", csv="gpus_now", css=""),
+    table_column(USER_BY_KEY["held"], key="time", css=""),
     Column("part", "Held, used", "rich", sort=False, css="c-part", sorts_by="basis", csv="basis"),
-    described(USER_BY_KEY["used"], css=""),
-    described(USER_BY_KEY["idle_held"], key="idle", csv="idle_seconds", css=""),
-    described(USER_BY_KEY["energy"], css=""),
+    table_column(USER_BY_KEY["used"], css=""),
+    table_column(USER_BY_KEY["idle_held"], key="idle", csv="idle_seconds", css=""),
+    table_column(USER_BY_KEY["energy"], css=""),
     *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
 """CSV files have base units; `basis` has the period, the currency, and whether sums are lower bounds."""
 IDLE = (
-    described(USER_BY_KEY["user"], "rich", css="", is_head=True, sorts_by="name"),
+    table_column(USER_BY_KEY["user"], "rich", css="", is_head=True, sorts_by="name"),
     Column("node", "Node", "rich", sorts_by="node_name", css="c-node"),
     Column("gpu", "GPUs", is_number=True, sorts_by="count"),
     Column("lasts", "Idle for", is_number=True, sorts_by="seconds", css="c-lasts"),
 )
 RUNS = (
-    described(RUN_BY_KEY["id"], "mono", key="run", css="", is_head=True),
-    described(RUN_BY_KEY["user"], "rich", sorts_by="name", css="c-user"),
+    table_column(RUN_BY_KEY["id"], "mono", key="run", css="", is_head=True),
+    table_column(RUN_BY_KEY["user"], "rich", sorts_by="name", css="c-user"),
     Column("job", "Slurm job", "mono", css="c-job"),
     Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
-    described(RUN_BY_KEY["gpus"], css="c-gpus"),
-    described(RUN_BY_KEY["epoch"], "rich", sorts_by="reached", css="c-epoch")._replace(is_number=False),
+    table_column(RUN_BY_KEY["gpus"], css="c-gpus"),
+    table_column(RUN_BY_KEY["epoch"], "rich", sorts_by="reached", css="c-epoch")._replace(is_number=False),
 )
 IDLE_OF_ONE = (IDLE[1]._replace(is_head=True), *IDLE[2:])
 RUNS_OF_ONE = tuple(column for column in RUNS if column.key != "user")

@@ -135,7 +135,7 @@ class ClusterViews(PageViews):
         users = {one.name for one in model.users(known.answers, Period.WEEK)}
         users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
         return {
-            "hostname": known.server_name, "users": sorted(users - {""}), "places": self.colors.places(users),
+            "hostname": known.server_name, "users": sorted(users - {""}), "places": self.colors.styles(users),
             "home": "", "has_gpus": True, "runs": [],
         }  # fmt: skip
 

@@ -7,7 +7,7 @@ from gpumon.common.numbers import NAN, exact, is_known
 from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import columns, units
 from gpumon.reports.charges import text
-from gpumon_web.components.page import Cells, described
+from gpumon_web.components.page import Cells, table_column
 
 _CELLS = {
     "held": ("held_cost", "held_money", "has_held_cost"), "idle_held": ("idle_cost", "idle_money", "has_held_cost"),
@@ -15,7 +15,7 @@ _CELLS = {
 }  # fmt: skip
 """For each cost: its cell, the cell with the number to sort by, and the value that must be set to show it."""
 COSTS = tuple(
-    described(column, key=cell, sorts_by=number, needs=needs, css="c-less" if column.key == "co2" else "")._replace(
+    table_column(column, key=cell, sorts_by=number, needs=needs, css="c-less" if column.key == "co2" else "")._replace(
         is_number=True
     )
     for column, (cell, number, needs) in zip(columns.COSTS, _CELLS.values(), strict=True)
@@ -26,7 +26,7 @@ _DIGITS = 4
 """Decimal places of a cost in a CSV file: a hundredth of a cent."""
 
 
-def has_costs(prices: Prices | None) -> Cells:
+def shown_costs(prices: Prices | None) -> Cells:
     """Return which cost columns are shown."""
     return {
         "has_held_cost": bool(prices and prices.gpu_hour),
@@ -37,10 +37,10 @@ def has_costs(prices: Prices | None) -> Cells:
 
 def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
     """Return the cells of the cost columns."""
-    one = charge or NO_CHARGE
-    found: Cells = {}
+    cost = charge or NO_CHARGE
+    cells: Cells = {}
     for name, (cell, number, _) in _CELLS.items():
-        amount = getattr(one, name)
-        found[cell] = text(amount, name, prices) if prices else units.MISSING
-        found[number] = exact(amount.value if amount.is_meaningful else NAN, _DIGITS)
-    return found
+        amount = getattr(cost, name)
+        cells[cell] = text(amount, name, prices) if prices else units.MISSING
+        cells[number] = exact(amount.value if amount.is_meaningful else NAN, _DIGITS)
+    return cells

@@ -11,38 +11,39 @@ from gpumon.reports.events import LastedEvent
 from gpumon_web.components.page import Cells, Rows
 from gpumon_web.components.tokens import line, text
 
-TOGETHER = 60.0
+MAX_GROUP_SECONDS = 60.0
 """Longest time in seconds from the first to the last event of a group."""
-LEAST = 3
+MIN_EVENTS = 3
 """Fewest events in a group."""
-NAMED = 4
+MAX_TEXTS = 4
 """Most different texts shown in a group's row."""
 
 
-def bundles(found: Sequence[LastedEvent], rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Rows:
+def group_rows(events: Sequence[LastedEvent], rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Rows:
     """Return a row for each group of events, the newest first.
 
     `rows` are the rows of the single events; `numbers` are the GPU numbers of each, by the key of its row.
     """
-    open_ones: dict[str, list[tuple[LastedEvent, Cells]]] = {}
-    all_of_them = []
-    for one, row in zip(found, rows, strict=True):
-        members = open_ones.get(row["kind"])  # the label: runs that ended have one kind, but several labels
-        if members is None or (members[0][0].event.time_ns - one.event.time_ns) / SECOND > TOGETHER:
-            members = open_ones[row["kind"]] = []
-            all_of_them.append(members)
-        members.append((one, row))
-    return Rows(_bundle([row for _, row in members], numbers) for members in all_of_them if len(members) >= LEAST)
+    open_groups: dict[str, list[tuple[LastedEvent, Cells]]] = {}
+    groups = []
+    for event, row in zip(events, rows, strict=True):
+        members = open_groups.get(row["kind"])  # the label: runs that ended have one kind, but several labels
+        if members is None or (members[0][0].event.time_ns - event.event.time_ns) / SECOND > MAX_GROUP_SECONDS:
+            members = open_groups[row["kind"]] = []
+            groups.append(members)
+        members.append((event, row))
+    return Rows(_group_row([row for _, row in members], numbers) for members in groups if len(members) >= MIN_EVENTS)
 
 
-def _bundle(rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Cells:
+def _group_row(rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Cells:
     first = rows[0]
     key = f"bundle {rows[-1]['key']}"
     indexes = {int(number) for row in rows for number in numbers[row["key"]]}
     gpu = f"GPU {ranges(indexes)}" if indexes else ""
     users = {row["user"] for row in rows}
-    words = [*dict.fromkeys(row["words"] for row in rows if row["words"])]
-    told = "; ".join([*words[:NAMED], *([f"and {len(words) - NAMED} more"] if len(words) > NAMED else [])])
+    texts = [*dict.fromkeys(row["words"] for row in rows if row["words"])]
+    more = [f"and {len(texts) - MAX_TEXTS} more"] if len(texts) > MAX_TEXTS else []
+    details = "; ".join([*texts[:MAX_TEXTS], *more])
     shape = first["event"][0]["line"][0]
     opener = {"opens": key, "text": f"{first['kind']}, {units.counted(len(rows), 'event')}"}
     return {
@@ -54,7 +55,7 @@ def _bundle(rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Cell
         "subject": [line(text(gpu))] if gpu else [],
         "gpu": gpu or None,
         "user": users.pop() if len(users) == 1 else None,
-        "words": told,
+        "words": details,
         "took": "",
         "seconds": max((row["seconds"] for row in rows if row["seconds"] is not None), default=None),
         "search": " ".join(row["search"] for row in rows),

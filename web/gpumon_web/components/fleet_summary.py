@@ -16,30 +16,30 @@ from gpumon_web.components.holders import idle_for
 from gpumon_web.components.page import Cells, Gpu, Now
 from gpumon_web.components.tokens import fact, gpu_address, line, link, run_name, text
 
-CHIPS = 12
-_IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
+MAX_CHIPS = 12
+_IDLE_KNOWN_STATES = FREE_OR_NOT - {GpuState.ALLOCATED}
 """States in which it is known whether a GPU is held but idle."""
-_MOST = 0.95
+_FULL_WINDOW_SHARE = 0.95
 """Fraction of ten minutes with data from which a mean is labeled "over ten minutes"."""
-FEW = 4
+MAX_LINKS = 4
 """Most GPUs that each get a link; more are shown as ranges."""
 
 
-def others(now: Now, gpus: Sequence[Gpu]) -> str:
+def other_gpus_text(now: Now, gpus: Sequence[Gpu]) -> str:
     """Return a text on free GPUs and on GPUs in an unknown state, or when the next may become free."""
 
-    def of(*states: GpuState) -> str:
+    def labels(*states: GpuState) -> str:
         values = [state.value for state in states]
         return _labels([gpu for gpu in gpus if gpu.about["state"] in values])
 
-    unknown = of(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
-    kinds = (("asleep", of(GpuState.ASLEEP)), ("unknown", unknown))
-    said = [f"{kind}: GPU {indexes}" for kind, indexes in kinds if indexes]
+    unknown = labels(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
+    kinds = (("asleep", labels(GpuState.ASLEEP)), ("unknown", unknown))
+    texts = [f"{kind}: GPU {indexes}" for kind, indexes in kinds if indexes]
     free = [gpu for gpu in gpus if gpu.about["state"] == GpuState.FREE.value]
     if free:
-        return "; ".join([_free_words(free, now.time), *said])
-    if said or not gpus:
-        return "; ".join(said)
+        return "; ".join([_free_text(free, now.time), *texts])
+    if texts or not gpus:
+        return "; ".join(texts)
     left = [run["left"] for gpu in gpus for run in now.runs_of(gpu) if run["left"] is not None]
     if left:
         return f"the next in about {units.long_duration(min(left))}"
@@ -50,7 +50,7 @@ def others(now: Now, gpus: Sequence[Gpu]) -> str:
     return "all are allocated" if states <= {GpuState.BUSY.value, GpuState.ALLOCATED.value} else ""
 
 
-def _free_words(free: Sequence[Gpu], time: float) -> str:
+def _free_text(free: Sequence[Gpu], time: float) -> str:
     """Return `80.0 GiB, free for 6 h 10 min`, or `each 80.0 GiB` for several."""
     sizes = {gpu.about["memory_total"] for gpu in free}
     size = sizes.pop() if len(sizes) == 1 else None
@@ -59,59 +59,59 @@ def _free_words(free: Sequence[Gpu], time: float) -> str:
     return ", ".join(filter(None, (f"{each}{units.number(size, Unit.BYTES)}" if size else "", since)))
 
 
-def chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
+def gpu_chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
     """Return links to GPUs and how many more there are, or ranges if these fit into one line."""
-    free = [gpu.about["label"] for gpu in gpus]
-    if len(free) > FEW and (told := _labels(gpus)).count(",") < FEW:
-        return [text(one, css) for one in told.split(", ")]
-    found = [
-        link(label if len(free) > 3 else f"GPU {label}", gpu_address(label), css, f"GPU {label}")
-        for label in free[:CHIPS]
+    labels = [gpu.about["label"] for gpu in gpus]
+    if len(labels) > MAX_LINKS and (ranges_text := _labels(gpus)).count(",") < MAX_LINKS:
+        return [text(label, css) for label in ranges_text.split(", ")]
+    links = [
+        link(label if len(labels) > 3 else f"GPU {label}", gpu_address(label), css, f"GPU {label}")
+        for label in labels[:MAX_CHIPS]
     ]
-    return [*found, *([text(f"+{len(free) - CHIPS}", "mut")] if len(free) > CHIPS else [])]
+    return [*links, *([text(f"+{len(labels) - MAX_CHIPS}", "mut")] if len(labels) > MAX_CHIPS else [])]
 
 
-def sums(gpus: Sequence[Gpu]) -> Cells:
+def gpu_sums(gpus: Sequence[Gpu]) -> Cells:
     """Return headlines over the GPUs that report a value; the line below says how many do if not all."""
 
     def reporting(name: str) -> list[tuple[Gpu, float]]:
         return [(gpu, value) for gpu in gpus if (value := gpu.counted.get(name)) is not None]
 
-    def some(found: Sequence[Any]) -> str:
-        return f"from {len(found)} of {len(gpus)} GPUs" if 0 < len(found) < len(gpus) else ""
+    def count_text(reports: Sequence[Any]) -> str:
+        return f"from {len(reports)} of {len(gpus)} GPUs" if 0 < len(reports) < len(gpus) else ""
 
-    busy = reporting("gpu.utilization")
-    past = [gpu.mean for gpu in gpus if gpu.mean is not None]
-    used_of = reporting("gpu.memory_used")
-    sized = [(gpu, used) for gpu, used in used_of if gpu.about["memory_total"] is not None]
-    counted = sized or used_of
+    utilizations = reporting("gpu.utilization")
+    means = [gpu.mean for gpu in gpus if gpu.mean is not None]
+    memory_reports = reporting("gpu.memory_used")
+    sized = [(gpu, used) for gpu, used in memory_reports if gpu.about["memory_total"] is not None]
+    counted = sized or memory_reports
     used, total = sum(value for _, value in counted), sum(gpu.about["memory_total"] for gpu, _ in sized)
-    drawing = reporting("gpu.power")
-    power = sum(value for _, value in drawing)
-    limits = [gpu.about["power_limit"] for gpu, _ in drawing]
+    power_reports = reporting("gpu.power")
+    power = sum(value for _, value in power_reports)
+    limits = [gpu.about["power_limit"] for gpu, _ in power_reports]
     limit = sum(limits) if None not in limits else None
-    hottest = max(reporting("gpu.temperature"), key=lambda one: one[1], default=None)
+    hottest = max(reporting("gpu.temperature"), key=lambda report: report[1], default=None)
     return {
-        "utilization": shown(sum(value for _, value in busy) / len(busy)) if busy else None,
-        "past": some(busy) or (_lately(past) if past else ""),
+        "utilization": shown(sum(value for _, value in utilizations) / len(utilizations)) if utilizations else None,
+        "past": count_text(utilizations) or (_recent_mean_text(means) if means else ""),
         "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
-        "memory_share": some(counted) or (_percent(used / total) if total else ""),
-        "power": power_text(power if drawing else None, limit, is_sum=True),
-        "energy": some(drawing)
-        or ({"text": f"{power * 0.024:.1f} kWh per day at this rate", "old": ""} if drawing else ""),
+        "memory_share": count_text(counted) or (_percent(used / total) if total else ""),
+        "power": power_text(power if power_reports else None, limit, is_sum=True),
+        "energy": count_text(power_reports)
+        or ({"text": f"{power * 0.024:.1f} kWh per day at this rate", "old": ""} if power_reports else ""),
         "hottest": hottest[1] if hottest else None,
         "where": f"GPU {hottest[0].about['label']}" if hottest else "",
     }
 
 
-def _lately(means: Sequence[tuple[float, float]]) -> str:
+def _recent_mean_text(means: Sequence[tuple[float, float]]) -> str:
     """Return the mean utilization of some GPUs over the recent past, and the longest time with data among them.
 
     >>> _lately([(0.5, 600.0), (0.25, 598.0)]), _lately([(0.5, 58.0)])
     ('38 % over ten minutes', '50 % over 58 s')
     """
-    known = max(seconds for _, seconds in means)
-    window = "ten minutes" if known >= _MOST * DEFAULT_WINDOW.seconds else units.long_duration(known)
+    longest = max(seconds for _, seconds in means)
+    window = "ten minutes" if longest >= _FULL_WINDOW_SHARE * DEFAULT_WINDOW.seconds else units.long_duration(longest)
     return f"{_percent(sum(mean for mean, _ in means) / len(means))} over {window}"
 
 
@@ -126,16 +126,16 @@ def idle_count(gpus: Sequence[Gpu]) -> str:
     """Return the number of GPUs held but idle; unknown if none is known to be and some may be."""
     states = [gpu.about["state"] for gpu in gpus]
     idle = states.count(GpuState.HELD.value)
-    return str(idle) if gpus and (idle or not idle_unknown(gpus)) else units.MISSING
+    return str(idle) if gpus and (idle or not unknown_idle_text(gpus)) else units.MISSING
 
 
-def idle_unknown(gpus: Sequence[Gpu]) -> str:
+def unknown_idle_text(gpus: Sequence[Gpu]) -> str:
     """Return the GPUs that may be held but idle: `not known yet: GPU 2–7; unknown: GPU 8`."""
-    unknown = [gpu for gpu in gpus if GpuState(gpu.about["state"]) not in _IDLE_OR_NOT]
+    unknown = [gpu for gpu in gpus if GpuState(gpu.about["state"]) not in _IDLE_KNOWN_STATES]
     early = [gpu for gpu in unknown if _is_early(gpu)]
     never = [gpu for gpu in unknown if not _is_early(gpu)]
-    told = (("not known yet", early), ("unknown", never))
-    return "; ".join(f"{words}: GPU {_labels(of)}" for words, of in told if of)
+    groups = (("not known yet", early), ("unknown", never))
+    return "; ".join(f"{reason}: GPU {_labels(members)}" for reason, members in groups if members)
 
 
 def _is_early(gpu: Gpu) -> bool:
@@ -143,27 +143,29 @@ def _is_early(gpu: Gpu) -> bool:
     return gpu.about["state"] == GpuState.ALLOCATED.value and gpu.values.get("gpu.utilization") is not None
 
 
-def idle_below(idle: Sequence[Gpu], now: Now) -> str:
+def idle_text(idle: Sequence[Gpu], now: Now) -> str:
     """Return `dave, 41.3 GiB for 3 h 12 min`, or `dave on GPU 2, 40.0 GiB; unknown on GPU 3–7`."""
-    named = [gpu for gpu in idle if users_of(gpu, now)]
-    unnamed = [gpu for gpu in idle if not users_of(gpu, now)]
-    if named and unnamed:  # do not attribute GPUs without a known holder to the named users
-        return f"{_who_idles(named, now, says_where=True)}; {_who_idles(unnamed, now, says_where=True)}"
-    return f"{_who_idles(idle, now)}{idle_for(idle[0].about, now.time) if len(idle) == 1 else ''}" if idle else ""
+    known = [gpu for gpu in idle if users_of(gpu, now)]
+    unknown = [gpu for gpu in idle if not users_of(gpu, now)]
+    if known and unknown:  # do not attribute GPUs without a known holder to the named users
+        return f"{_idle_holders_text(known, now, with_gpus=True)}; {_idle_holders_text(unknown, now, with_gpus=True)}"
+    return (
+        f"{_idle_holders_text(idle, now)}{idle_for(idle[0].about, now.time) if len(idle) == 1 else ''}" if idle else ""
+    )
 
 
-def _who_idles(gpus: Sequence[Gpu], now: Now, *, says_where: bool = False) -> str:
+def _idle_holders_text(gpus: Sequence[Gpu], now: Now, *, with_gpus: bool = False) -> str:
     """Return `dave, 41.3 GiB`: the holders of the GPUs, and the memory in use; all have known users, or none has."""
-    users = dict.fromkeys(user for gpu in gpus for user in (*_holders_of(gpu), *users_of(gpu, now)))
-    where = f" on GPU {_labels(gpus)}" if says_where else ""
+    users = dict.fromkeys(user for gpu in gpus for user in (*_holder_names(gpu), *users_of(gpu, now)))
+    location = f" on GPU {_labels(gpus)}" if with_gpus else ""
     memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
     held = [value for value in memory if value is not None]
     size = f", {_gib(sum(held))} GiB" if held and len(held) == len(memory) else ""
-    return f"{', '.join(users) or 'unknown'}{where}{size}"
+    return f"{', '.join(users) or 'unknown'}{location}{size}"
 
 
-def _holders_of(gpu: Gpu) -> list[str]:
-    return [one["user"] or "unknown" for one in gpu.about["holders"]]
+def _holder_names(gpu: Gpu) -> list[str]:
+    return [holder["user"] or "unknown" for holder in gpu.about["holders"]]
 
 
 def _labels(gpus: Sequence[Gpu]) -> str:
@@ -173,13 +175,13 @@ def _labels(gpus: Sequence[Gpu]) -> str:
     return ", ".join(gpu.about["label"] for gpu in gpus)
 
 
-def mine(now: Now) -> Cells:
+def own_gpus(now: Now) -> Cells:
     """Return the number of GPUs of each user, and the user's run with the most time left."""
-    found: Cells = {}
+    users: Cells = {}
     for gpu in now.gpus:
         for user in users_of(gpu, now):
-            found.setdefault(user, {"count": 0, "below": "", "last": ""})["count"] += 1
-    for user, cell in found.items():
+            users.setdefault(user, {"count": 0, "below": "", "last": ""})["count"] += 1
+    for user, cell in users.items():
         runs = sorted((run for run in now.runs.values() if run["user"] == user and run["state"] == "running"),
                       key=lambda run: -(run["left"] or 0.0))  # fmt: skip
         if runs:
@@ -187,10 +189,10 @@ def mine(now: Now) -> Cells:
             more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
             cell["below"] = f"{run_name(runs[0])}{left}{more}"
             cell["last"] = f"{run_name(runs[0])}{more}"  # shown when data stops coming
-    return {"users": found, "own": "#/users?user="}
+    return {"users": users, "own": "#/users?user="}
 
 
-def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
+def host_lines(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
     """Return a line about the host (CPU, memory, disks, network), and one about its GPUs' memory and temperature."""
 
     def rate(name: str) -> str:
@@ -199,7 +201,7 @@ def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
 
     used, size = values.get("memory_used"), values.get("memory_total")
     cpu, load = values.get("cpu_utilization"), values.get("load")
-    told = [
+    facts = [
         fact("CPU", "" if cpu is None else _percent(cpu)),
         fact("load", "" if load is None else units.load(load)),
         fact("Memory", "" if used is None or not size else f"{_gib(used)} / {_gib(size)} GiB"),
@@ -208,14 +210,14 @@ def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
         fact("Network in", rate("network_received")),
         fact("out", rate("network_sent")),
     ]
-    hot = totals["hottest"]
+    hottest = totals["hottest"]
     gpus = [
         fact("GPU memory", " ".join(filter(None, (totals["memory"], f"({totals['memory_share']})"))))
         if totals["memory_share"]
         else None,
-        fact("hottest", f"{hot:.0f} °C, {totals['where']}") if hot is not None else None,
+        fact("hottest", f"{hottest:.0f} °C, {totals['where']}") if hottest is not None else None,
     ]
-    known = [one for one in told if one]
+    known = [value for value in facts if value]
     lines = [line(text("Host", "lead"), *(known or [text("not known here", "mut")]))]
     return [*lines, *([line(*gpus)] if any(gpus) else [])]
 

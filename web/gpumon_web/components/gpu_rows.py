@@ -10,17 +10,17 @@ from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.columns import GPU_BY_KEY
 from gpumon_web.components import levels
-from gpumon_web.components.holders import holder_of, idle_for, memory_parts, of_no_run
+from gpumon_web.components.holders import holder_pieces, holders_without_run, idle_for, memory_parts
 from gpumon_web.components.page import Cells, Gpu, Now
 from gpumon_web.components.tokens import (
     gpu_address,
     line,
     link,
     person,
-    place,
     progress,
     run_address,
     run_name,
+    run_position,
     tag,
     text,
 )
@@ -30,34 +30,34 @@ LARGE = 8
 _ORDER = {"busy": 0, "allocated": 1, "held": 2, "free": 9}
 
 
-def group_of(gpu: Gpu, now: Now) -> str:
+def group_key(gpu: Gpu, now: Now) -> str:
     """Return the key of a GPU's group; empty if it has its own row."""
     about, runs = gpu.about, now.runs_of(gpu)
     if about["parent"] or about["state"] == GpuState.DIVIDED.value:
         return ""
-    if len(runs) == 1 and len(runs[0]["gpus"]) > 1 and len({one["user"] for one in about["holders"]}) <= 1:
+    if len(runs) == 1 and len(runs[0]["gpus"]) > 1 and len({holder["user"] for holder in about["holders"]}) <= 1:
         return f"run {runs[0]['id']}"
     if len(now.gpus) <= LARGE:
         return ""
     if about["state"] == GpuState.FREE.value:
         return "free"
-    users = {one["user"] or "" for one in (*runs, *about["holders"])}
+    users = {holder["user"] or "" for holder in (*runs, *about["holders"])}
     if len(users) != 1 or users == {""} or runs:
         return ""
-    names = {name for one in about["holders"] for name in one["names"]}
+    names = {name for holder in about["holders"] for name in holder["names"]}
     return f"user {about['state']} {users.pop()} {'/'.join(sorted(names))}"
 
 
 def groups(now: Now) -> dict[str, list[Gpu]]:
     """Return the groups of at least two GPUs, by key."""
-    found: dict[str, list[Gpu]] = {}
+    members_by_key: dict[str, list[Gpu]] = {}
     for gpu in now.gpus:
-        if key := group_of(gpu, now):
-            found.setdefault(key, []).append(gpu)
-    return {key: members for key, members in found.items() if len(members) > 1}
+        if key := group_key(gpu, now):
+            members_by_key.setdefault(key, []).append(gpu)
+    return {key: members for key, members in members_by_key.items() if len(members) > 1}
 
 
-def state_of(members: Sequence[Gpu]) -> GpuState:
+def group_state(members: Sequence[Gpu]) -> GpuState:
     """Return the common state of a group, or the one with the highest `_ORDER`."""
     states = {gpu.about["state"] for gpu in members}
     return GpuState(max(states, key=lambda state: _ORDER.get(state, 5)) if len(states) > 1 else states.pop())
@@ -66,17 +66,17 @@ def state_of(members: Sequence[Gpu]) -> GpuState:
 def group_sums(members: Sequence[Gpu]) -> Cells:
     """Return mean utilization, total memory and power, and highest temperature; totals are None if one is unknown."""
 
-    def of(name: str) -> list[float | None]:
+    def read(name: str) -> list[float | None]:
         return [gpu.counted.get(name) for gpu in members]
 
     def total(values: Sequence[Any]) -> float | None:
         return None if None in values or not values else sum(values)
 
-    use, watts, used = total(of("gpu.utilization")), total(of("gpu.power")), total(of("gpu.memory_used"))
+    utilization, watts, used = (total(read(f"gpu.{name}")) for name in ("utilization", "power", "memory_used"))
     size = total([gpu.about["memory_total"] for gpu in members])
-    warm = [value for value in of("gpu.temperature") if value is not None]
+    warm = [value for value in read("gpu.temperature") if value is not None]
     return {
-        "now": None if use is None else use / len(members),
+        "now": None if utilization is None else utilization / len(members),
         GPU_BY_KEY["memory_used"].file_name: used,
         "memory": {
             "used": _bytes(used), "total": _bytes(size),
@@ -88,7 +88,7 @@ def group_sums(members: Sequence[Gpu]) -> Cells:
     }  # fmt: skip
 
 
-def label_of(members: Sequence[Gpu]) -> str:
+def group_label(members: Sequence[Gpu]) -> str:
     """Return the numbers of the GPUs as ranges: `0–3, 6`."""
     return ranges([gpu.about["index"] for gpu in members])
 
@@ -102,9 +102,9 @@ def _bytes(value: float | None) -> str:
     return units.MISSING if value is None else GPU_BY_KEY["memory_used"].write(value)
 
 
-RUNS = 4
+MAX_RUNS = 4
 """Most runs in a row; the page of the GPU has all."""
-HOLDERS = 2
+MAX_HOLDERS = 2
 """Most holders without a run in a row."""
 SILENT = frozenset(("stale", "lost", "unreadable", "asleep"))
 """States without present values; the row shows the reason."""
@@ -112,24 +112,24 @@ _TAGGED = frozenset((GpuState.HELD.value, GpuState.FREE.value, GpuState.ALLOCATE
 """States that a row shows as a tag."""
 
 
-def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
+def holder_lines(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     """Return the lines of a row: why the GPU does not answer, runs, other holders, idle time, and faults."""
     state, lines = about["state"], []
     if state in SILENT:
-        said = tag(silence(about), levels.OF_GPU[GpuState(state)])
+        label = tag(silence_text(about), levels.GPU_LEVELS[GpuState(state)])
         # When data stops coming, the age would be frozen; the plain state replaces it.
-        lines.append(line({**said, "old": GpuState.STALE.title, "ended": said["tag"]} if state == "stale" else said))
-    for run in runs[:RUNS]:
+        lines.append(line({**label, "old": GpuState.STALE.title, "ended": label["tag"]} if state == "stale" else label))
+    for run in runs[:MAX_RUNS]:
         phase = run["phase"] if run["phase"] != "train" else ""
         name = link(run_name(run), run_address(run["id"]), "name")
         lines.append(line(person(run["user"]), name, tag(phase) if phase else None, css="who"))
-        if far := place(run):
-            lines.append(progress(run, far))
-    if len(runs) > RUNS:
-        lines.append(_more(about, f"and {units.counted(len(runs) - RUNS, 'more run')}"))
-    holders = of_no_run(about["holders"], {run["id"] for run in runs})
-    lines += [_holder(holder) for holder in holders[:HOLDERS]]
-    if rest := sum(holder["count"] for holder in holders[HOLDERS:]):
+        if position := run_position(run):
+            lines.append(progress(run, position))
+    if len(runs) > MAX_RUNS:
+        lines.append(_more(about, f"and {units.counted(len(runs) - MAX_RUNS, 'more run')}"))
+    holders = holders_without_run(about["holders"], {run["id"] for run in runs})
+    lines += [_holder(holder) for holder in holders[:MAX_HOLDERS]]
+    if rest := sum(holder["count"] for holder in holders[MAX_HOLDERS:]):
         lines.append(_more(about, f"and {rest} more {'process' if rest == 1 else 'processes'}"))
     if state == GpuState.DIVIDED.value:
         lines.append(line(text(GpuState.DIVIDED.title, "mut")))
@@ -141,17 +141,17 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         words = f"processes unknown: {why}" if state in SILENT else "unknown: the driver lists no process"
         lines.append(line(text(words), css="mut"))
     if state in _TAGGED:
-        for_long = "" if state == GpuState.ALLOCATED.value else idle_for(about, time)
-        lines.append(line(tag(f"{GpuState(state).title}{for_long}", levels.OF_GPU[GpuState(state)], is_now=True)))
+        duration = "" if state == GpuState.ALLOCATED.value else idle_for(about, time)
+        lines.append(line(tag(f"{GpuState(state).title}{duration}", levels.GPU_LEVELS[GpuState(state)], is_now=True)))
     elif not lines:
         lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
-    if wrong := about["fault"]:
-        said = tag(units.counted(wrong["count"], "fault"), wrong["level"], is_now=True)
-        lines.append(line(said, text(wrong["text"], "mut", is_now=True), css="who fault"))
+    if fault := about["fault"]:
+        label = tag(units.counted(fault["count"], "fault"), fault["level"], is_now=True)
+        lines.append(line(label, text(fault["text"], "mut", is_now=True), css="who fault"))
     return lines
 
 
-def silence(about: Cells) -> str:
+def silence_text(about: Cells) -> str:
     """Return why a GPU has no present values, and for how long."""
     reason = about["reason"] or GpuState(about["state"]).title
     if about["state"] == GpuState.ASLEEP.value:
@@ -176,7 +176,7 @@ def _holder(holder: Cells) -> Cells:
     """Return the line of a holder without a run, or of the combined others."""
     if holder["user"] is None:
         return line(text(f"and {holder['count']} more processes"), css="mut")
-    return line(*holder_of(holder), css="who")
+    return line(*holder_pieces(holder), css="who")
 
 
 def _more(about: Cells, words: str) -> Cells:
@@ -185,14 +185,14 @@ def _more(about: Cells, words: str) -> Cells:
 
 def users_of(gpu: Gpu, now: Now) -> list[str]:
     """Return the known users of a GPU, sorted."""
-    users = {run["user"] for run in now.runs_of(gpu)} | {one["user"] for one in gpu.about["holders"]}
+    users = {run["user"] for run in now.runs_of(gpu)} | {holder["user"] for holder in gpu.about["holders"]}
     return sorted(user for user in users if user)
 
 
-def words_of(gpu: Gpu, now: Now) -> str:
+def search_text(gpu: Gpu, now: Now) -> str:
     """Return the text that a search looks in, in lower case."""
     runs = [word for run in now.runs_of(gpu) for word in (run["name"], run["framework"])]
-    names = [name for one in gpu.about["holders"] for name in one["names"]]
+    names = [name for holder in gpu.about["holders"] for name in holder["names"]]
     about = gpu.about
     states = (GpuState(about["state"]).title, about["word"])
     return " ".join((f"gpu {about['label']}", about["name"], *states, *users_of(gpu, now), *runs, *names)).lower()

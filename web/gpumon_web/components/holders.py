@@ -12,19 +12,19 @@ from gpumon_web.components.tokens import person, share, text
 
 def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
     """Return (user, name to show, bytes) by user, the largest first; holders of unknown memory are left out."""
-    found: dict[tuple[str, str], float] = {}
+    sizes: dict[tuple[str, str], float] = {}
     for holder in holders:
         if holder["memory"] is not None:
             name = holder["user"] or ("others" if holder["user"] is None else "unknown")
             key = holder["user"] or "", name
-            found[key] = found.get(key, 0.0) + holder["memory"]
-    return sorted(((user, name, held) for (user, name), held in found.items()), key=lambda one: -one[2])
+            sizes[key] = sizes.get(key, 0.0) + holder["memory"]
+    return sorted(((user, name, size) for (user, name), size in sizes.items()), key=lambda entry: -entry[2])
 
 
-def unexplained(about: Cells) -> str:
+def unexplained_title(about: Cells) -> str:
     """Return the name of used memory without a holder: only if all holders are known, no process has it."""
-    is_told = about["holders"] and all(holder["memory"] is not None for holder in about["holders"])
-    return "no listed process" if is_told else "unknown"
+    is_complete = about["holders"] and all(holder["memory"] is not None for holder in about["holders"])
+    return "no listed process" if is_complete else "unknown"
 
 
 def memory_parts(about: Cells, used: float | None) -> list[Cells]:
@@ -34,16 +34,17 @@ def memory_parts(about: Cells, used: float | None) -> list[Cells]:
         share(held / total, user=user, color="" if user else "rest", title=f"{name}: {units.number(held, Unit.BYTES)}")
         for user, name, held in users
     ]
-    held = sum(one[2] for one in users)
+    held = sum(entry[2] for entry in users)
     if used is not None and used > held:
-        parts.append(share((used - held) / total, color="rest", title=unexplained(about)))
+        parts.append(share((used - held) / total, color="rest", title=unexplained_title(about)))
     return parts
 
 
-def of_no_run(holders: Iterable[Cells], runs: Collection[str]) -> list[Cells]:
+def holders_without_run(holders: Iterable[Cells], runs: Collection[str]) -> list[Cells]:
     """Return the holders that do not belong to `runs` (ids); combined holders only count processes without a run."""
-    found = [{**one, "count": one.get("alone", one["count"])} for one in holders if one["run"] not in runs]
-    return [one for one in found if one["count"]]
+    others = (holder for holder in holders if holder["run"] not in runs)
+    counted = [{**holder, "count": holder.get("alone", holder["count"])} for holder in others]
+    return [holder for holder in counted if holder["count"]]
 
 
 def holder_names(holder: Cells) -> str:
@@ -52,7 +53,7 @@ def holder_names(holder: Cells) -> str:
     return ", ".join(holder["names"]) + (f" and {rest} more" if holder["names"] and rest > 0 else "")
 
 
-def holder_of(holder: Cells) -> list[Cells]:
+def holder_pieces(holder: Cells) -> list[Cells]:
     """Return a holder without a run: user and programs, or the pid of a process whose user is unknown."""
     names = holder_names(holder)
     if holder["user"] is None:

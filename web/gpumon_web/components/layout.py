@@ -17,7 +17,7 @@ from typing import Any
 from dash import html
 from dash.development.base_component import Component
 
-from gpumon_web.components.page import KINDS, NUMBERS, Column
+from gpumon_web.components.page import KINDS, NUMBER_KINDS, Column
 
 _STRIPS = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
 
@@ -26,8 +26,8 @@ def bound(
     name: str, kind: str = "text", element: type[Component] = html.Span, old: str | None = None, **props: Any
 ) -> Component:
     """Create an element that shows the value `name`."""
-    named = data(bind=name, kind=known_kind(kind), **({} if old is None else {"old": old}))
-    return element(**named, **props)
+    attributes = data(bind=name, kind=check_kind(kind), **({} if old is None else {"old": old}))
+    return element(**attributes, **props)
 
 
 def headline(
@@ -39,15 +39,15 @@ def headline(
     `titled` names a value that replaces the title. When data stops coming, `old` replaces the value, and `old_below`
     the text under it.
     """
-    what = bound(titled, "text", className="what") if titled else html.Span(title, className="what")
-    parts = [what, bound(name, kind, className="value", old=old, **data(unit="unit"))]
-    emptied = old_below if old is None else ""
+    heading = bound(titled, "text", className="what") if titled else html.Span(title, className="what")
+    parts = [heading, bound(name, kind, className="value", old=old, **data(unit="unit"))]
+    old_text = old_below if old is None else ""
     if chips:
-        parts.append(bound(chips, "rich", className="chips", old=emptied))
+        parts.append(bound(chips, "rich", className="chips", old=old_text))
     if extra:
         parts.append(bound(extra, "rich", className="extra"))
     if below:
-        parts.append(bound(below, "text", className="below", old=emptied))
+        parts.append(bound(below, "text", className="below", old=old_text))
     css = "headline first" if is_first else "headline"
     return html.Div(parts, className=css, role="group", **aria(label=title))
 
@@ -94,8 +94,8 @@ def figure(
     the page's live lines extend it. `panels` are shown until the viewer selects others. `silent` in the value `state`
     explains why there are no present values.
     """
-    named = data(figure=address, subject=subject, outline=outline, state=state, panels=" ".join(panels))
-    return html.Div(className="plot", role="group", **aria(label=label), **named)
+    attributes = data(figure=address, subject=subject, outline=outline, state=state, panels=" ".join(panels))
+    return html.Div(className="plot", role="group", **aria(label=label), **attributes)
 
 
 def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) -> Component:
@@ -104,8 +104,8 @@ def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) 
     `loading` and `empty` are shown before it has arrived and if there is none; `whole` labels the button that resets
     the zoom.
     """
-    named = data(kept_figure=name, loading=loading, empty=empty, whole=whole)
-    return html.Div(className="plot", role="group", **aria(label=label), **named)
+    attributes = data(kept_figure=name, loading=loading, empty=empty, whole=whole)
+    return html.Div(className="plot", role="group", **aria(label=label), **attributes)
 
 
 def table(
@@ -120,9 +120,9 @@ def table(
     that replace the rows from ordinal `first` to `last` until expanded. `few`: rows shown before the viewer asks for
     more. `searched` names the value with the text that the server has searched for, if it does not send all rows.
     """
-    is_down = any(column.key == order and falls(column) for column in columns)
+    is_down = any(column.key == order and is_descending(column) for column in columns)
     head = html.Tr([_heading(column) for column in columns], role="row")
-    named = data(
+    attributes = data(
         rows=name, order=order, down="1" if is_down else "", empty=empty, loading=loading, no_match=no_match,
         dense=str(dense_beyond or ""), empty_from=empty_from, within=within, folds=folds, few=str(few or ""),
         searched=searched,
@@ -132,7 +132,8 @@ def table(
         html.Thead(head, role="rowgroup"),
         html.Tbody(role="rowgroup"),
     ]
-    return html.Div(html.Table(parts, className=f"stack {css}".strip(), role="table", **named), className="tablebox")
+    element = html.Table(parts, className=f"stack {css}".strip(), role="table", **attributes)
+    return html.Div(element, className="tablebox")
 
 
 def strip_key(css: str = "key") -> Component:
@@ -156,17 +157,17 @@ def download(table_name: str, title: str, key: str = "", rows: str = "", period:
     return html.Span(**data(csv=table_name, title=title, key=key, ready=rows, period=period))
 
 
-def data(**known: str) -> dict[str, Any]:
+def data(**values: str) -> dict[str, Any]:
     """Return `data-*` attributes for our scripts."""
-    return {f"data-{name.replace('_', '-')}": text for name, text in known.items()}
+    return {f"data-{name.replace('_', '-')}": text for name, text in values.items()}
 
 
-def aria(**said: str) -> dict[str, Any]:
+def aria(**values: str) -> dict[str, Any]:
     """Return `aria-*` attributes for screen readers."""
-    return {f"aria-{name}": text for name, text in said.items()}
+    return {f"aria-{name}": text for name, text in values.items()}
 
 
-def known_kind(kind: str) -> str:
+def check_kind(kind: str) -> str:
     """Return `kind`. Raises ValueError if the scripts cannot show it."""
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r} of values: one of {', '.join(sorted(KINDS))}")
@@ -175,22 +176,22 @@ def known_kind(kind: str) -> str:
 
 def is_number(column: Column) -> bool:
     """Whether the cells of a column are right-aligned."""
-    return column.is_number or column.kind in NUMBERS
+    return column.is_number or column.kind in NUMBER_KINDS
 
 
-def falls(column: Column) -> bool:
+def is_descending(column: Column) -> bool:
     """Whether a column sorts in descending order first."""
     return is_number(column) if column.falls is None else column.falls
 
 
 def _heading(column: Column) -> Component:
     css = ["num"] if is_number(column) else []
-    named = data(
-        col=column.key, kind=known_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
+    attributes = data(
+        col=column.key, kind=check_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
         head="1" if column.is_head else "", most=column.most, columns=column.each_of, sort="1" if column.sort else "",
-        falls="1" if falls(column) else "",
+        falls="1" if is_descending(column) else "",
         help=column.help, titled=column.titled, needs=column.needs, saved=column.csv, listed=column.csv_list,
     )  # fmt: skip
     classes = " ".join((*css, column.css)).strip()
     title = html.Span(column.title, className="sr") if column.kind == "tick" else column.title  # no room for it
-    return html.Th(title, scope="col", role="columnheader", className=classes, **named)
+    return html.Th(title, scope="col", role="columnheader", className=classes, **attributes)

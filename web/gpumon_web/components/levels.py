@@ -8,13 +8,13 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.finding import Severity
 from gpumon.model.frame import RunState
 
-OF_SEVERITY: Mapping[Severity | None, str] = {
+SEVERITY_LEVELS: Mapping[Severity | None, str] = {
     None: "",
     Severity.INFO: "",  # information, neither good nor bad
     Severity.WARNING: "warn",
     Severity.CRITICAL: "bad",
 }
-OF_GPU: Mapping[GpuState, str] = {
+GPU_LEVELS: Mapping[GpuState, str] = {
     GpuState.BUSY: "ok",
     GpuState.FREE: "ok",
     GpuState.ALLOCATED: "",
@@ -27,7 +27,7 @@ OF_GPU: Mapping[GpuState, str] = {
     GpuState.LOST: "bad",
     GpuState.UNREADABLE: "bad",
 }
-_OF_RUN: Mapping[RunState, str] = {
+_RUN_STATE_LEVELS: Mapping[RunState, str] = {
     RunState.RUNNING: "ok",
     RunState.FINISHED: "",
     RunState.INTERRUPTED: "",
@@ -35,5 +35,5 @@ _OF_RUN: Mapping[RunState, str] = {
     RunState.FAILED: "bad",
     RunState.DIED: "bad",
 }
-OF_RUN: Mapping[str, str] = {state.name.lower(): level for state, level in _OF_RUN.items()}
+RUN_LEVELS: Mapping[str, str] = {state.name.lower(): level for state, level in _RUN_STATE_LEVELS.items()}
 """Levels by the lower-case name of a run's state."""

@@ -24,12 +24,12 @@ Args = Mapping[str, str]
 Cells = dict[str, Any]
 """JSON values by name, of a page or of a row."""
 
-NUMBERS = frozenset({
+NUMBER_KINDS = frozenset({
     "count", "percent", "bytes", "watts", "celsius", "gigahertz", "joules", "duration", "span", "elapsed", "lasting",
     "logged",
 })  # fmt: skip
 """Kinds of values that are right-aligned, and sorted in descending order first."""
-KINDS = NUMBERS | {
+KINDS = NUMBER_KINDS | {
     "text", "mono", "age", "state", "standing", "places", "tag", "person", "link", "bar", "parts", "memory", "rich",
     "notes", "checks", "spark", "strip", "ticks", "choices", "download", "when", "pick", "day", "mine",
     "filters", "tiles", "nodes", "away", "tick", "picked", "asked", "opening",
@@ -70,18 +70,18 @@ class Column(NamedTuple):
     """Column name in CSV files, with unit, if they have the cell to sort by: `power_watts`."""
 
 
-_KINDS: Mapping[Unit | None, str] = {
+_UNIT_KINDS: Mapping[Unit | None, str] = {
     Unit.RATIO: "percent", Unit.BYTES: "bytes", Unit.SECONDS: "duration", Unit.JOULES: "joules", Unit.WATTS: "watts",
     Unit.CELSIUS: "celsius", Unit.HERTZ: "gigahertz", Unit.COUNT: "count",
 }  # fmt: skip
 """Kinds of numbers by unit; other units are formatted as text by Python."""
-_WRITTEN = ("text", "rich", "memory")
+_TEXT_KINDS = ("text", "rich", "memory")
 """Kinds of cells that have a number formatted as text."""
-_LEAVES = ((85, ""), (70, "c-extra"), (55, "c-rare"))
+_PRIORITY_CSS = ((85, ""), (70, "c-extra"), (55, "c-rare"))
 """CSS classes by least importance of a column; less important columns are hidden first on narrow screens."""
 
 
-def described(
+def table_column(
     column: columns.Column, kind: str = "", *, key: str = "", css: str | None = None, **layout: Any
 ) -> Column:
     """Create the column of a table from one of `model.columns`.
@@ -89,10 +89,10 @@ def described(
     If the cell has a number formatted as text, sorting and CSV files use the number itself, which is in another cell of
     the row, named as the column in files.
     """
-    kind = kind or ("text" if column.form in (Form.FINE, Form.ID, Form.TOTAL) else _KINDS.get(column.unit, "text"))
+    kind = kind or ("text" if column.form in (Form.FINE, Form.ID, Form.TOTAL) else _UNIT_KINDS.get(column.unit, "text"))
     if css is None:
-        css = next((css for least, css in _LEAVES if column.keep >= least), "c-less")
-    if kind in _WRITTEN and column.unit is not None and "sorts_by" not in layout:
+        css = next((css for least, css in _PRIORITY_CSS if column.keep >= least), "c-less")
+    if kind in _TEXT_KINDS and column.unit is not None and "sorts_by" not in layout:
         layout = {"csv": column.file_name, **layout, "sorts_by": column.file_name}
     return Column(
         key or column.key, column.title, kind, column.help, css=css, is_number=column.is_number,
@@ -146,7 +146,7 @@ class Now(NamedTuple):
         return [self.runs[run] for run in gpu.about["runs"] if run in self.runs]
 
 
-class Kept(Enum):
+class StoredSubject(Enum):
     """Subject of the stored values of a page; the value is its name in error messages."""
 
     RUNS = "the list of runs"
@@ -162,7 +162,7 @@ class Kept(Enum):
     """Holders of each GPU in the last 24 hours."""
 
 
-class KeptValues(NamedTuple):
+class StoredValues(NamedTuple):
     """Values of a page from the ledger or the history."""
 
     values: Cells
@@ -193,11 +193,11 @@ class Page(NamedTuple):
     title: str
     layout: Callable[[], Component]
     live: Callable[[Now, Args], Cells] = _no_values
-    kept: Callable[[Cells], KeptValues] | None = None
+    kept: Callable[[Cells], StoredValues] | None = None
     """Computes the stored values from a document; called in the worker process, and less often than `live`."""
-    rest: Callable[[Cells], KeptValues] | None = None
+    rest: Callable[[Cells], StoredValues] | None = None
     """Computes all rows of the tables of which `kept` returns the newest; requested on demand."""
-    kept_of: Kept = Kept.RUNS
+    kept_of: StoredSubject = StoredSubject.RUNS
     """Subject of the documents for `kept` and `rest`."""
     series: Callable[[Now, Args], Mapping[str, tuple[str, str]]] = _no_series
     """Live chart lines: name -> (UUID of a GPU, metric)."""

@@ -23,49 +23,49 @@ FILE = "web-colors"
 COLORS = 8
 ROUNDS = 3
 """Number of marks, including no mark, that distinguish users with the same color."""
-_USUAL = 5
+_PREFERRED = 5
 """Number of colors that are easiest to tell apart, and are preferred."""
-MOST = 1000
+MAX_USERS = 1000
 """Most users with a stored color; browsers derive the colors of the others from their names."""
-_LONGEST = 256
-_MOST_BYTES = 2**20
+_MAX_NAME_LENGTH = 256
+_MAX_BYTES = 2**20
 
 
 class PersonColors:
-    """Colors and marks of users, by name, as `color + COLORS * mark`. Thread-safe.
+    """The style of each user, by name: color and mark as `color + COLORS * mark`. Thread-safe.
 
     `path`: the file that stores them; empty to store nothing.
     """
 
     def __init__(self, path: str = "") -> None:
         self._path = path
-        self._places: dict[str, int] = {}
+        self._styles: dict[str, int] = {}
         self._lock = Lock()
         self._is_read = False
 
-    def places(self, there: Iterable[str] = ()) -> dict[str, int]:
-        """Return the color and mark of every user ever seen, after assigning them to new users in `there`."""
-        names = sorted(name for name in {*there} if name and len(name) <= _LONGEST)
+    def styles(self, present: Iterable[str] = ()) -> dict[str, int]:
+        """Return the style of every user seen so far, after assigning styles to new users among `present`."""
+        names = sorted(name for name in {*present} if name and len(name) <= _MAX_NAME_LENGTH)
         with self._lock:
-            if not self._is_read or any(name not in self._places for name in names):
+            if not self._is_read or any(name not in self._styles for name in names):
                 self._read()  # another server may have added them
-            new = [name for name in names if name not in self._places][: max(0, MOST - len(self._places))]
+            new = [name for name in names if name not in self._styles][: max(0, MAX_USERS - len(self._styles))]
             for name in new:
-                self._places[name] = self._free(names)
+                self._styles[name] = self._least_used(names)
             if new:
-                self._keep(new)
-            return dict(self._places)
+                self._append(new)
+            return dict(self._styles)
 
-    def _free(self, there: Iterable[str]) -> int:
-        """Return the least used color and mark, first among the present users, then among all."""
-        now = [self._places[name] for name in there if name in self._places]
-        colors_now, places_now = Counter(place % COLORS for place in now), Counter(now)
-        colors, places = Counter(place % COLORS for place in self._places.values()), Counter(self._places.values())
+    def _least_used(self, present: Iterable[str]) -> int:
+        """Return the least used style, first among the present users, then among all."""
+        now = [self._styles[name] for name in present if name in self._styles]
+        colors_now, styles_now = Counter(style % COLORS for style in now), Counter(now)
+        colors, styles = Counter(style % COLORS for style in self._styles.values()), Counter(self._styles.values())
 
-        def cost(place: int) -> tuple[int, ...]:
-            color = place % COLORS
-            is_less_usual = int(color >= _USUAL)
-            return colors_now[color], places_now[place], 2 * colors[color] + is_less_usual, places[place], place
+        def cost(style: int) -> tuple[int, ...]:
+            color = style % COLORS
+            is_less_preferred = int(color >= _PREFERRED)
+            return colors_now[color], styles_now[style], 2 * colors[color] + is_less_preferred, styles[style], style
 
         return min(range(COLORS * ROUNDS), key=cost)
 
@@ -73,17 +73,17 @@ class PersonColors:
         self._is_read = True
         lines: list[bytes] = []
         with suppress(OSError):
-            lines = read_regular(self._path, _MOST_BYTES).splitlines()
+            lines = read_regular(self._path, _MAX_BYTES).splitlines()
         for line in lines:
             with suppress(ValueError, TypeError, RecursionError):
-                place, name = json.loads(line)
-                if isinstance(name, str) and isinstance(place, int) and 0 <= place < COLORS * ROUNDS:
-                    self._places.setdefault(name, place)
+                style, name = json.loads(line)
+                if isinstance(name, str) and isinstance(style, int) and 0 <= style < COLORS * ROUNDS:
+                    self._styles.setdefault(name, style)
 
-    def _keep(self, names: Iterable[str]) -> None:
+    def _append(self, names: Iterable[str]) -> None:
         if not self._path:
             return
-        lines = "".join(json.dumps([self._places[name], name]) + "\n" for name in names)
+        lines = "".join(json.dumps([self._styles[name], name]) + "\n" for name in names)
         with suppress(OSError):  # if the disk is full, they last as long as the server
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(self._path, flags, 0o600)
@@ -93,7 +93,7 @@ class PersonColors:
                 os.close(fd)
 
 
-def meet_past(colors: PersonColors, ledgers: Sequence[str], histories: Sequence[str]) -> None:
+def add_past_users(colors: PersonColors, ledgers: Sequence[str], histories: Sequence[str]) -> None:
     """Assign a color to every user in the ledgers and the accounts, in the order of their first run."""
     names: list[str] = []
     with suppress(GpumonError), Ledgers(ledgers) as opened:
@@ -102,4 +102,4 @@ def meet_past(colors: PersonColors, ledgers: Sequence[str], histories: Sequence[
         with suppress(GpumonError):
             names += read_users(path, -inf, inf)
     for name in dict.fromkeys(names):
-        colors.places([name])
+        colors.styles([name])

@@ -59,14 +59,14 @@ def course(document: Cells) -> Cells | None:
     return {**chart, "finer": "api/run/zoom?" + urlencode({"id": document["id"], "gpu": document["device"]})}
 
 
-def choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:
+def gpu_choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:
     """Return the buttons for the GPUs of a run: mean, each, and every single one; empty for a single GPU."""
     if len(devices) < 2:
         return []
     return [
         _button(MEAN, f"Mean of {len(devices)} GPUs", "The mean of all GPUs of this run", shown),
         _button(EACH, "Each", "A line for each GPU", shown),
-        *(_button(one["uuid"], f"GPU {one['index']}", one["name"], shown) for one in devices),
+        *(_button(device["uuid"], f"GPU {device['index']}", device["name"], shown) for device in devices),
     ]
 
 
@@ -74,7 +74,7 @@ def _button(value: str, words: str, title: str, shown: str | None) -> Cells:
     return {"arg": "gpu", "value": value, "text": words, "title": title, "is_pressed": value == shown}
 
 
-def going(run: Cells, time: float) -> Cells:
+def live_progress(run: Cells, time: float) -> Cells:
     """Return the progress of a run at `time`; epoch and phase only if the ring has them."""
     started = NAN if run["started"] is None else float(run["started"])
     steps = run.get("step_text")
@@ -89,51 +89,57 @@ def going(run: Cells, time: float) -> Cells:
     }
 
 
-def far(document: Cells, run: Cells) -> Cells:
+def run_progress(document: Cells, run: Cells) -> Cells:
     """Return epoch or step and time left of a running run; for one that is over, epochs done and duration."""
-    summary, found, planned = document.get("summary") or {}, document["epochs"], run.get("epochs_planned")
-    if not found and not planned and not run.get("epoch"):
-        return by_steps(document, run)
+    summary, epochs, planned = document.get("summary") or {}, document["epochs"], run.get("epochs_planned")
+    if not epochs and not planned and not run.get("epoch"):
+        return step_progress(document, run)
     # The number of the last epoch is not the count of epochs if numbers start at 0.
-    own = summary.get("done", 0) + summary.get("unseen", 0) or (None if _began_unseen(document) else 0)
-    before = run.get("epochs_before", 0)
-    count = None if own is None else own + before
+    own = summary.get("done", 0) + summary.get("unseen", 0) or (None if _is_count_unknown(document) else 0)
+    earlier = run.get("epochs_before", 0)
+    count = None if own is None else own + earlier
     done = (units.MISSING if count is None else units.count(count)) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
-        last = units.count(found[-1]["epoch"]) if found else units.MISSING
-        kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
+        last = units.count(epochs[-1]["epoch"]) if epochs else units.MISSING
+        values = {**live_progress(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if epochs else ""}
         # These values come live from the ring; stored here, they would remain after the run.
-        return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
-    ended = summary.get("last")
-    below = [
-        "" if own is None or not before else f"{units.count(own)} in this run",
-        "" if ended is None else f"last: epoch {units.count(ended)}",
+        return {**values, "left": units.MISSING, "left_below": ""} if document.get("live") else values
+    last_epoch = summary.get("last")
+    details = [
+        "" if own is None or not earlier else f"{units.count(own)} in this run",
+        "" if last_epoch is None else f"last: epoch {units.count(last_epoch)}",
     ]
     return {
         "epoch_is": "Epochs done",
         "epoch": done,
-        "epoch_below": "; ".join(filter(None, below)),
+        "epoch_below": "; ".join(filter(None, details)),
         # Of finished epochs only: the progress in the ring includes part of an unfinished one.
         "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
-        **_took(document, run),
+        **_duration(document, run),
     }
 
 
-def _began_unseen(document: Cells) -> bool:
+def _is_count_unknown(document: Cells) -> bool:
     """Whether the number of epochs is unknown: steps were done before the run was observed, and no epoch since."""
     return not document["epochs"] and any(rank["steps"] for rank in document["ranks"])
 
 
-def by_steps(document: Cells, run: Cells) -> Cells:
-    """Return the same for a run without epochs: its steps, if it counts any."""
+def step_progress(document: Cells, run: Cells) -> Cells:
+    """Return the progress of a run without epochs: its steps, if it counts any."""
     done = (document.get("total") or {}).get("steps")
     planned = max((rank["steps_planned"] or 0 for rank in document["ranks"]), default=0)
     steps = "" if done is None else f"{units.count(done)}{f' of {units.count(round(planned))}' if planned else ''}"
     if run["state"] == "running":
-        kept = {**going(run, document["now"]), "epoch_is": "Step", "epoch": steps or units.MISSING, "epoch_below": ""}
-        return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
+        values = {
+            **live_progress(run, document["now"]),
+            "epoch_is": "Step",
+            "epoch": steps or units.MISSING,
+            "epoch_below": "",
+        }
+        return {**values, "left": units.MISSING, "left_below": ""} if document.get("live") else values
     return {
-        "epoch_is": "Steps done", "epoch": steps or units.MISSING, "epoch_below": "", "bar": [], **_took(document, run),
+        "epoch_is": "Steps done", "epoch": steps or units.MISSING, "epoch_below": "", "bar": [],
+        **_duration(document, run),
     }  # fmt: skip
 
 
@@ -150,7 +156,7 @@ def pace(summary: Cells, whole: Cells | None) -> Cells:
     }
 
 
-def _took(document: Cells, run: Cells) -> Cells:
+def _duration(document: Cells, run: Cells) -> Cells:
     ended = run.get("ended")
     return {
         "left_is": "Took",
@@ -161,12 +167,12 @@ def _took(document: Cells, run: Cells) -> Cells:
 
 def facts(run: Cells) -> list[Cells]:
     """Return owner, id, framework, host and start of a run."""
-    since = "since" if run["state"] == "running" else "began"
-    found = [
+    label = "since" if run["state"] == "running" else "began"
+    values = [
         fact("id", run["id"]), fact("with", run.get("framework")), fact("on", run.get("hostname")),
-        fact(since, "", run.get("started")), fact("resumes", run.get("resumes")),
+        fact(label, "", run.get("started")), fact("resumes", run.get("resumes")),
     ]  # fmt: skip
-    return [person(run["user"] or ""), *(one for one in found if one is not None)]
+    return [person(run["user"] or ""), *(value for value in values if value is not None)]
 
 
 def usage(total: Cells) -> Cells:
@@ -195,9 +201,9 @@ def _bar(run: Cells) -> list[Cells]:
     return [] if done is None else [bar(share(done, user=run["user"] or ""))]
 
 
-NOTED = 20
+MAX_FAILED_ALLOCATIONS = 20
 """Newest failed allocations listed."""
-NUMBERED = 80
+MAX_NUMBERS_LENGTH = 80
 """Longest list of epoch numbers in a sentence, in characters."""
 TAGS: Mapping[str, str] = {
     "failed": "failed", "died": "died", "input_bound": "waits for data", "throttled": "throttled",
@@ -212,45 +218,50 @@ PREDICATES: Mapping[str, tuple[str, str]] = {
     "diverged": ("diverged", "diverged"),
 }  # fmt: skip
 """Predicates of sentences about one epoch and about several, by kind of verdict."""
-_LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
+_LEVELS = {severity.name.lower(): level for severity, level in levels.SEVERITY_LEVELS.items() if severity is not None}
 _OOM = "out_of_memory"
 
 
-def noted(document: Cells, *, running: bool) -> list[Cells]:
+def finding_notes(document: Cells, *, running: bool) -> list[Cells]:
     """Return sentences about failed allocations, the run and its epochs; each action is only given once."""
-    found, ranks = document.get("findings") or (), document["ranks"]
-    remedy = next((one["action"] for one in found if one["kind"] == _OOM), "")
+    findings, ranks = document.get("findings") or (), document["ranks"]
+    remedy = next((finding["action"] for finding in findings if finding["kind"] == _OOM), "")
     marks = [mark for mark in document["marks"] if mark["mark"] == _OOM]
-    failed = [_failed(mark, ranks, remedy) for mark in marks[-NOTED:]][::-1]
-    if earlier := len(marks) - len(failed):
+    allocation_notes = [_failed_allocation(mark, ranks, remedy) for mark in marks[-MAX_FAILED_ALLOCATIONS:]][::-1]
+    if earlier := len(marks) - len(allocation_notes):
         text = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
-        failed.append({"level": "bad", "about": "out of memory", "text": text, "action": remedy})
+        allocation_notes.append({"level": "bad", "about": "out of memory", "text": text, "action": remedy})
     # Findings that are listed per allocation or epoch are not repeated for the run.
-    wrong = [_of_run(one, running=running) for one in found if one["kind"] not in (_OOM, "diverged")]
+    run_notes = [
+        _run_note(finding, running=running) for finding in findings if finding["kind"] not in (_OOM, "diverged")
+    ]
     # An epoch in progress has no verdict yet.
     done = (document.get("summary") or {}).get("done") if running else None
-    is_least = not document.get("is_judged", True)
-    odd = [_of_epochs(one, document["epochs_total"], done, is_least=is_least) for one in document.get("odd") or ()]
-    said, told = set(), []
-    for one in (*failed, *wrong, *odd):
-        told.append({**one, "action": "" if one["action"] in said else one["action"]})
-        said.add(one["action"])
-    return told
+    is_lower_bound = not document.get("is_judged", True)
+    epoch_notes = [
+        _epochs_note(odd, document["epochs_total"], done, is_lower_bound=is_lower_bound)
+        for odd in document.get("odd") or ()
+    ]
+    actions, rows = set(), []
+    for note in (*allocation_notes, *run_notes, *epoch_notes):
+        rows.append({**note, "action": "" if note["action"] in actions else note["action"]})
+        actions.add(note["action"])
+    return rows
 
 
-def _failed(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
+def _failed_allocation(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
     """Return a sentence about a failed allocation."""
-    who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
+    rank = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
     asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
     epoch = f"epoch {units.count(mark['epoch'])}, " if mark["epoch"] >= 0 else ""
-    where = f"{who}{epoch}step {units.count(mark['step'])}"
+    position = f"{rank}{epoch}step {units.count(mark['step'])}"
     return {
-        "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
+        "level": "bad", "about": "out of memory", "text": f"{position}: requested {asked}, {free} free",
         "time": mark["time"], "action": remedy,
     }  # fmt: skip
 
 
-def _of_run(finding: Cells, *, running: bool) -> Cells:
+def _run_note(finding: Cells, *, running: bool) -> Cells:
     """Return a sentence about a whole run: `The run was throttled 20 % of the time.`."""
     kind = finding["kind"]
     verb = ("is " if running else "was ") if kind in STATES else ""
@@ -258,20 +269,21 @@ def _of_run(finding: Cells, *, running: bool) -> Cells:
             "text": f"The run {verb}{finding['summary']}.", "action": finding["action"] or ""}  # fmt: skip
 
 
-def _of_epochs(odd: Cells, total: int, done: int | None, *, is_least: bool) -> Cells:
+def _epochs_note(odd: Cells, total: int, done: int | None, *, is_lower_bound: bool) -> Cells:
     """Return a sentence about epochs with the same verdict: `Epochs 3, 7–9 were throttled: 4 of 90 epochs.`.
 
-    `done`: finished epochs of a running run; `is_least`: there may be more such epochs.
+    `done`: finished epochs of a running run; `is_lower_bound`: there may be more such epochs.
     """
     numbers, count = ranges(odd["epochs"]), len(odd["epochs"])
-    cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
-    one, several = PREDICATES[odd["kind"]]
-    least = "at least " if is_least else ""
-    of = f"{least}{units.count(count)} of {units.count(total)} epochs"
+    if len(numbers) > MAX_NUMBERS_LENGTH:
+        numbers = f"{numbers[:MAX_NUMBERS_LENGTH].rpartition(', ')[0]} …"
+    singular, plural = PREDICATES[odd["kind"]]
+    least = "at least " if is_lower_bound else ""
+    count_text = f"{least}{units.count(count)} of {units.count(total)} epochs"
     if done is not None and odd["kind"] != "not_finished":
-        of = f"{least}{units.count(count)} of {units.count(done)} that ended"
-    said = f"Epochs {cut} {several}: {of}." if count > 1 else f"Epoch {cut} {one}."
-    return {"level": odd["level"], "about": odd["text"], "text": said, "action": odd["action"]}
+        count_text = f"{least}{units.count(count)} of {units.count(done)} that ended"
+    sentence = f"Epochs {numbers} {plural}: {count_text}." if count > 1 else f"Epoch {numbers} {singular}."
+    return {"level": odd["level"], "about": odd["text"], "text": sentence, "action": odd["action"]}
 
 
 def _number(value: Any) -> float:

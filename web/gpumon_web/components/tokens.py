@@ -44,11 +44,11 @@ def tag(words: str, level: str = "", *, is_now: bool = False) -> Cells:
 
 def run_state(state: str) -> Cells:
     """The tag of a run's state. When data stops coming, a running run becomes "last seen running"."""
-    found = tag(state or units.MISSING, levels.OF_RUN.get(state, ""))
-    return going_on(found) if state == "running" else found
+    label = tag(state or units.MISSING, levels.RUN_LEVELS.get(state, ""))
+    return running_tag(label) if state == "running" else label
 
 
-def measured_on(label: str, others: Iterable[str]) -> Cells | None:
+def origin_tag(label: str, others: Iterable[str]) -> Cells | None:
     """The tag of a run's origin (real, simulated, replayed) by its label; None if all `others` are of the same kind."""
     kind = _kind(label)
     return None if all(_kind(other) == kind for other in others) else tag(kind or "real GPUs")
@@ -59,18 +59,18 @@ def _kind(label: str) -> str:
     return label.partition(" ")[0]
 
 
-def going_on(found: Cells) -> Cells:
+def running_tag(label: Cells) -> Cells:
     """The tag of a running run or epoch, with the texts that replace it when data stops coming."""
-    return {**found, "old": "last seen running", "ended": "running at the end"}
+    return {**label, "old": "last seen running", "ended": "running at the end"}
 
 
 def run_tab(run: Cells) -> Cells:
     """The title of a run's browser tab: `epoch 6 (7/40) · llama-8b-sft`, or the state if it is over."""
     name = run_name(run)
     if run["state"] != "running":
-        ended = f"{run['state'] or units.MISSING} · {name}"
-        return {"text": ended, "old": ended}
-    return {"text": f"{place(run) or 'running'} · {name}", "old": name}
+        title = f"{run['state'] or units.MISSING} · {name}"
+        return {"text": title, "old": title}
+    return {"text": f"{run_position(run) or 'running'} · {name}", "old": name}
 
 
 def bar(*parts: Cells, css: str = "bar") -> Cells:
@@ -83,24 +83,26 @@ def share(of_whole: float, *, user: str = "", color: str = "", title: str = "") 
     return {"share": round(min(of_whole, 1.0) * 200) / 200, "user": user, "color": color, "title": title}
 
 
-def place(run: Cells) -> str:
+def run_position(run: Cells) -> str:
     """Return the position of a live run: `epoch 7 (8/90)`, or `step 140 of 300` without epochs."""
     if run.get("epoch"):
         return f"epoch {run['epoch']}"
     return f"step {run['step_text']}" if run.get("step_text") else ""
 
 
-def progress(run: Cells, where: str) -> Cells:
+def progress(run: Cells, position: str) -> Cells:
     """A line with a run's progress and its time left, which is hidden when data stops coming."""
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
     left = text(f"{units.long_duration(run['left'])} left", is_now=True) if run["left"] is not None else None
-    return line(text(where), done, left, css="progress")
+    return line(text(position), done, left, css="progress")
 
 
 def pick(arg: str, title: str, chosen: str, options: Sequence[tuple[str, str]]) -> Cells | None:
     """A drop-down list that sets an argument of the address; None if there is nothing to choose."""
-    known = [*options, *([(chosen, chosen)] if chosen and chosen not in dict(options) else [])]
-    return {"arg": arg, "title": title, "chosen": chosen, "options": [list(one) for one in known]} if known else None
+    choices = [*options, *([(chosen, chosen)] if chosen and chosen not in dict(options) else [])]
+    if not choices:
+        return None
+    return {"arg": arg, "title": title, "chosen": chosen, "options": [list(option) for option in choices]}
 
 
 def energy(row: Cells) -> float | Cells | None:

@@ -11,26 +11,26 @@ from gpumon.model import units
 from gpumon.reports.usage import account_energy, device_name, hours_text, idle_note, idle_text, used_text
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account
-from gpumon_web.components.page import Cells, KeptValues
+from gpumon_web.components.page import Cells, StoredValues
 from gpumon_web.components.tokens import bar, line, share, tag, text
 
 USER, GROUP = "user", "group"
-_WORDS = {USER: "Users", GROUP: "Groups"}
+_TITLES = {USER: "Users", GROUP: "Groups"}
 
 
-def holders(groups: UserGroups | None, by: str) -> Cells:
+def holder_choice(groups: UserGroups | None, by: str) -> Cells:
     """Return the buttons that switch between users and groups, if there are groups, and the column's heading."""
-    chosen = by if groups and by in _WORDS else USER
+    chosen = by if groups and by in _TITLES else USER
     return {
         "holders": [
-            {"text": words, "title": "", "is_pressed": one == chosen, "arg": "by", "value": one}
-            for one, words in _WORDS.items()
+            {"text": words, "title": "", "is_pressed": value == chosen, "arg": "by", "value": value}
+            for value, words in _TITLES.items()
         ] if groups else [],
         "user_title": chosen.title(),
     }  # fmt: skip
 
 
-TICKS = 8
+MAX_TICKS = 8
 """Most day labels below the strips."""
 
 
@@ -47,16 +47,16 @@ def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
     return {"now": [shown], "count": count}
 
 
-def account_cells(account: Account, course: Cells, most: float) -> Cells:
+def account_cells(account: Account, strip: Cells, longest: float) -> Cells:
     """Return the cells of an account."""
-    judged, idle = account.judged > 0, idle_text(account)
+    is_judged, idle = account.judged > 0, idle_text(account)
     note = idle_note(account)
     return {
-        "held": bar_cells(account.user, account, most) if account.held else [line(text(units.MISSING, "mut"))],
+        "held": bar_cells(account.user, account, longest) if account.held else [line(text(units.MISSING, "mut"))],
         "held_seconds": account.held,
-        "course": course,
+        "course": strip,
         "used": used_text(account),
-        "used_ratio": account.busy / account.held if judged else None,
+        "used_ratio": account.busy / account.held if is_judged else None,
         "idle": idle,
         "idle_held_seconds": account.idle_held if idle != units.MISSING else None,
         "energy": account_energy(account),
@@ -65,15 +65,15 @@ def account_cells(account: Account, course: Cells, most: float) -> Cells:
     }
 
 
-def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
+def bar_cells(user: str, account: Account, longest: float) -> list[Cells]:
     """Return hours as a number and a bar: used time solid, idle held time in a tint."""
-    of = most or inf
-    solid, tint = share(account.busy / of, user=user), share((account.held - account.busy) / of, user=user)
+    length = longest or inf
+    solid, tint = share(account.busy / length, user=user), share((account.held - account.busy) / length, user=user)
     number = text(hours_text(account.held), "number")
     return [line(number, bar(solid, {**tint, "opacity": 0.25}, css="bar hours"), css="quantity")]
 
 
-def course(user: str, days: Sequence[AccountGroup], tallest: float, window: UserWindow) -> Cells:
+def held_course(user: str, days: Sequence[AccountGroup], tallest: float, window: UserWindow) -> Cells:
     """Return a user's hours per day, relative to `tallest`, the most of any user."""
     begins = window.days()
     slots = round((window.end - window.begin) / 3600) if window.period == "day" else len(begins)
@@ -82,44 +82,48 @@ def course(user: str, days: Sequence[AccountGroup], tallest: float, window: User
         account = find_account(day, user)
         if not account.held:
             continue
-        at = int((day.begin - window.begin) // 3600) if window.period == "day" else bisect_right(begins, day.begin) - 1
+        if window.period == "day":
+            slot = int((day.begin - window.begin) // 3600)
+        else:
+            slot = bisect_right(begins, day.begin) - 1
         busy = round(100 * account.busy / tallest) if account.judged else None
-        parts.append([max(at, 0), user, max(1, round(100 * account.held / tallest)), busy])
-    what = "hours" if window.period == "day" else "days"
-    label = f"{len(parts)} of {slots} {what} with GPUs"
+        parts.append([max(slot, 0), user, max(1, round(100 * account.held / tallest)), busy])
+    unit = "hours" if window.period == "day" else "days"
+    label = f"{len(parts)} of {slots} {unit} with GPUs"
     return {"slots": slots, "parts": parts, "unseen": [], "until": 1, "is_bars": True, "label": label}
 
 
-def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
+def strip_row(strip: Cells, window: UserWindow, now: float, user: str) -> Cells:
     """Return the row with a GPU's holders over time; with a `user`, all others are anonymous."""
-    device = found["device"]
+    device = strip["device"]
     name = device_name(device)
-    parts = [[at, who if user in ("", who) else "", *shares] for at, who, *shares in found["parts"]]
+    parts = [[slot, holder if user in ("", holder) else "", *shares] for slot, holder, *shares in strip["parts"]]
     until = (now - window.begin) / (window.end - window.begin)
     return {
         "key": device.uuid,
         "gpu": name,
         "order": device.number,
         "strip": {
-            "slots": found["slots"], "shift": found["shift"], "parts": parts, "unseen": found["unseen"],
-            "is_bars": False, "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(found),
+            "slots": strip["slots"], "shift": strip["shift"], "parts": parts, "unseen": strip["unseen"],
+            "is_bars": False, "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(strip),
             "marks": _day_marks(window),
         },
     }  # fmt: skip
 
 
-def strip_words(found: Cells) -> str:
+def strip_words(strip: Cells) -> str:
     """Return the text of a strip: the GPU, who held it for how long, and the unobserved time."""
     hours: dict[str, float] = {}
-    for at, who, held, _ in found["parts"]:
-        if at < 0:  # mostly before the window
+    for slot, holder, held, _ in strip["parts"]:
+        if slot < 0:  # mostly before the window
             continue
-        hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
-    held_by = ", ".join(f"{who} {units.hours(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
-    unseen = sum(share for at, share, *_ in found["unseen"] if at >= 0) / 100 * found["step"]
+        hours[holder or "unknown"] = hours.get(holder or "unknown", 0.0) + held / 100 * strip["step"]
+    longest_first = sorted(hours.items(), key=lambda item: -item[1])
+    held_by = ", ".join(f"{holder} {units.hours(held)}" for holder, held in longest_first)
+    unseen = sum(share for slot, share, *_ in strip["unseen"] if slot >= 0) / 100 * strip["step"]
     if unseen:
         held_by = f"{held_by or 'nobody while watched'}; not seen {units.hours(unseen)}"
-    return f"{device_name(found['device'])}: {held_by or 'nobody'}"
+    return f"{device_name(strip['device'])}: {held_by or 'nobody'}"
 
 
 def _shares(window: UserWindow) -> list[float]:
@@ -139,24 +143,24 @@ def ticks(window: UserWindow) -> list[Cells]:
         return [{"at": hour * 3600 / (window.end - window.begin),
                  "text": f"{window.local_time(window.begin + hour * 3600):%H:%M}"} for hour in hours]  # fmt: skip
     edges, begins = _shares(window), window.days()
-    every = -(-len(begins) // TICKS)
+    step = -(-len(begins) // MAX_TICKS)
     return [
-        {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.local_time(begins[at]):%a %-d}"}
-        for at in range(0, len(begins), every)
+        {"at": round((edges[index] + edges[index + 1]) / 2, 5), "text": f"{window.local_time(begins[index]):%a %-d}"}
+        for index in range(0, len(begins), step)
     ]
 
 
-def last_day(document: Cells) -> KeptValues:
+def last_day(document: Cells) -> StoredValues:
     """Return the value `day`: a strip for each GPU by UUID; None without history."""
     begin, end, now = document["begin"], document["end"], document["now"]
     until = round((now - begin) / (end - begin), 4) if end > begin else 1
     strips = {
-        one["device"].uuid: {
-            "slots": one["slots"], "shift": one["shift"], "parts": one["parts"], "unseen": one["unseen"],
-            "until": until, "ends_now": True, "is_bars": False, "label": strip_words(one),
+        strip["device"].uuid: {
+            "slots": strip["slots"], "shift": strip["shift"], "parts": strip["parts"], "unseen": strip["unseen"],
+            "until": until, "ends_now": True, "is_bars": False, "label": strip_words(strip),
         }
-        for one in document["strips"]
+        for strip in document["strips"]
     }  # fmt: skip
     problem = document.get("problem", "")
     unread = f"The last 24 hours of the GPUs cannot be read now: {problem}." if problem else ""
-    return KeptValues({"day": strips or None}, again=60.0, unread=unread)
+    return StoredValues({"day": strips or None}, again=60.0, unread=unread)

@@ -14,7 +14,7 @@ from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
 from gpumon.model.origin import Capability
 from gpumon.storage.usage.period_totals import UserWindow, parse_window
-from gpumon_web.components.page import Args, Cells, Kept, Page
+from gpumon_web.components.page import Args, Cells, Page, StoredSubject
 from gpumon_web.feed import Feed
 from gpumon_web.fleet import named
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
@@ -22,7 +22,7 @@ from gpumon_web.live import stored_values
 from gpumon_web.live.stored_values import why_no_history
 from gpumon_web.stored.user_hours import Holding
 
-FRESH = 10.0
+CACHE_SECONDS = 10.0
 """Seconds for which a cached answer is reused."""
 _WINDOW = ("period", "day", "zone", "user")
 
@@ -44,24 +44,24 @@ class Accounts:
         self._quick = quick or Inline()
         self._answers = answers or AnswerCache()
         self._missing = missing
-        self._fresh = FRESH if work else 0.0
+        self._fresh = CACHE_SECONDS if work else 0.0
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows accounts or events."""
         given = tuple(args.get(one, "") for one in page.kept_args)
-        if page.kept_of is Kept.DAY:
-            return self._asked(page.name, (), stored_values.of_day, page.name, work=self._quick)
-        if page.kept_of is Kept.EVENTS:
-            return self._asked(page.name, given, stored_values.of_events, page.name, self._why())
+        if page.kept_of is StoredSubject.DAY:
+            return self._asked(page.name, (), stored_values.day_values, page.name, work=self._quick)
+        if page.kept_of is StoredSubject.EVENTS:
+            return self._asked(page.name, given, stored_values.event_values, page.name, self._why())
         missing = self._why()
         holding = {} if missing else self._holding()  # a recording or a simulation has no holders of now
         priced = self._prices, self._groups
-        return self._asked(page.name, given, stored_values.of_accounts, page.name, holding, missing, *priced)
+        return self._asked(page.name, given, stored_values.account_values, page.name, holding, missing, *priced)
 
     def table(self, args: Args) -> Future[Packed]:
         """Return the accounts of a window as CSV."""
         return self._asked(
-            "table", tuple(args.get(one, "") for one in _WINDOW), stored_values.table_of_accounts, self._prices
+            "table", tuple(args.get(one, "") for one in _WINDOW), stored_values.accounts_csv, self._prices
         )
 
     def window(self, args: Args) -> UserWindow:
@@ -70,7 +70,9 @@ class Accounts:
 
     def news(self, since: float | None) -> Future[Packed]:
         """Return the number of events since `since` (s since 1970) that need attention."""
-        return self._asked("news", ("" if since is None else f"{since:.0f}",), stored_values.news, work=self._quick)
+        return self._asked(
+            "news", ("" if since is None else f"{since:.0f}",), stored_values.new_events, work=self._quick
+        )
 
     def _asked(
         self, name: str, given: tuple[str, ...], task: Task, *more: Any, work: Work | None = None

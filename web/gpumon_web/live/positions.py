@@ -26,12 +26,12 @@ from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed
 from gpumon_web.names import named_frames
 
-KEPT = 6
+MAX_CACHED = 6
 """Number of positions whose feeds are cached; each takes a few MB."""
 MISSING = "At a position of your own, only the runs of its moment are known: press Rejoin for all that was played."
 
 
-class RecordedPlace(NamedTuple):
+class RecordedPosition(NamedTuple):
     """A position with its feed and pages."""
 
     frames: RecordedFrames
@@ -104,10 +104,10 @@ class Recording:
         self._positions = positions
         self._people = people
         self._speed = speed
-        self._places: list[RecordedPlace] = []
+        self._places: list[RecordedPosition] = []
         self._lock = Lock()
 
-    def at(self, position: float, boot: str = "") -> RecordedPlace:
+    def at(self, position: float, boot: str = "") -> RecordedPosition:
         """Return the feed and pages at a position (s since 1970), for a viewer whose last answer was from `boot`.
 
         Raises SourceError if the recording no longer has any frame.
@@ -118,14 +118,14 @@ class Recording:
             newest = known.feed.newest if known else 0
             excerpt = self._positions.at(position_ns, newest)
             if known and excerpt.number >= newest and excerpt.frames[0].frame.number in (newest, newest + 1):
-                found: RecordedPlace | None = known
+                found: RecordedPosition | None = known
             else:
                 found = next((one for one in self._places if one.feed.newest == excerpt.number), None)
             if found is None:
                 found = self._begun()
             else:
                 self._places.remove(found)
-            self._places = [*self._places[1 - KEPT :], found]
+            self._places = [*self._places[1 - MAX_CACHED :], found]
             with found.feed.lock:
                 found.frames.move(excerpt)
                 found.feed.refresh()
@@ -146,7 +146,7 @@ class Recording:
         """Close the file."""
         self._positions.close()
 
-    def _begun(self) -> RecordedPlace:
+    def _begun(self) -> RecordedPosition:
         frames = RecordedFrames(self._positions)
 
         def play() -> dict[str, Any]:
@@ -157,4 +157,4 @@ class Recording:
         def now() -> float:
             return feed.frame.time if feed.frame else 0.0
 
-        return RecordedPlace(frames, feed, PageFeed(feed, self._colors), Runs(feed, list, now, missing=MISSING))
+        return RecordedPosition(frames, feed, PageFeed(feed, self._colors), Runs(feed, list, now, missing=MISSING))

@@ -16,7 +16,7 @@ from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices
 from gpumon.reports import run_json
 from gpumon_web.charts.run_gpus import EACH, MEAN
-from gpumon_web.components.page import Args, Kept, Page
+from gpumon_web.components.page import Args, Page, StoredSubject
 from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
@@ -24,10 +24,10 @@ from gpumon_web.live import stored_values
 from gpumon_web.live.stored_values import why_no_runs, why_none_listed
 from gpumon_web.stored import run_list, run_page, run_zoom
 from gpumon_web.stored.run_course import COURSE
-from gpumon_web.stored.run_list import RunChoice
+from gpumon_web.stored.run_list import RunFilter
 from gpumon_web.stored.run_page import Ring
 
-FRESH = 2.0
+CACHE_SECONDS = 2.0
 """Seconds for which a cached answer is reused; a page requests a running run every five."""
 
 
@@ -53,34 +53,34 @@ class Runs:
         self._work = work or Inline()
         self._answers = answers or AnswerCache()
         self._missing = missing
-        self._fresh = FRESH if work else 0.0
+        self._fresh = CACHE_SECONDS if work else 0.0
 
     def all(self) -> Future[Packed]:
         """Return the list of runs, the newest first."""
-        return self._of_list(("runs",), run_list.listed)
+        return self._of_list(("runs",), run_list.list_answer)
 
     def one(self, run: str, device: str) -> Future[Packed]:
         """Return one run with its newest epochs and its chart on `device` (a UUID)."""
-        return self._of_run(("run", run, device), run_page.one)
+        return self._of_run(("run", run, device), run_page.run_answer)
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows runs."""
-        if page.kept_of is Kept.RUNS:
-            chosen = [args.get(name, "") for name in RunChoice._fields]
+        if page.kept_of is StoredSubject.RUNS:
+            chosen = [args.get(name, "") for name in RunFilter._fields]
             origin = self._feed.live.origin()
             none = why_none_listed(origin, is_moment=bool(self._missing))
             more = (page.name, self._missing, self.why(), origin.label, none, *chosen)
-            return self._of_list(("kept", page.name, none, *chosen), stored_values.of_list, *more)
-        if page.kept_of is Kept.COMPARED:
+            return self._of_list(("kept", page.name, none, *chosen), stored_values.list_values, *more)
+        if page.kept_of is StoredSubject.COMPARED:
             asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
             return self._answers.get(
                 ("kept", page.name, asked, by), self._fresh,
                 lambda _: self._work.ask(
-                    stored_values.of_compared, lambda: (self._paths(), asked, by, self._now(), page.name, why)
+                    stored_values.comparison_values, lambda: (self._paths(), asked, by, self._now(), page.name, why)
                 ),
             )  # fmt: skip
         return self._of_run(
-            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), stored_values.of_run, page.name,
+            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), stored_values.run_values, page.name,
             self._missing, self.why(), self._feed.live.origin().label, self._prices, self._is_awaited(),
         )  # fmt: skip
 
@@ -104,16 +104,16 @@ class Runs:
     def rest(self, page: Page, args: Args) -> Future[Packed]:
         """Return all rows of the tables of which `kept` returns only the newest rows."""
         return self._of_record(
-            ("rest", args.get("id", ""), page.name), stored_values.rest_of_run, page.name, self._prices
+            ("rest", args.get("id", ""), page.name), stored_values.remaining_run_values, page.name, self._prices
         )
 
     def epochs(self, run: str) -> Future[Packed]:
         """Return all epochs of a run."""
-        return self._of_record(("epochs", run), run_page.epochs)
+        return self._of_record(("epochs", run), run_page.epochs_answer)
 
     def table(self, run: str) -> Future[Packed]:
         """Return the epochs of a run as CSV."""
-        return self._of_record(("table", run), run_page.table)
+        return self._of_record(("table", run), run_page.csv_answer)
 
     def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
         """Return the answer of a task, called with the ledgers' paths, now, the cached version and `more`."""

@@ -16,19 +16,19 @@ from gpumon.reports import run_json
 from gpumon.reports.missing_history import NO_HARDWARE
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
-from gpumon_web.components.page import Cells, KeptValues, Rows
+from gpumon_web.components.page import Cells, Rows, StoredValues
 from gpumon_web.components.user_rows import GROUP, USER
 from gpumon_web.jobs import UNCHANGED, Packed, compressed, packed
 from gpumon_web.pages import PAGES
-from gpumon_web.stored.comparison import compared_document
-from gpumon_web.stored.events import count_of_news, events_document
+from gpumon_web.stored.comparison import comparison_document
+from gpumon_web.stored.events import count_new_events, events_document
 from gpumon_web.stored.holder_strips import day_document
-from gpumon_web.stored.run_list import Live, RunChoice, list_of_runs
-from gpumon_web.stored.run_page import Ring, all_rows, of_ledger, run_document, told_of
+from gpumon_web.stored.run_list import Live, RunFilter, run_list_document
+from gpumon_web.stored.run_page import Ring, all_rows, ledger_answer, read_epochs, run_document
 from gpumon_web.stored.user_hours import Holding, users_csv, users_document
 
 
-def of_list(
+def list_values(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
     not_kept: str, label: str, none: str, *chosen: str,
 ) -> Packed | str:  # fmt: skip
@@ -37,14 +37,14 @@ def of_list(
     `not_kept`: why present runs are not stored; `label`: label of the current source; `none`: text for an empty list of
     a recording.
     """
-    document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
+    document, version = run_list_document(paths, live, now, known, RunFilter(*chosen))
     if document is None:
         return UNCHANGED
     found = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
     return packed(_body(page, found, found["runs"]), version)
 
 
-def of_run(
+def run_values(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
     page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None, is_awaited: bool = False,
 ) -> Packed | str:  # fmt: skip
@@ -61,13 +61,13 @@ def of_run(
     return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
 
 
-def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
+def comparison_values(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
     """Values of `page` from the runs to compare. The page itself reports unknown ones."""
-    found = compared_document(paths, asked, by, now)
+    found = comparison_document(paths, asked, by, now)
     return packed(_body(page, {**found, "missing": missing if found["gone"] else ""}, found["runs"]))
 
 
-def of_accounts(
+def account_values(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
     holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
 ) -> Packed:  # fmt: skip
@@ -84,7 +84,7 @@ def of_accounts(
     return packed(_body(page, found, [*users, *({"user": user} for user in found["holding"])]))
 
 
-def of_events(
+def event_values(
     paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
     missing: str | Cells,
 ) -> Packed:  # fmt: skip
@@ -97,46 +97,48 @@ def of_events(
     )
 
 
-def of_day(paths: Sequence[str], now: float, page: str) -> Packed:
+def day_values(paths: Sequence[str], now: float, page: str) -> Packed:
     """Values of `page` from the last 24 hours of each GPU, and the `people` that a viewer can choose as themselves."""
     document = day_document(paths, now)
     users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
     return packed({**_body(page, document, users), "people": document["people"]})
 
 
-def news(paths: Sequence[str], since: str, now: float) -> Packed:
+def new_events(paths: Sequence[str], since: str, now: float) -> Packed:
     """The number of events since `since` (s since 1970) that need attention."""
-    return packed({"count": count_of_news(paths, float(since or "inf"), now)})
+    return packed({"count": count_new_events(paths, float(since or "inf"), now)})
 
 
-def table_of_accounts(
+def accounts_csv(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> Packed:
     """The accounts of a window as CSV: of all users, or of `user`."""
     return Packed(compressed(users_csv(paths, period, day, zone, user, now, prices)))
 
 
-def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None) -> Packed | str:
+def remaining_run_values(
+    paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None
+) -> Packed | str:
     """All rows of the tables of which `of_run` has the newest; a long run has rows for some of its epochs only."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
-        read = told_of(ledger, row.id, is_each=prices is not None)
+        read = read_epochs(ledger, row.id, is_each=prices is not None)
         run = run_json.run_to_json(read.record.run, row.updated)
         document = {"run": run, **all_rows(read.record, prices, read.long)}
         rest = PAGES[page].rest
         assert rest is not None
-        return packed(_sent(rest(document), []))
+        return packed(_encode(rest(document), []))
 
-    return of_ledger(paths, run, known, made)
+    return ledger_answer(paths, run, known, made)
 
 
 def _body(page: str, document: Cells, runs: Sequence[Cells]) -> Cells:
     kept = PAGES[page].kept
     assert kept is not None
-    return _sent(kept(document), runs)
+    return _encode(kept(document), runs)
 
 
-def _sent(found: KeptValues, runs: Sequence[Cells]) -> Cells:
+def _encode(found: StoredValues, runs: Sequence[Cells]) -> Cells:
     tables = {name: rows for name, rows in found.values.items() if isinstance(rows, Rows)}
     return {
         "values": {name: value for name, value in found.values.items() if name not in tables},

@@ -25,7 +25,7 @@ from gpumon_web.pages import PAGES
 _USED = frozenset((GpuState.BUSY.value, GpuState.ALLOCATED.value, GpuState.HELD.value))
 
 
-def watched(now: Now) -> Cells:
+def notification_state(now: Now) -> Cells:
     """Return what notifications watch: free GPUs, used GPUs, and each run as [id, name, user, state, is stalled].
 
     `places` has the prefixes of the addresses of a GPU and of a run.
@@ -56,11 +56,11 @@ def is_stalled(run: Cells, now: Now) -> bool:
     )
 
 
-KEPT = 64
+MAX_CACHED = 64
 """Number of pages with arguments, and of answers per page, that are cached."""
 MEAN_EVERY = 5.0
 """Seconds after which the means over the first window are recomputed."""
-LONGEST_TEXT = 200
+MAX_TEXT = 200
 """Characters to which arguments in an address are cut."""
 _MISSING = object()
 
@@ -185,7 +185,7 @@ class PageViews(ABC):
     def answer(self, page: str, given: Mapping[str, str], boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page`, or of the first page if it is unknown."""
         found = self._pages.get(page, self._first)
-        args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
+        args = {name: given.get(name, "")[:MAX_TEXT] or usual for name, usual in found.args.items()}
         return self.delta(found, args, boot, since)
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
@@ -202,7 +202,7 @@ class PageViews(ABC):
             key = (since, json.dumps(head))
             known = view.answers.get(key)
             if known is None:
-                if len(view.answers) >= KEPT:
+                if len(view.answers) >= MAX_CACHED:
                     view.answers.clear()
                 series = feed.lines(page.series(now, args), since, page.has_past)
                 known = view.answers[key] = packed(
@@ -214,7 +214,7 @@ class PageViews(ABC):
         key = (page.name, self._paged.boot, *sorted(args.items()))
         view = self._views.setdefault(key, PageVersions())
         self._views.move_to_end(key)
-        if len(self._views) > KEPT:
+        if len(self._views) > MAX_CACHED:
             self._views.popitem(last=False)
         return view
 
@@ -262,12 +262,12 @@ class PageFeed(PageViews):
         return {
             "hostname": self._feed.about["hostname"],
             "users": sorted(users - {""}),
-            "places": self.colors.places(users),
+            "places": self.colors.styles(users),
             "nameless": self._feed.hides_names,
             "home": gpu_address(labels[0]) if len(labels) == 1 else "",
             "has_gpus": bool(labels),
             "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],
-            "watched": watched(now),
+            "watched": notification_state(now),
         }
 
 

@@ -12,21 +12,21 @@ from gpumon.model import units
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import device_name
-from gpumon_web.components.event_rows import bundles
-from gpumon_web.components.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.components.event_rows import group_rows
+from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues
 from gpumon_web.components.tokens import gpu_address, line, link, pick, run_address, text
-from gpumon_web.stored.events import ALL, HOURS, KINDS, is_in
+from gpumon_web.stored.events import ALL, HOURS, KINDS, is_in_group
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-SHOWN = 500
+MAX_ROWS = 500
 """Most rows; further events are only counted."""
 AROUND = 300.0
 """Seconds before and after an event that its chart shows."""
-WRITTEN_FOR = 120.0
+LOG_LAG = 120.0
 """Seconds that the log may lag behind: it is written every minute."""
-LANES = 16
+MAX_LANES = 16
 """Most GPUs that each get a strip; with more, one strip has the events of all."""
 _SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
 _GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "run_began", "daemon_started", RESTARTED.name)
@@ -77,7 +77,7 @@ def layout() -> Component:
     )
 
 
-def kept(document: Cells) -> KeptValues:
+def kept(document: Cells) -> StoredValues:
     """Compute the strips, filters and rows."""
     events: Sequence[LastedEvent] = document["events"]
     labels = {one["device"].uuid: str(one["device"].number) for one in document["strips"] if one["device"].number >= 0}
@@ -87,14 +87,14 @@ def kept(document: Cells) -> KeptValues:
         one for one in events if (not gpu or gpu in _gpus(one, labels)) and (not user or one.event.subject.user == user)
     ]
     is_known = document["has_history"] and not document["problem"]
-    counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
-    found = [one for one in wanted if is_in(one.event, group)]
+    counts = {name: sum(is_in_group(one.event, name) for one in wanted) for name in KINDS}
+    found = [one for one in wanted if is_in_group(one.event, group)]
     words = document["q"].strip().lower()
     if words:  # also searches events beyond `SHOWN`
         found = [one for one in found if words in row(one, labels, document["now"])["search"]]
     users = sorted({one.event.subject.user for one in events} - {""})
-    nothing = _nothing(document, is_filtered=bool(gpu or user or words or group != ALL), read=len(events))
-    shown = [row(one, labels, document["now"]) for one in found[:SHOWN]]
+    nothing = _no_events_text(document, is_filtered=bool(gpu or user or words or group != ALL), read=len(events))
+    shown = [row(one, labels, document["now"]) for one in found[:MAX_ROWS]]
     numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
@@ -117,9 +117,9 @@ def kept(document: Cells) -> KeptValues:
         "lanes": Rows(_lanes(document, found, labels)),
         "ticks": _ticks(document),
         "events": Rows(shown),
-        "bundles": bundles(found[:SHOWN], shown, numbers),
+        "bundles": group_rows(found[:MAX_ROWS], shown, numbers),
     }  # fmt: skip
-    return KeptValues(values, again=20.0, unread=str(nothing) if document["problem"] else "")
+    return StoredValues(values, again=20.0, unread=str(nothing) if document["problem"] else "")
 
 
 def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
@@ -127,8 +127,8 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     event = one.event
     time, label = event.time_ns / SECOND, event.kind.label
     shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
-    named = link(label, where, "row") if (where := address(event, time, now)) else text(label)
-    took, lasted = _took(one, now), event.lasted if is_known(event.lasted) else one.unwatched
+    named = link(label, where, "row") if (where := event_address(event, time, now)) else text(label)
+    took, lasted = _duration(one, now), event.lasted if is_known(event.lasted) else one.unwatched
     gpu = _gpu_text(one, labels)
     words = ", ".join(filter(None, (event.subject.run, details(event, timed=False), went_on_words(one, labels))))
     return {
@@ -148,7 +148,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     }
 
 
-def address(event: Any, time: float, now: float) -> str:
+def event_address(event: Any, time: float, now: float) -> str:
     """Return the address that shows an event: its time on the chart of its GPU, or its run."""
     if event.subject.device:
         end = min(time + AROUND, now)
@@ -156,7 +156,7 @@ def address(event: Any, time: float, now: float) -> str:
     return run_address(event.subject.run) if event.subject.run else ""
 
 
-def _took(one: LastedEvent, now: float) -> str | Cells:
+def _duration(one: LastedEvent, now: float) -> str | Cells:
     """Return how long an event lasted; if it is ongoing, since when, or when it was last seen if data stops coming."""
     unwatched, since = unwatched_words(one)
     if unwatched:
@@ -166,15 +166,15 @@ def _took(one: LastedEvent, now: float) -> str | Cells:
         # Seen only once, its length is unknown: 0 s would mean that it ended at once. The heading is "Lasted".
         words = f"{units.long_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         last: Cells = {"text": words, "time": one.event.until_ns / SECOND}
-        if not _is_watched(one.event.until_ns, now):
+        if not _is_log_current(one.event.until_ns, now):
             return last
         return {"text": "ongoing since", "time": one.event.time_ns / SECOND, "old": last}
     return units.long_duration(one.event.lasted) if is_known(one.event.lasted) else ""
 
 
-def _is_watched(until_ns: int, now: float) -> bool:
+def _is_log_current(until_ns: int, now: float) -> bool:
     """Whether the log is up to date; only then may the page call an event ongoing."""
-    return until_ns / SECOND > now - WRITTEN_FOR
+    return until_ns / SECOND > now - LOG_LAG
 
 
 def _gpus(one: LastedEvent, labels: Mapping[str, str]) -> list[str]:
@@ -192,19 +192,19 @@ def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
 def _summary(found: Sequence[LastedEvent], older: int, now: float) -> str | Cells:
     """Return a summary of the listed events; `older` events of the window were not read."""
     going_on = [one.event.until_ns for one in found if one.event.until_ns > 0 and one.event.severity != "info"]
-    more = f", the newest {SHOWN} are shown" if len(found) > SHOWN else ""
+    more = f", the newest {MAX_ROWS} are shown" if len(found) > MAX_ROWS else ""
     before = f", {older:,} older ones of all kinds are left out" if older else ""
     told = f"{units.counted(len(found), 'event')}{more}{before}"
     if not going_on:
         return told
     need = f"{len(going_on)} that need{'s' if len(going_on) == 1 else ''} attention"
     last: Cells = {"text": f"{told}; {need} had not ended when last seen,", "time": max(going_on) / SECOND}
-    if not _is_watched(max(going_on), now):
+    if not _is_log_current(max(going_on), now):
         return last
     return {"text": f"{told}; {need} {'goes' if len(going_on) == 1 else 'go'} on", "old": last}
 
 
-def _nothing(document: Cells, *, is_filtered: bool, read: int) -> str | Cells:
+def _no_events_text(document: Cells, *, is_filtered: bool, read: int) -> str | Cells:
     if document["problem"]:
         return f"The events cannot be read now: {document['problem']}."
     if not document["has_history"]:
@@ -225,7 +225,7 @@ def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, s
 
     until = round(min(1.0, (now - begin) / max(document["end"] - begin, 1.0)), 4)
     strips = document["strips"]
-    if len(strips) > LANES:
+    if len(strips) > MAX_LANES:
         all_unseen = [slot for slot in strips[0]["unseen"] if all(slot in one["unseen"] for one in strips)]
         strip = {"slots": strips[0]["slots"], "parts": [], "unseen": all_unseen, "is_bars": False, "until": until,
                  "ends_now": True, "label": units.counted(len(found), "event"),
@@ -251,6 +251,6 @@ def _ticks(document: Cells) -> list[Cells]:
 
 
 PAGE = Page(
-    "events", "Events", layout, kept=kept, kept_of=Kept.EVENTS,
+    "events", "Events", layout, kept=kept, kept_of=StoredSubject.EVENTS,
     kept_args={"window": "", "group": "", "gpu": "", "user": "", "q": ""},
 )  # fmt: skip

@@ -11,30 +11,40 @@ from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon_web.components import levels
 from gpumon_web.components.fleet_summary import (
-    chips,
     free_count,
-    host,
-    idle_below,
+    gpu_chips,
+    gpu_sums,
+    host_lines,
     idle_count,
-    idle_unknown,
-    mine,
-    others,
-    sums,
+    idle_text,
+    other_gpus_text,
+    own_gpus,
+    unknown_idle_text,
 )
 from gpumon_web.components.gpu_rows import (
     LARGE,
+    group_label,
+    group_state,
     group_sums,
     groups,
-    label_of,
+    holder_lines,
     power_text,
-    state_of,
+    search_text,
     users_of,
-    who,
-    words_of,
 )
 from gpumon_web.components.holders import memory_parts
-from gpumon_web.components.page import Args, Cells, Gpu, Kept, Now, Page, Rows, described
-from gpumon_web.components.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag
+from gpumon_web.components.page import Args, Cells, Gpu, Now, Page, Rows, StoredSubject, table_column
+from gpumon_web.components.tokens import (
+    gpu_address,
+    line,
+    link,
+    person,
+    progress,
+    run_address,
+    run_name,
+    run_position,
+    tag,
+)
 from gpumon_web.components.user_rows import last_day
 from gpumon_web.feed import SPARK
 from gpumon_web.health import nothing_wrong
@@ -47,16 +57,16 @@ _DENSE = 8
 
 _USED, _MEMORY, _POWER = (GPU_BY_KEY[key] for key in ("utilization", "memory_used", "power"))
 COLUMNS = (
-    described(GPU_BY_KEY["gpu"], "state", css="c-gpu", sorts_by="index", is_head=True),
-    described(GPU_BY_KEY["day"], "day", sort=False, css="c-day", needs="day"),
-    described(GPU_BY_KEY["history"], "spark", key="spark", sort=False, css="c-spark")._replace(
+    table_column(GPU_BY_KEY["gpu"], "state", css="c-gpu", sorts_by="index", is_head=True),
+    table_column(GPU_BY_KEY["day"], "day", sort=False, css="c-day", needs="day"),
+    table_column(GPU_BY_KEY["history"], "spark", key="spark", sort=False, css="c-spark")._replace(
         title=DEFAULT_WINDOW.title.capitalize()
     ),
-    described(_USED, key="now", css="c-now", small_unit="big", csv=_USED.file_name),
-    described(_MEMORY, "memory", key="memory", css="c-memory")._replace(is_number=False),
-    described(_POWER, "text", css="c-power", small_unit="unit"),
-    described(GPU_BY_KEY["temperature"], css="c-temp", small_unit="unit"),
-    described(GPU_BY_KEY["who"], "rich", css="c-who", sorts_by="user", csv_list="users"),
+    table_column(_USED, key="now", css="c-now", small_unit="big", csv=_USED.file_name),
+    table_column(_MEMORY, "memory", key="memory", css="c-memory")._replace(is_number=False),
+    table_column(_POWER, "text", css="c-power", small_unit="unit"),
+    table_column(GPU_BY_KEY["temperature"], css="c-temp", small_unit="unit"),
+    table_column(GPU_BY_KEY["who"], "rich", css="c-who", sorts_by="user", csv_list="users"),
 )
 ORDERS = (("mine", "Mine first"), ("gpu", "GPU"), ("free", "Free first"), ("-now", "Utilization"))
 """Sort orders: by a column, or rows with a tag first."""
@@ -138,19 +148,19 @@ def live(now: Now, args: Args) -> Cells:
     member = {gpu.about["uuid"]: key for key, gpus in found.items() for gpu in gpus}
     is_large = len(usable) > LARGE
     count = free_count(usable)
-    totals = sums([gpu for gpu in now.gpus if not gpu.about["parent"]])
+    totals = gpu_sums([gpu for gpu in now.gpus if not gpu.about["parent"]])
     answering = [gpu.about["health"] for gpu in now.gpus if not gpu.about["reason"]]
     return {
         "free": f"{count} of {len(usable)}" if count != units.MISSING else count,
         "tab": {"text": f"{count} of {len(usable)} free", "old": ""} if count != units.MISSING else None,
-        "others": others(now, usable),
-        "chips": chips(free),
+        "others": other_gpus_text(now, usable),
+        "chips": gpu_chips(free),
         "idle": idle_count(usable),
-        "idle_below": "; ".join(filter(None, (idle_below(idle, now), idle_unknown(usable)))),
-        "idle_chips": chips(idle, "chip warn"),
-        "mine": mine(now) if usable else None,
+        "idle_below": "; ".join(filter(None, (idle_text(idle, now), unknown_idle_text(usable)))),
+        "idle_chips": gpu_chips(idle, "chip warn"),
+        "mine": own_gpus(now) if usable else None,
         **{name: totals[name] for name in ("utilization", "past", "power", "energy")},
-        "host": host(now.host, totals),
+        "host": host_lines(now.host, totals),
         "map": "gpus" if is_large else "",
         "map_title": f"{len(usable)} GPUs" if is_large else "",
         "orders": [{"arg": "sort", "value": value, "text": words} for value, words in ORDERS],
@@ -175,10 +185,10 @@ def _count(value: str, usable: Sequence[Gpu]) -> int | str | None:
 
 def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
     """Return the row of a group of GPUs, which expands to their rows."""
-    state, first = state_of(members), members[0]
+    state, first = group_state(members), members[0]
     kind = key.partition(" ")[0]
     runs = now.runs_of(first) if kind == "run" else []
-    lines = [] if runs else who(first.about, [], now.time)
+    lines = [] if runs else holder_lines(first.about, [], now.time)
     if kind == "free":
         waits = [gpu.about["since"] for gpu in members if gpu.about["since"] is not None]
         least = f"at least {units.long_duration(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
@@ -186,18 +196,20 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
     for run in runs:
         name = link(run_name(run), run_address(run["id"]), "name")
         lines.append(line(person(run["user"]), name, tag(f"{len(members)} GPUs"), css="who"))
-        if far := place(run):
+        if far := run_position(run):
             lines.append(progress(run, far))
     worst = [gpu.about["label"] for gpu in members if gpu.about["state"] not in ("busy", "free", "idle", "allocated")]
     if kind == "run" and worst:
-        lines.append(line(tag(f"GPU {', '.join(worst)}: {GpuState(state).title}", levels.OF_GPU[state], is_now=True)))
+        lines.append(
+            line(tag(f"GPU {', '.join(worst)}: {GpuState(state).title}", levels.GPU_LEVELS[state], is_now=True))
+        )
     users = sorted({user for gpu in members for user in users_of(gpu, now)})
     return {
         **group_sums(members),
         "key": key,
         "index": first.about["order"],
         "members": [gpu.about["uuid"] for gpu in members],
-        "gpu": {"state": state.value, "title": state.title, "text": label_of(members), "before": "GPUs ",
+        "gpu": {"state": state.value, "title": state.title, "text": group_label(members), "before": "GPUs ",
                 "name": first.about["name"], "link": "", "group": key, "lasts": state.value in ("lost", "unreadable")},
         "day": [gpu.about["uuid"] for gpu in members],
         "spark": {"series": [gpu.about["uuid"] for gpu in members], "user": users[0] if users else "",
@@ -206,7 +218,7 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
         "users": users,
         "tags": _tags(state.value),
         "who": lines,
-        "search": " ".join(words_of(gpu, now) for gpu in members),
+        "search": " ".join(search_text(gpu, now) for gpu in members),
     }  # fmt: skip
 
 
@@ -240,8 +252,8 @@ def row(gpu: Gpu, now: Now) -> Cells:
         "user": user or None,
         "users": users_of(gpu, now),
         "tags": _tags(state),
-        "who": who(about, runs, now.time),
-        "search": words_of(gpu, now),
+        "who": holder_lines(about, runs, now.time),
+        "search": search_text(gpu, now),
     }  # fmt: skip
 
 
@@ -255,5 +267,13 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 
 
 PAGE = Page(
-    "fleet", "Fleet", layout, live, last_day, kept_of=Kept.DAY, series=_lines, has_past=True, without_gpus="none"
+    "fleet",
+    "Fleet",
+    layout,
+    live,
+    last_day,
+    kept_of=StoredSubject.DAY,
+    series=_lines,
+    has_past=True,
+    without_gpus="none",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import IN_USE, PARTS
 from gpumon.analysis.processes import TITLE
-from gpumon.analysis.processes import TITLES as VIDEO
+from gpumon.analysis.processes import TITLES as VIDEO_TITLES
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.columns import PROCESS_BY_KEY
@@ -18,10 +18,17 @@ from gpumon.model.panels import GPU_PANELS
 from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS
 from gpumon_web.charts.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.components import levels
-from gpumon_web.components.fleet_summary import host
+from gpumon_web.components.fleet_summary import host_lines
 from gpumon_web.components.gpu_rows import SILENT
-from gpumon_web.components.holders import by_user, holder_of, idle_for, memory_parts, of_no_run, unexplained
-from gpumon_web.components.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows, described
+from gpumon_web.components.holders import (
+    by_user,
+    holder_pieces,
+    holders_without_run,
+    idle_for,
+    memory_parts,
+    unexplained_title,
+)
+from gpumon_web.components.page import Args, Cells, Column, Gpu, Now, Page, Rows, StoredSubject, table_column
 from gpumon_web.components.tokens import (
     bar,
     gpu_address,
@@ -34,7 +41,7 @@ from gpumon_web.components.tokens import (
     run_state,
     text,
 )
-from gpumon_web.components.tokens import place as epoch_place
+from gpumon_web.components.tokens import run_position as epoch_place
 from gpumon_web.components.user_rows import last_day
 from gpumon_web.health import attention
 
@@ -44,30 +51,30 @@ if TYPE_CHECKING:
 BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
 """Time windows of the chart."""
 FREE = "free"
-NOBODYS = (FREE, next(part.title for part in PARTS if part.name == "driver"))
+UNUSED_PARTS = (FREE, next(part.title for part in PARTS if part.name == "driver"))
 """Parts of memory that no process uses."""
 REPORTED = tuple(part.title for part in PARTS[:3])
 """Parts of memory reported by the framework of a run; the last one is the part that it does not report."""
 REST = "rest"
 """Color role of memory without a known holder, here and on the fleet page."""
-NAMED = 3
+MAX_NAMED = 3
 """Most holders named below the memory."""
-_THEN = "The current state is unknown."
+_NO_FINDINGS_STATE = "The current state is unknown."
 """Replaces the findings when data stops coming."""
 UNLISTED = "The driver lists no process, but there may be one."
 
 COLUMNS = (
-    described(PROCESS_BY_KEY["user"], "person", is_head=True, css=""),
-    described(PROCESS_BY_KEY["name"], css="mono c-program"),
-    described(PROCESS_BY_KEY["pid"], css=""),
-    described(PROCESS_BY_KEY["kind"], css=""),
-    described(PROCESS_BY_KEY["memory_used"], key="memory", css=""),
-    described(PROCESS_BY_KEY["sm_utilization"], key="sm", csv="busy_ratio", css=""),
+    table_column(PROCESS_BY_KEY["user"], "person", is_head=True, css=""),
+    table_column(PROCESS_BY_KEY["name"], css="mono c-program"),
+    table_column(PROCESS_BY_KEY["pid"], css=""),
+    table_column(PROCESS_BY_KEY["kind"], css=""),
+    table_column(PROCESS_BY_KEY["memory_used"], key="memory", css=""),
+    table_column(PROCESS_BY_KEY["sm_utilization"], key="sm", csv="busy_ratio", css=""),
     Column("video", "", "percent", each_of="video_titles"),
-    described(PROCESS_BY_KEY["cpu_utilization"], key="cpu", css=""),
-    described(PROCESS_BY_KEY["started"], "elapsed", sorts_by="running", css="c-words"),
+    table_column(PROCESS_BY_KEY["cpu_utilization"], key="cpu", css=""),
+    table_column(PROCESS_BY_KEY["started"], "elapsed", sorts_by="running", css="c-words"),
     Column("where", "", each_of="where_titles"),
-    described(PROCESS_BY_KEY["run"], "link", sorts_by="run_name", css=""),
+    table_column(PROCESS_BY_KEY["run"], "link", sorts_by="run_name", css=""),
 )
 
 
@@ -136,7 +143,9 @@ def layout() -> Component:
                     bound("host", "rich", html.Div, className="hostline"), className="card", **aria(label="Host")
                 ),
             ),
-            shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=_THEN))),
+            shown_if(
+                "look", card("Attention", bound("look", "notes", html.Ul, className="look", old=_NO_FINDINGS_STATE))
+            ),
             shown_if("uuid", over_time),
             shown_if(
                 "uuid",
@@ -153,48 +162,48 @@ def layout() -> Component:
 
 def live(now: Now, args: Args) -> Cells:
     """Compute the values of the GPU in the address (UUID or label); without one, of the first GPU."""
-    gpu = find(now.gpus, args.get("id", ""))
-    values = {"others": [place(one, gpu) for one in now.gpus]}
+    gpu = find_gpu(now.gpus, args.get("id", ""))
+    values = {"others": [gpu_link(one, gpu) for one in now.gpus]}
     if gpu is None:
         title = "No such GPU" if now.gpus else "No GPU"
-        gone = _gone(args.get("id", "")) if now.gpus else []
-        return {**dict.fromkeys(_NAMES), **values, "title": title, "gone": gone, "processes": Rows()}
+        gone = _no_gpu_lines(args.get("id", "")) if now.gpus else []
+        return {**dict.fromkeys(_VALUE_NAMES), **values, "title": title, "gone": gone, "processes": Rows()}
     about, state = gpu.about, GpuState(gpu.about["state"])
-    since = about["since"]
+    since, processes = about["since"], about["processes"]
     runs = now.runs_of(gpu)
     return {
         **values,
         "gone": [],
-        **memory(gpu),
-        "who": who(gpu, runs),
+        **memory_values(gpu),
+        "who": holder_lines(gpu, runs),
         "health": about["health"],
         "attention": {"text": attention(about["health"]), "old": "as last reported"},
         "last_day": [about["uuid"]],
         "title": f"GPU {about['label']}",
         "model": about["name"],
         "uuid": about["uuid"],
-        "tab": tab(gpu, runs),
+        "tab": tab_title(gpu, runs),
         "is_stale": state is GpuState.STALE,
         "state": {
-            "state": state.value, "text": about["reason"] or about["word"], "level": levels.OF_GPU[state],
+            "state": state.value, "text": about["reason"] or about["word"], "level": levels.GPU_LEVELS[state],
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
             "silent": {"title": state.title, "age": about["age"]} if state.value in SILENT else None,
         },
         "idle": "" if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
         "look": list(now.findings if len(now.gpus) == 1 else about["look"]),
-        "host": host(now.host, {"hottest": None, "memory_share": ""}) if len(now.gpus) == 1 else [],
-        "missing": absent(about["missing"]),
-        "divided": [] if state.value in SILENT and state is not GpuState.STALE else divided(about),
-        "no_processes": no_processes(about, now),
+        "host": host_lines(now.host, {"hottest": None, "memory_share": ""}) if len(now.gpus) == 1 else [],
+        "missing": missing_text(about["missing"]),
+        "divided": [] if state.value in SILENT and state is not GpuState.STALE else memory_split(about),
+        "no_processes": no_processes_text(about, now),
         "notice": f"Note: {now.notice}." if now.notice else "",
-        "video_titles": list(VIDEO) if any(one["encoder"] or one["decoder"] for one in about["processes"]) else [],
-        "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
-        "processes": Rows(process(one, now.runs) for one in about["processes"]),
+        "video_titles": list(VIDEO_TITLES) if any(row["encoder"] or row["decoder"] for row in processes) else [],
+        "where_titles": [TITLE] if any(row["where"] for row in processes) else [],
+        "processes": Rows(process_cells(row, now.runs) for row in processes),
     }  # fmt: skip
 
 
-def _gone(named: str) -> list[Cells]:
+def _no_gpu_lines(named: str) -> list[Cells]:
     """Return a sentence about a GPU that does not exist, and a link to all GPUs."""
     said = f"No GPU of this server has the index or UUID {clean(named, 60)}."
     return [
@@ -203,7 +212,7 @@ def _gone(named: str) -> list[Cells]:
     ]
 
 
-def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
+def tab_title(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
     """Return the title of the browser tab: `GPU 2 busy, llama-8b-sft`; when data stops coming, only lasting states."""
     state, name = GpuState(gpu.about["state"]), f"GPU {gpu.about['label']}"
     word = gpu.about["word"]
@@ -212,14 +221,14 @@ def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
     return {"text": f"{name} {word}{named}", "old": f"{name} {word}" if is_lasting else name}
 
 
-def find(gpus: Sequence[Gpu], named: str) -> Gpu | None:
+def find_gpu(gpus: Sequence[Gpu], named: str) -> Gpu | None:
     """Find a GPU by UUID or label; the first one if `named` is empty."""
     if not named:
         return gpus[0] if gpus else None
     return next((gpu for gpu in gpus if named in (gpu.about["uuid"], gpu.about["label"])), None)
 
 
-def place(gpu: Gpu, shown: Gpu | None) -> Cells:
+def gpu_link(gpu: Gpu, shown: Gpu | None) -> Cells:
     """Return the link to a GPU in the list of all GPUs."""
     state = GpuState(gpu.about["state"])
     return {
@@ -229,10 +238,10 @@ def place(gpu: Gpu, shown: Gpu | None) -> Cells:
     }  # fmt: skip
 
 
-def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
+def holder_lines(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
     """Return a line for each run on the GPU with its progress, and for each holder without a run."""
     found = []
-    for run in runs[:NAMED]:
+    for run in runs[:MAX_NAMED]:
         ranks = text(f"{run['ranks']} ranks", "mut") if run["ranks"] else None
         phase = text(run["phase"], "mut") if run["phase"] else None
         where = epoch_place(run)
@@ -240,12 +249,14 @@ def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
                           None if run["state"] == "running" else run_state(run["state"]), css="main"))  # fmt: skip
         if where:
             found.append(progress(run, where))
-    if len(runs) > NAMED:
-        found.append(line(text(f"and {units.counted(len(runs) - NAMED, 'more run')}", "mut"), css="main"))
+    if len(runs) > MAX_NAMED:
+        found.append(line(text(f"and {units.counted(len(runs) - MAX_NAMED, 'more run')}", "mut"), css="main"))
     names = {run["user"] for run in runs}
-    others = [one for one in of_no_run(gpu.about["holders"], ()) if not one["run"] and one["user"] not in names]
-    for one in others[:NAMED]:
-        found.append(line(*holder_of(one), css="main"))
+    others = [
+        one for one in holders_without_run(gpu.about["holders"], ()) if not one["run"] and one["user"] not in names
+    ]
+    for one in others[:MAX_NAMED]:
+        found.append(line(*holder_pieces(one), css="main"))
     if not found:
         state = GpuState(gpu.about["state"])
         is_empty = bool(gpu.about["empty"]) and state is not GpuState.DIVIDED
@@ -255,16 +266,16 @@ def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
     return found
 
 
-def memory(gpu: Gpu) -> Cells:
+def memory_values(gpu: Gpu) -> Cells:
     """Return the memory of the GPU: used, free, and how much each holder has."""
     about, values = gpu.about, gpu.values
     used, total = values.get("gpu.memory_used"), about["memory_total"]
     held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
-    more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
+    more = f" and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
     nobody = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
     told = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
     left = told if told is not None or used is None or not total else max(0.0, total - used)
-    said = of_total(used, total)
+    said = used_of_total(used, total)
     is_named = bool(about["split"])
     is_old, last = about["state"] in SILENT and used is not None, f"{said} as last reported"
     free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
@@ -272,17 +283,17 @@ def memory(gpu: Gpu) -> Cells:
         "memory": "shared with the host" if about["shares_memory"] else {"text": last if is_old else said, "old": last},
         "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
-        "holders": nobody if not held else "" if is_named else ", ".join(held[:NAMED]) + more,
+        "holders": nobody if not held else "" if is_named else ", ".join(held[:MAX_NAMED]) + more,
     }
 
 
-def of_total(used: float | None, total: float | None) -> str:
+def used_of_total(used: float | None, total: float | None) -> str:
     """Format used and total memory: `72.0 / 80.0 GiB`."""
     given = [float("nan") if value is None else value for value in (used, total)]
     return units.of_total(*given).replace("/", " / ")
 
 
-def absent(missing: Mapping[str, str]) -> str:
+def missing_text(missing: Mapping[str, str]) -> str:
     """Return the unavailable metrics with their reasons: `Not available: DRAM activity (not in the recording).`"""
     reasons: dict[str, list[str]] = {}
     for name, reason in missing.items():
@@ -291,7 +302,7 @@ def absent(missing: Mapping[str, str]) -> str:
     return f"Not available: {said}." if said else ""
 
 
-def divided(about: Cells) -> list[Cells]:
+def memory_split(about: Cells) -> list[Cells]:
     """Return the parts of the GPU's memory: title, size, share and color; empty if the driver does not report it.
 
     Used memory is divided by user, in their colors, as on the fleet page. If all processes belong to one run, it is
@@ -305,25 +316,25 @@ def divided(about: Cells) -> list[Cells]:
     inside = [part for part in parts if is_of_one and part["title"] in REPORTED and part["bytes"]]
     if not any(part["title"] in REPORTED[:2] for part in inside):
         inside = []
-    used = sum(part["bytes"] for part in parts if part["title"] not in NOBODYS)
+    used = sum(part["bytes"] for part in parts if part["title"] not in UNUSED_PARTS)
     found = []
     for part in inside:
-        one = _piece(total, part["title"], part["bytes"], user, "" if user else REST)
+        one = _memory_part(total, part["title"], part["bytes"], user, "" if user else REST)
         found.append({**one, "opacity": part["color"].partition("/")[2] or "1"})
-    if any(part["title"] not in NOBODYS for part in parts):
+    if any(part["title"] not in UNUSED_PARTS for part in parts):
         left = used - sum(part["bytes"] for part in inside)
-        found += [_piece(total, *one) for one in _held(about, used, left if inside else None)]
+        found += [_memory_part(total, *one) for one in _memory_by_user(about, used, left if inside else None)]
     for part in parts:
-        if part["title"] not in NOBODYS or not (part["bytes"] or part["title"] == FREE):
+        if part["title"] not in UNUSED_PARTS or not (part["bytes"] or part["title"] == FREE):
             continue
         color, _, opacity = part["color"][1:].partition("/")
         title = f"{FREE} when last seen" if part["title"] == FREE and about["state"] in SILENT else part["title"]
-        found.append({**_piece(total, title, part["bytes"], "", color), "opacity": opacity or "1",
+        found.append({**_memory_part(total, title, part["bytes"], "", color), "opacity": opacity or "1",
                       **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {})})  # fmt: skip
     return found
 
 
-def _held(about: Cells, used: float, left: float | None) -> list[tuple[str, float, str, str]]:
+def _memory_by_user(about: Cells, used: float, left: float | None) -> list[tuple[str, float, str, str]]:
     """Return used memory by user: title, bytes, user and color of each part.
 
     `left` is the memory that the framework does not report, on a GPU used by a single run; None if it reports none.
@@ -334,18 +345,18 @@ def _held(about: Cells, used: float, left: float | None) -> list[tuple[str, floa
         rest = min(left, rest)
         users = [(user, name, left - rest) for user, name, _ in users[:1]]
     found = [(name, held, user, "" if user else REST) for user, name, held in users]
-    title = unexplained(about) if users else IN_USE
+    title = unexplained_title(about) if users else IN_USE
     return [one for one in (*found, (title, rest, "", REST)) if one[1]] or (
         [] if left == 0 else [(IN_USE, 0.0, "", REST)]
     )
 
 
-def _piece(total: float, title: str, size: float, user: str, color: str) -> Cells:
+def _memory_part(total: float, title: str, size: float, user: str, color: str) -> Cells:
     return {"title": title, "size": units.number(size, Unit.BYTES), "share": round(size / total, 3), "color": color,
             "user": user, "opacity": "1"}  # fmt: skip
 
 
-def no_processes(about: Cells, now: Now) -> str | Cells:
+def no_processes_text(about: Cells, now: Now) -> str | Cells:
     """Return the sentence shown without processes: there are none, none are listed, or they are unknown."""
     if about["state"] == GpuState.DIVIDED.value:
         return "Its processes are on its MIG instances."
@@ -360,7 +371,7 @@ def no_processes(about: Cells, now: Now) -> str | Cells:
     return {"text": "No process uses this GPU.", "old": UNLISTED} if about["empty"] else UNLISTED
 
 
-def process(one: Cells, runs: Mapping[str, Cells]) -> Cells:
+def process_cells(one: Cells, runs: Mapping[str, Cells]) -> Cells:
     """Return the cells of a process."""
     run = one["run"]
     name = run_name(runs[run]) if run in runs else run
@@ -371,21 +382,23 @@ def process(one: Cells, runs: Mapping[str, Cells]) -> Cells:
         "running": None if one["started"] is None else -one["started"],
         "run": link(name, run_address(run)) if run else text(units.MISSING),
         "run_name": name,
-        "video": dict(zip(VIDEO, (one["encoder"], one["decoder"]), strict=True)),
+        "video": dict(zip(VIDEO_TITLES, (one["encoder"], one["decoder"]), strict=True)),
         "where": {TITLE: one["where"] or units.MISSING},
     }
 
 
 def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
-    gpu = find(now.gpus, args.get("id", ""))
+    gpu = find_gpu(now.gpus, args.get("id", ""))
     return {} if gpu is None else {panel.metric.name: (gpu.about["uuid"], panel.metric.name) for panel in GPU_PANELS}
 
 
-_NAMES = (
+_VALUE_NAMES = (
     "state", "model", "uuid", "is_stale", "who", "health", "attention", "memory", "memory_free", "memory_bar",
     "holders", "idle", "outline", "look", "host", "missing", "divided", "no_processes", "video_titles", "where_titles",
     "notice", "tab", "last_day",
 )  # fmt: skip
 """Values that are None if no GPU is shown."""
 
-PAGE = Page("gpu", "GPU", layout, live, last_day, kept_of=Kept.DAY, series=_lines, args={"id": ""}, without_gpus="none")
+PAGE = Page(
+    "gpu", "GPU", layout, live, last_day, kept_of=StoredSubject.DAY, series=_lines, args={"id": ""}, without_gpus="none"
+)

@@ -9,18 +9,18 @@ from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import VENDORS
 from gpumon_web.components import levels
-from gpumon_web.components.page import Args, Cells, KeptValues, Now, Page
-from gpumon_web.components.tokens import measured_on, run_address, run_name
-from gpumon_web.pages.gpu import of_total
+from gpumon_web.components.page import Args, Cells, Now, Page, StoredValues
+from gpumon_web.components.tokens import origin_tag, run_address, run_name
+from gpumon_web.pages.gpu import used_of_total
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 COMMAND = "gpumon web --source sim --port 0"
-RUNS = 8
-_SOUGHT = [vendor for vendor in VENDORS if vendor.looked_for]
-_MAKERS = " and ".join(vendor.name for vendor in _SOUGHT)
-_LISTED_BY = " or ".join(vendor.listing.partition(" ")[0] for vendor in _SOUGHT)
+MAX_RUNS = 8
+_VENDORS = [vendor for vendor in VENDORS if vendor.looked_for]
+_VENDOR_NAMES = " and ".join(vendor.name for vendor in _VENDORS)
+_LIST_COMMANDS = " or ".join(vendor.listing.partition(" ")[0] for vendor in _VENDORS)
 
 
 def layout() -> Component:
@@ -30,7 +30,7 @@ def layout() -> Component:
     from gpumon_web.components.layout import aria, bound, card, headline, headlines
 
     found: list[Any] = [
-        bound("remedy", "text"), "; GPUs appear here as soon as ", html.Code(_LISTED_BY), " lists them.",
+        bound("remedy", "text"), "; GPUs appear here as soon as ", html.Code(_LIST_COMMANDS), " lists them.",
     ]  # fmt: skip
     simulated: list[Any] = [
         "To see gpumon with eight simulated GPUs, run ", html.Code(COMMAND), " and open the link that it prints.",
@@ -59,17 +59,19 @@ def live(now: Now, args: Args) -> Cells:
     host = now.host
     used, total = host.get("memory_used"), host.get("memory_total")
     load = host.get("load")
-    lists_none = f"the {_MAKERS} driver {now.driver} answers but lists no GPU: see whether one is in the machine"
-    wrong, _, remedy = (now.problem or (lists_none if now.driver else f"no {_MAKERS} GPU was found")).partition(": ")
+    lists_none = f"the {_VENDOR_NAMES} driver {now.driver} answers but lists no GPU: see whether one is in the machine"
+    wrong, _, remedy = (now.problem or (lists_none if now.driver else f"no {_VENDOR_NAMES} GPU was found")).partition(
+        ": "
+    )
     return {
         "why": f"{_capital(wrong)}.",
-        "remedy": _capital(remedy) or f"Install or load the {_MAKERS} driver",
+        "remedy": _capital(remedy) or f"Install or load the {_VENDOR_NAMES} driver",
         "cpu": host.get("cpu_utilization"),
-        "memory": of_total(used, total),
+        "memory": used_of_total(used, total),
         "memory_share": f"{units.number(used / total, Unit.RATIO)} in use" if used is not None and total else "",
         "load": units.MISSING if load is None else units.load(load),
         "load_is": "running or waiting tasks, mean of a minute",
-        "swap": "none" if host.get("swap_total") == 0 else of_total(host.get("swap_used"), host.get("swap_total")),
+        "swap": "none" if host.get("swap_total") == 0 else used_of_total(host.get("swap_used"), host.get("swap_total")),
     }
 
 
@@ -77,27 +79,27 @@ def _capital(clause: str) -> str:
     return clause[:1].upper() + clause[1:]
 
 
-def kept(document: Cells) -> KeptValues:
+def kept(document: Cells) -> StoredValues:
     """Compute the list of the newest runs, with a link to all."""
     runs, problem = document["runs"], document["problem"]
     labels = {document.get("label", ""), *(run.get("label", "") for run in runs)}
     notes = [
         {
-            "level": levels.OF_RUN.get(run["state"], ""), "about": run["state"] or units.MISSING,
-            "text": ", ".join((run_name(run), run["user"] or "unknown", *_measured(run, labels))),
+            "level": levels.RUN_LEVELS.get(run["state"], ""), "about": run["state"] or units.MISSING,
+            "text": ", ".join((run_name(run), run["user"] or "unknown", *_origin(run, labels))),
             "time": run["started"], "link": run_address(run["id"]),
         }
-        for run in runs[:RUNS]
+        for run in runs[:MAX_RUNS]
     ]  # fmt: skip
     if runs:
-        return KeptValues({"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]})
+        return StoredValues({"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]})
     unread = f"Past runs cannot be listed: {problem}." if problem else ""
-    return KeptValues({"newest": [{"text": unread or document.get("none") or "No runs yet."}]}, unread=unread)
+    return StoredValues({"newest": [{"text": unread or document.get("none") or "No runs yet."}]}, unread=unread)
 
 
-def _measured(run: Cells, labels: Collection[str]) -> list[str]:
+def _origin(run: Cells, labels: Collection[str]) -> list[str]:
     """Return the origin of a run as text if the runs have different origins."""
-    found = measured_on(run.get("label", ""), labels)
+    found = origin_tag(run.get("label", ""), labels)
     return [found["tag"]] if found else []
 
 

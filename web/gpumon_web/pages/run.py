@@ -7,36 +7,47 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpumon.model import units
-from gpumon_web.components.compare_rows import PICK, address
-from gpumon_web.components.costs import COSTS, cost_cells, has_costs
-from gpumon_web.components.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
-from gpumon_web.components.run_head import about, choices, course, facts, far, going, noted, notes, pace, usage
+from gpumon_web.components.compare_rows import PICK_ARG, comparison_address
+from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
+from gpumon_web.components.page import Args, Cells, Now, Page, Rows, StoredSubject, StoredValues
+from gpumon_web.components.run_head import (
+    about,
+    course,
+    facts,
+    finding_notes,
+    gpu_choices,
+    live_progress,
+    notes,
+    pace,
+    run_progress,
+    usage,
+)
 from gpumon_web.components.run_rows import (
     EPOCHS,
     NEEDED,
     RANKS,
     STEP_COLUMNS,
-    epoch,
-    fold,
-    largest,
+    epoch_cells,
+    fold_cells,
+    largest_values,
     logged_left_out,
     logged_names,
     measured_so_far,
     peak_title,
-    rank,
-    stretch,
+    rank_cells,
+    stretch_cells,
 )
-from gpumon_web.components.tokens import line, link, measured_on, run_name, run_state, run_tab, text
+from gpumon_web.components.tokens import line, link, origin_tag, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-SOON, GOES_ON, IS_OVER = 2.0, 5.0, 600.0
+FIRST_INTERVAL, RUNNING_INTERVAL, FINISHED_INTERVAL = 2.0, 5.0, 600.0
 """Seconds between requests: before the first frame, while the run is running, and afterward (it may be resumed)."""
-EPOCHS_READ = 400
+EPOCHS_PER_SECOND = 400
 """Epochs read per second at most: a longer running run is requested less often."""
-AWAITED = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
-SETTLES = 30.0
+AWAITED_TEXT = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
+SETTLE_SECONDS = 30.0
 """Seconds after the end of a run in which the ledger may still get its last measurements."""
 
 
@@ -108,11 +119,11 @@ def live(now: Now, args: Args) -> Cells:
     """Compute the values in the ring: name and state of the run, and its progress while it is running."""
     run = now.runs.get(args.get("id", ""))
     if run is None:
-        return dict.fromkeys(_LIVE)
+        return dict.fromkeys(_LIVE_NAMES)
     # The duration comes from the ledger a moment later; until then nothing may look as if it were running.
-    far = going(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
+    far = live_progress(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
     return {
-        **dict.fromkeys(_LIVE),
+        **dict.fromkeys(_LIVE_NAMES),
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
@@ -120,7 +131,7 @@ def live(now: Now, args: Args) -> Cells:
     }
 
 
-def kept(document: Cells) -> KeptValues:
+def kept(document: Cells) -> StoredValues:
     """Compute all values of a run from its document."""
     unread = document.get("unread", "")
     missing = f"The runs that are kept cannot be read now: {unread}." if unread else document.get("missing", "")
@@ -128,13 +139,13 @@ def kept(document: Cells) -> KeptValues:
         none = f"No run here has the id {document['id']}."
         why = missing or "It may have been removed from the ledger, or belong to another server."
         is_awaited = bool(document.get("is_awaited")) and not missing
-        gone = missing if unread else AWAITED if is_awaited else f"{none} {why}"
+        gone = missing if unread else AWAITED_TEXT if is_awaited else f"{none} {why}"
         without = [line(text(gone)), line(link("All runs", "#/runs"))]
         title = document["id"] if unread or is_awaited else "No such run"
-        values = {**dict.fromkeys(_KEPT), "title": title, "gone": gone, "without": without, "epochs": Rows(),
+        values = {**dict.fromkeys(_STORED_NAMES), "title": title, "gone": gone, "without": without, "epochs": Rows(),
                   "folds": Rows(), "ranks": Rows()}  # fmt: skip
-        again = SOON if is_awaited else IS_OVER
-        return KeptValues(values, {"course": None}, again=again, unread=missing if unread else "")
+        again = FIRST_INTERVAL if is_awaited else FINISHED_INTERVAL
+        return StoredValues(values, {"course": None}, again=again, unread=missing if unread else "")
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
     found, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
@@ -142,21 +153,25 @@ def kept(document: Cells) -> KeptValues:
     told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
     parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
-    compare = [link("Compare …", address([run["id"]], page="runs", arg=PICK), "button")] if "total" in document else []
-    measured = measured_on(run.get("label", ""), [document.get("label", "")])
-    most = largest([*found, *folds, *parts])
+    compare = (
+        [link("Compare …", comparison_address([run["id"]], page="runs", arg=PICK_ARG), "button")]
+        if "total" in document
+        else []
+    )
+    measured = origin_tag(run.get("label", ""), [document.get("label", "")])
+    most = largest_values([*found, *folds, *parts])
     values = {
         **dict.fromkeys(NEEDED, False),
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
         "facts": [*facts(run), *([measured] if measured else []), *compare],
-        **far(document, run),
+        **run_progress(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),
-        "noted": noted(document, running=is_running),
+        "noted": finding_notes(document, running=is_running),
         "has_ranks": bool(ranks),
-        "ranks": Rows(rank(one) for one in ranks),
+        "ranks": Rows(rank_cells(one) for one in ranks),
         "logged_names": logged_names(found or parts),
         "peak_column": peak_title([*found, *folds, *parts]),
         "most_energy": summary.get("most_energy") or max((one["energy"] or 0 for one in parts), default=0),
@@ -164,7 +179,7 @@ def kept(document: Cells) -> KeptValues:
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
         "epochs": _rows(found, parts, run, document),
         **{f"has_{key}": True for key in most if key not in STEP_COLUMNS or not (found or folds)},
-        "folds": Rows({**fold(one, run, most), **cost_cells(None, prices)} for one in folds),
+        "folds": Rows({**fold_cells(one, run, most), **cost_cells(None, prices)} for one in folds),
         "folded": "; ".join(
             filter(
                 None,
@@ -172,31 +187,31 @@ def kept(document: Cells) -> KeptValues:
                     "equal neighbors are one row: means, and the highest peak" if folds else "",
                     measured_so_far(found[-1], run, is_live=bool(document.get("live"))) if found else "",
                     logged_left_out(found or parts),
-                    left_out_epochs(document.get("omitted", 0), is_judged=document.get("is_judged", True)),
+                    omitted_text(document.get("omitted", 0), is_judged=document.get("is_judged", True)),
                 ),
             )
         ),
         "cost": document.get("cost", ""),
-        **has_costs(prices),
+        **shown_costs(prices),
         "csv": {"text": "CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if found or is_whole else None,
         "about": told,
         "notes": said,
         "has_about": bool(told or said),
-        "devices": choices(devices, document.get("device")),
+        "devices": gpu_choices(devices, document.get("device")),
         "gone": "",
         "without": [line(text(f"No timeline and no epochs are shown. {missing}"))] if missing else [],
     }
     # Reading all epochs of a long run is slow, and a few more epochs change little.
-    goes_on = max(GOES_ON, document.get("epochs_total", 0) / EPOCHS_READ)
-    again = goes_on if is_running or _may_change(document) else IS_OVER
+    goes_on = max(RUNNING_INTERVAL, document.get("epochs_total", 0) / EPOCHS_PER_SECOND)
+    again = goes_on if is_running or _may_change(document) else FINISHED_INTERVAL
     with_rows = document.get("epochs_total", 0) - document.get("omitted", 0) + len(parts)
-    return KeptValues(
+    return StoredValues(
         values, {"course": course(document)}, {"epochs": with_rows},
         again, unread=missing if unread else "",
     )  # fmt: skip
 
 
-def left_out_epochs(omitted: int, *, is_judged: bool) -> str:
+def omitted_text(omitted: int, *, is_judged: bool) -> str:
     """Return a text on how many epochs of a long run are in no row; empty if there are none.
 
     `is_judged`: whether all epochs that need attention have a row.
@@ -211,12 +226,12 @@ def _may_change(document: Cells) -> bool:
     """Whether the ledger may still get data of a finished run, whose end the ring has some seconds earlier."""
     kept_run: Cells = document["run"]
     since: float = document["now"] - (kept_run.get("ended") or 0.0)  # without the ledger, the end is unknown
-    return kept_run["state"] == "running" or since < SETTLES
+    return kept_run["state"] == "running" or since < SETTLE_SECONDS
 
 
-def rest(document: Cells) -> KeptValues:
+def rest(document: Cells) -> StoredValues:
     """Compute all rows of the table of epochs."""
-    return KeptValues({"epochs": _rows(document["epochs"], document["parts"], document["run"], document)})
+    return StoredValues({"epochs": _rows(document["epochs"], document["parts"], document["run"], document)})
 
 
 def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: Cells) -> Rows:
@@ -224,15 +239,15 @@ def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: 
     last = found[-1]["ordinal"] if found else -1
     prices, charges = document.get("prices"), document.get("charges") or {}
     is_live = bool(document.get("live"))
-    most = largest([*found, *parts])
+    most = largest_values([*found, *parts])
     epochs = [
         {
-            **epoch(one, run, most, is_live=is_live and one["ordinal"] == last),
+            **epoch_cells(one, run, most, is_live=is_live and one["ordinal"] == last),
             **cost_cells(charges.get(one["ordinal"]), prices),
         }
         for one in found
     ]
-    return Rows([*epochs, *({**stretch(one, run, last, most), **cost_cells(None, prices)} for one in parts)])
+    return Rows([*epochs, *({**stretch_cells(one, run, last, most), **cost_cells(None, prices)} for one in parts)])
 
 
 def _titles(is_whole: bool, has_steps: bool) -> Cells:
@@ -244,16 +259,16 @@ def _titles(is_whole: bool, has_steps: bool) -> Cells:
     }  # fmt: skip
 
 
-_LIVE = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
+_LIVE_NAMES = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
 """Values of a running run that come from the ring."""
-_KEPT = (
-    *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
+_STORED_NAMES = (
+    *_LIVE_NAMES, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
     "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "folded", "epochs_title",
-    "epoch_column", "peak_column", *NEEDED, "csv", "devices", "cost", *has_costs(None),
+    "epoch_column", "peak_column", *NEEDED, "csv", "devices", "cost", *shown_costs(None),
 )  # fmt: skip
 """Values that are None if the run does not exist."""
 
 PAGE = Page(
-    "run", "Run", layout, live, kept, rest, kept_of=Kept.RUN, args={"id": ""}, kept_args={"gpu": ""}, tab="runs",
-    is_tab=False, needs_id=True,
+    "run", "Run", layout, live, kept, rest, kept_of=StoredSubject.RUN, args={"id": ""}, kept_args={"gpu": ""},
+    tab="runs", is_tab=False, needs_id=True,
 )  # fmt: skip

@@ -8,42 +8,42 @@ from typing import TYPE_CHECKING
 from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY
 from gpumon_web.components import levels
-from gpumon_web.components.compare_rows import FEWEST, MOST, PICK
-from gpumon_web.components.page import Cells, Column, KeptValues, Page, Rows, described
+from gpumon_web.components.compare_rows import MAX_RUNS, MIN_RUNS, PICK_ARG
+from gpumon_web.components.page import Cells, Column, Page, Rows, StoredValues, table_column
 from gpumon_web.components.tokens import (
     energy,
     line,
     link,
-    measured_on,
+    origin_tag,
     pick,
-    place,
     progress,
     run_address,
     run_name,
+    run_position,
     run_state,
     text,
 )
-from gpumon_web.stored.run_list import RunChoice, options, searched_text
+from gpumon_web.stored.run_list import RunFilter, options, search_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 NO_RUNS = "No runs yet. A training appears here once it uses a gpumon callback or gpumon.run()."
 NO_MATCH = "No matching runs."
-WORDS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 days", "1y": "in a year"}
+TIME_LABELS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 days", "1y": "in a year"}
 """Labels of `run_list.TIMES`."""
 COLUMNS = (
     Column("tick", "Compare", "tick", sort=False, css="c-tick"),
-    described(RUN_BY_KEY["id"], "rich", key="run", sorts_by="name", is_head=True, csv="run", css=""),
-    described(RUN_BY_KEY["user"], "person", css="c-user"),
-    described(RUN_BY_KEY["state"], "tag", sorts_by="state_name", css="c-state"),
-    described(RUN_BY_KEY["started"], "age", css="c-started"),
-    described(RUN_BY_KEY["seconds"], "lasting", css=""),
-    described(RUN_BY_KEY["epoch"], "rich", key="epochs", css="c-epochs", sorts_by="epochs_done", csv="epochs_done"),
-    described(RUN_BY_KEY["utilization_mean"], key="utilization", css="c-utilization"),
-    described(RUN_BY_KEY["energy"], css="c-extra"),
-    described(RUN_BY_KEY["gpus"], css="c-rare"),
-    described(RUN_BY_KEY["framework"], css="c-less"),
+    table_column(RUN_BY_KEY["id"], "rich", key="run", sorts_by="name", is_head=True, csv="run", css=""),
+    table_column(RUN_BY_KEY["user"], "person", css="c-user"),
+    table_column(RUN_BY_KEY["state"], "tag", sorts_by="state_name", css="c-state"),
+    table_column(RUN_BY_KEY["started"], "age", css="c-started"),
+    table_column(RUN_BY_KEY["seconds"], "lasting", css=""),
+    table_column(RUN_BY_KEY["epoch"], "rich", key="epochs", css="c-epochs", sorts_by="epochs_done", csv="epochs_done"),
+    table_column(RUN_BY_KEY["utilization_mean"], key="utilization", css="c-utilization"),
+    table_column(RUN_BY_KEY["energy"], css="c-extra"),
+    table_column(RUN_BY_KEY["gpus"], css="c-rare"),
+    table_column(RUN_BY_KEY["framework"], css="c-less"),
 )
 
 
@@ -73,20 +73,20 @@ def layout() -> Component:
     )
 
 
-def kept(document: Cells) -> KeptValues:
+def kept(document: Cells) -> StoredValues:
     """Compute the rows of runs in the ledgers and the ring, and why past runs are missing, if they are."""
     problem, missing = document["problem"], document.get("missing", "")
     told = f"Past runs cannot be listed: {problem}." if problem else ""
     unread = told if document.get("is_unread") else ""
-    choice: RunChoice = document["choice"]
+    choice: RunFilter = document["choice"]
     labels = {document.get("label", ""), *(run.get("label", "") for run in document["runs"])}
-    return KeptValues(
+    return StoredValues(
         {
             "problem": told or missing,
-            "states": pick("state", "state", choice.state, options(levels.OF_RUN)),
+            "states": pick("state", "state", choice.state, options(levels.RUN_LEVELS)),
             "people": pick("user", "user", choice.user, options(document["users"])),
             "frameworks": pick("framework", "framework", choice.framework, options(document["frameworks"])),
-            "times": pick("since", "time", choice.since, [*WORDS.items()]),
+            "times": pick("since", "time", choice.since, [*TIME_LABELS.items()]),
             "config": {
                 "arg": "where",
                 "title": "Filter runs by their config",
@@ -94,30 +94,37 @@ def kept(document: Cells) -> KeptValues:
                 "text": choice.where,
             },
             "sought": choice.words,
-            "listed": _listed(len(document["runs"]), document["total"]),
+            "listed": _omitted_text(len(document["runs"]), document["total"]),
             "nothing": "" if told else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
             "is_without": not (document["runs"] or unread or told) and choice.is_any,  # nothing to filter
-            "picked": _picked(document),
+            "picked": _compare_link(document),
             "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
         unread=unread,
     )
 
 
-def _listed(count: int, total: int) -> str:
+def _omitted_text(count: int, total: int) -> str:
     """Return a sentence on how many runs are not listed; empty if all are."""
     return f"The newest {count:,} of {total:,} runs. Search and filters look through all of them." * (count < total)
 
 
-def _picked(document: Cells) -> Cells:
+def _compare_link(document: Cells) -> Cells:
     """Return the link to a comparison of the ticked runs, or why runs cannot be compared, if none is stored.
 
     Its text is empty if there are no runs.
     """
     is_vain = bool(document["runs"]) and not document["kept"] and document["not_kept"]
-    tick = f"Tick {FEWEST} to {MOST} runs to compare them" if document["runs"] else ""
+    tick = f"Tick {MIN_RUNS} to {MAX_RUNS} runs to compare them" if document["runs"] else ""
     words = f"These runs cannot be compared. {document['not_kept']}" if is_vain else tick
-    return {"arg": PICK, "page": "compare", "as": "runs", "fewest": FEWEST, "words": words, "is_vain": bool(is_vain)}
+    return {
+        "arg": PICK_ARG,
+        "page": "compare",
+        "as": "runs",
+        "fewest": MIN_RUNS,
+        "words": words,
+        "is_vain": bool(is_vain),
+    }
 
 
 def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
@@ -133,30 +140,30 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
     return {
         "key": run["id"],
         "name": run_name(run),
-        "tick": {"arg": PICK, "value": run["id"], "label": f"Compare {run_name(run)}", "most": MOST}
+        "tick": {"arg": PICK_ARG, "value": run["id"], "label": f"Compare {run_name(run)}", "most": MAX_RUNS}
         if is_kept
         else None,
-        "run": [line(link(run_name(run), run_address(run["id"]), "row"), measured_on(run.get("label", ""), labels))],
+        "run": [line(link(run_name(run), run_address(run["id"]), "row"), origin_tag(run.get("label", ""), labels))],
         "user": run["user"],
         "state": run_state(run["state"]),
         "state_name": run["state"],
         "started": run["started"],
         "seconds": {"since": since} if since is not None else run.get("seconds"),
-        "epochs": [epochs(run, ring, is_running=is_running)],
+        "epochs": [progress_line(run, ring, is_running=is_running)],
         "epochs_done": done if done or run.get("epochs_planned") else None,
         "utilization": run.get("utilization_mean"),
         "energy": energy(run),
         "gpus": gpus or len(ring.get("gpus") or ()) or None,  # 0 means unknown
         "framework": run["framework"] or units.MISSING,
-        "search": searched_text(run),
+        "search": search_text(run),
     }
 
 
-def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
+def progress_line(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     """Return the progress of a run: epoch or step, bar and time left while it runs; else its epochs."""
     if is_running and ring.get("epoch"):
         return progress({**ring, "user": run["user"]}, ring["epoch"])
-    if is_running and (at := place(ring)):
+    if is_running and (at := run_position(ring)):
         return progress({**ring, "user": run["user"]}, at)
     done, planned = run.get("epochs_done"), run.get("epochs_planned")
     if done is None or not (done or planned):  # for a run without epochs, 0 would be wrong
@@ -165,4 +172,4 @@ def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     return line(text(f"{done:,.0f} of {planned:,} done" if planned else f"{done:,.0f}"))
 
 
-PAGE = Page("runs", "Runs", layout, kept=kept, kept_args=dict.fromkeys(RunChoice._fields, ""))
+PAGE = Page("runs", "Runs", layout, kept=kept, kept_args=dict.fromkeys(RunFilter._fields, ""))

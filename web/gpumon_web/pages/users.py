@@ -22,31 +22,40 @@ from gpumon.reports.usage import (
 )
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
-from gpumon_web.components.costs import COSTS, cost_cells, has_costs
-from gpumon_web.components.page import Cells, Column, Kept, KeptValues, Page, Rows, described
+from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
+from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues, table_column
 from gpumon_web.components.tokens import line, link, person, text
-from gpumon_web.components.user_rows import USER, account_cells, bar_cells, course, holders, now_cells, strip_row, ticks
+from gpumon_web.components.user_rows import (
+    USER,
+    account_cells,
+    bar_cells,
+    held_course,
+    holder_choice,
+    now_cells,
+    strip_row,
+    ticks,
+)
 from gpumon_web.stored.user_hours import Holding
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-FIRST, SOON, LATER = 5.0, 60.0, 600.0
+FIRST_INTERVAL, CURRENT_INTERVAL, FINISHED_INTERVAL = 5.0, 60.0, 600.0
 """Seconds between requests: before the first hours, while the window is current, and once it is over."""
 
 COLUMNS = (
-    described(USER_BY_KEY["user"], "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
-    described(USER_BY_KEY["now"], "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now",
+    table_column(USER_BY_KEY["user"], "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
+    table_column(USER_BY_KEY["now"], "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now",
               needs="has_now"),
-    described(USER_BY_KEY["held"], "rich", css="c-held"),
+    table_column(USER_BY_KEY["held"], "rich", css="c-held"),
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
-    described(USER_BY_KEY["used"], "text", css="c-words"),
-    described(USER_BY_KEY["idle_held"], key="idle", csv="idle_seconds", css=""),
-    described(USER_BY_KEY["energy"], css=""),
+    table_column(USER_BY_KEY["used"], "text", css="c-words"),
+    table_column(USER_BY_KEY["idle_held"], key="idle", csv="idle_seconds", css=""),
+    table_column(USER_BY_KEY["energy"], css=""),
     *COSTS,
-    described(USER_BY_KEY["note"], "rich", css="c-note", sort=False),
+    table_column(USER_BY_KEY["note"], "rich", css="c-note", sort=False),
 )  # fmt: skip
-_NOBODY = " unknown"
+_UNKNOWN_KEY = " unknown"
 """Key of the row of unknown holders."""
 STRIPS = (
     Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
@@ -110,26 +119,26 @@ def layout() -> Component:
     )
 
 
-def kept(document: Cells) -> KeptValues:
+def kept(document: Cells) -> StoredValues:
     """Compute the window, totals, rows of users and strips of GPUs."""
     window: UserWindow = document["window"]
     group = seen(document["group"])
     is_over = window.end <= document["now"]
     holding: Holding = document["holding"] if not is_over else {}
     user, by, problem = document["user"], document.get("by", USER), _problem(document, window)
-    rows = _priced(
-        _gpus(document["gpus"] if group else (), user, holding, window)
+    rows = _add_costs(
+        _gpu_rows(document["gpus"] if group else (), user, holding, window)
         if user
-        else _users(group, document["days"] if group else (), holding, window, by),
+        else _user_rows(group, document["days"] if group else (), holding, window, by),
         document,
     )
     has_begun = group is not None or document["group"] is None
     values = {
-        **_turns(window, user, by, document["now"]),
+        **_window_links(window, user, by, document["now"]),
         "title": user or "Users",
         "tab": {"text": (said := f"{user}, {window.title}"), "old": said} if user else None,
         "everyone": [line(link("everyone", _address(window, ""), ""))] if user else [],
-        **holders(document.get("groups"), by),
+        **holder_choice(document.get("groups"), by),
         **({"user_title": "GPU"} if user else {}),
         "now_title": "Now" if user else "GPUs now",
         **({} if group else {"csv": None}),
@@ -144,14 +153,16 @@ def kept(document: Cells) -> KeptValues:
             else dict.fromkeys(Headlines._fields)
         ),
         "course_title": "By hour" if window.period == "day" else "By day",
-        "nobody": _nobody(document),
+        "nobody": _no_rows_text(document),
         "users": rows,
-        **has_costs(document.get("prices")),
+        **shown_costs(document.get("prices")),
         "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
         "ticks": ticks(window),
     }
     unread = problem if document["problem"] else ""
-    return KeptValues(values, again=LATER if is_over else SOON if has_begun else FIRST, unread=unread)
+    return StoredValues(
+        values, again=FINISHED_INTERVAL if is_over else CURRENT_INTERVAL if has_begun else FIRST_INTERVAL, unread=unread
+    )
 
 
 def _address(window: UserWindow, user: str, by: str = USER) -> str:
@@ -159,7 +170,7 @@ def _address(window: UserWindow, user: str, by: str = USER) -> str:
     return f"#/users?{urlencode({'period': window.period, 'day': window.first_day, **named})}"
 
 
-def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
+def _window_links(window: UserWindow, user: str, by: str, now: float) -> Cells:
     """Return the choice of windows, and links to the previous and the next one."""
     later, earlier = window.neighbor(1), _address(window.neighbor(-1), user, by)
     forward = link("›", _address(later, user, by), "step", "Later") if later.begin <= now else text("›", "step mut")
@@ -178,7 +189,7 @@ def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
     }
 
 
-def _nobody(document: Cells) -> str | Cells:
+def _no_rows_text(document: Cells) -> str | Cells:
     if document["problem"]:
         return ""
     if not document["has_history"]:
@@ -195,25 +206,25 @@ def _problem(document: Cells, window: UserWindow) -> str:
     return "Days begin where the server is: it does not know the time zone of this browser."
 
 
-def _users(
+def _user_rows(
     group: AccountGroup | None, days: Sequence[AccountGroup], holding: Holding, window: UserWindow, by: str
 ) -> Rows:  # fmt: skip
     accounts = list(group.accounts) if group else []
-    missing = [Account(user) for user in sorted(holding) if user not in {"", *(one.user for one in accounts)}]
-    most = max((one.held for one in (*accounts, *([group.rest] if group else []))), default=0.0)
+    missing = [Account(user) for user in sorted(holding) if user not in {"", *(account.user for account in accounts)}]
+    longest = max((account.held for account in (*accounts, *([group.rest] if group else []))), default=0.0)
     tallest = max((account.held for day in days for account in day.accounts), default=0.0)
     rows = [
-        {**account_cells(one, course(one.user, days, tallest, window), most), **now_cells(_now(holding, one.user)),
-         "key": one.user, "name": one.user,
-         "user": [line(person(one.user, _address(window, one.user) if by == USER else ""), css="who")]}
-        for one in (*accounts, *missing)
+        {**account_cells(account, held_course(account.user, days, tallest, window), longest),
+         **now_cells(_held_now(holding, account.user)), "key": account.user, "name": account.user,
+         "user": [line(person(account.user, _address(window, account.user) if by == USER else ""), css="who")]}
+        for account in (*accounts, *missing)
     ]  # fmt: skip
     if group and group.rest.held:
-        rows.append({**_unknown(group.rest, most), **now_cells(_now(holding, ""))})
+        rows.append({**_unknown_row(group.rest, longest), **now_cells(_held_now(holding, ""))})
     return Rows(rows)
 
 
-def _priced(rows: Rows, document: Cells) -> Rows:
+def _add_costs(rows: Rows, document: Cells) -> Rows:
     """Add the costs of the held hours to the rows, which are users, or the GPUs of one user."""
     prices, user, found = document.get("prices"), document["user"], dict[str, Charge]()
     if prices:
@@ -222,14 +233,14 @@ def _priced(rows: Rows, document: Cells) -> Rows:
             users = price_hours(group.hours, document["known_devices"], prices).users
             found |= {group.device.uuid: users.get(user, Charge())} if user else users
     for row in rows:
-        row.update(cost_cells(found.get("" if row["key"] == _NOBODY else row["key"]), prices))
+        row.update(cost_cells(found.get("" if row["key"] == _UNKNOWN_KEY else row["key"]), prices))
     return rows
 
 
-def _unknown(rest: Account, most: float) -> Cells:
+def _unknown_row(rest: Account, most: float) -> Cells:
     """Return the row of unknown holders, whose used time is unknown too."""
     return {
-        "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None,
+        "key": _UNKNOWN_KEY, "user": [line(text("unknown", "mut"))], "name": None,
         "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
         "used": unknown_work(rest) or units.MISSING, "idle": units.MISSING,
         "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "energy_joules": rest.energy or None,
@@ -237,18 +248,18 @@ def _unknown(rest: Account, most: float) -> Cells:
     }  # fmt: skip
 
 
-def _now(holding: Holding, user: str) -> tuple[str, int | None]:
+def _held_now(holding: Holding, user: str) -> tuple[str, int | None]:
     named, uuids = holding.get(user, ("", ()))
     return named, len(uuids) if holding else None
 
 
-def _held(holding: Holding, user: str, uuid: str) -> tuple[str, int | None]:
+def _is_held_now(holding: Holding, user: str, uuid: str) -> tuple[str, int | None]:
     """Return whether a user holds a GPU now; unknown if one of its holders is unknown."""
     is_held, may_be = (uuid in holding.get(one, ("", ()))[1] for one in (user, ""))
     return "held", 1 if is_held else None if may_be or not holding else 0
 
 
-def _gpus(
+def _gpu_rows(
     found: Sequence[tuple[AccountGroup, Sequence[AccountGroup]]], user: str, holding: Holding, window: UserWindow
 ) -> Rows:  # fmt: skip
     """Return a row for each GPU that a user held."""
@@ -256,8 +267,8 @@ def _gpus(
     tallest = max((find_account(day, user).held for _, days in found for day in days), default=0.0)
     return Rows(
         {
-            **account_cells(find_account(group, user), course(user, days, tallest, window), most),
-            **now_cells(_held(holding, user, group.device.uuid), "not held"),
+            **account_cells(find_account(group, user), held_course(user, days, tallest, window), most),
+            **now_cells(_is_held_now(holding, user, group.device.uuid), "not held"),
             "key": group.device.uuid,
             "name": group.device.number,
             "user": [line(text(device_name(group.device)))],
@@ -268,6 +279,6 @@ def _gpus(
 
 
 PAGE = Page(
-    "users", "Users", layout, kept=kept, kept_of=Kept.ACCOUNTS,
+    "users", "Users", layout, kept=kept, kept_of=StoredSubject.ACCOUNTS,
     kept_args={"period": "", "day": "", "zone": "", "user": "", "by": ""},
 )  # fmt: skip

@@ -17,26 +17,26 @@ from flask import Flask, Response, request
 from gpumon.storage.history.query import MAX_POINTS
 from gpumon_web.auth.http_errors import BadNumber, failure
 from gpumon_web.charts.gpu_chart import USUAL, GpuChartWindow, gpu_chart
-from gpumon_web.components.page import Kept, Page
+from gpumon_web.components.page import Page, StoredSubject
 from gpumon_web.components.person_colors import PersonColors
 from gpumon_web.feed import Feed
 from gpumon_web.http.error_log import Complaints
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Work
 from gpumon_web.live.accounts import Accounts
-from gpumon_web.live.positions import RecordedPlace, Recording
+from gpumon_web.live.positions import RecordedPosition, Recording
 from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
-from gpumon_web.routes.responses import PATIENCE, Sender
-from gpumon_web.routes.ticks import PACKED, choose, takes_gzip
+from gpumon_web.routes.responses import MAX_WAIT, Sender
+from gpumon_web.routes.ticks import PACKED, choose_body, takes_gzip
 
-LONGEST_TEXT = 200
+MAX_TEXT = 200
 """Longest argument in characters; a longer one cannot name anything that exists."""
-LONGEST_LIST = 1000
+MAX_LIST = 1000
 """Longest argument that is a list of names, in characters."""
-FURTHEST = 1e11
+MAX_TIME = 1e11
 """Largest time accepted as an argument (s since 1970): calendars do not go further."""
-FIGURES = 4 * 2**20
+MAX_FIGURE_BYTES = 4 * 2**20
 """Size in bytes of the cache of GPU charts, each of which is valid for one tick."""
 PREFIX = "api_"
 """Prefix of the Flask endpoint names of these routes."""
@@ -64,7 +64,7 @@ def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) 
 
 def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
     """Register all page routes below `/api/`; failures are reported to `complaints`."""
-    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=FIGURES), Sender(complaints)
+    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=MAX_FIGURE_BYTES), Sender(complaints)
     layout = _layouts(PAGES)
 
     @server.after_request
@@ -74,7 +74,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
             runs.start_reading()
         return response
 
-    def place() -> Callable[[], RecordedPlace] | None:
+    def place() -> Callable[[], RecordedPosition] | None:
         """Return a function that opens the requested position in the recording; None for the common position."""
         position, boot = _number("at"), _text("boot")
         recording = sources.recording
@@ -98,30 +98,30 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         page, whole = PAGES.get(_text("page")), bool(_text("rest"))
         if page is None or (page.rest if whole else page.kept) is None:
             return failure(request, 404, "No such page", "No page of this name shows what is kept.")
-        longest = LONGEST_LIST if page.kept_of is Kept.COMPARED else LONGEST_TEXT
+        longest = MAX_LIST if page.kept_of is StoredSubject.COMPARED else MAX_TEXT
         args = {name: _text(name, longest) for name in (*page.args, *page.kept_args)}
         what = page.kept_of.value
-        if page.kept_of in (Kept.ACCOUNTS, Kept.EVENTS, Kept.DAY):
+        if page.kept_of in (StoredSubject.ACCOUNTS, StoredSubject.EVENTS, StoredSubject.DAY):
             return sent(partial(sources.accounts.kept, page, args), what)
         found = place()
         if found is not None:
 
             def made() -> Packed:
                 of = found().runs
-                return (of.rest(page, args) if whole else of.kept(page, args)).result(PATIENCE)
+                return (of.rest(page, args) if whole else of.kept(page, args)).result(MAX_WAIT)
 
             return sent(lambda: sources.figures.ask(made, tuple), what)
         return sent(partial(runs.rest if whole else runs.kept, page, args), what)
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
-        points, panels = max(2, min(_whole("points") or MAX_POINTS, MAX_POINTS)), _listed("panels") or USUAL
+        points, panels = max(2, min(_whole("points") or MAX_POINTS, MAX_POINTS)), _list("panels") or USUAL
 
         def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:
                 feed.refresh()
                 frame = feed.frame
-                sample = next((one for one in frame.samples if _is_named(one.device, wanted)), None) if frame else None
+                sample = next((one for one in frame.samples if _matches(one.device, wanted)), None) if frame else None
                 if frame is None or sample is None:
                     return lambda: _packed(None)
                 newest, uuid = frame.time, sample.device.uuid
@@ -165,7 +165,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         if found is not None:
             return sent(
                 lambda: sources.figures.ask(
-                    lambda: found().runs.zoomed(run, device, begin, end).result(PATIENCE), tuple
+                    lambda: found().runs.zoomed(run, device, begin, end).result(MAX_WAIT), tuple
                 ),
                 "this run on this GPU",
             )
@@ -219,7 +219,7 @@ def _packed(value: Any) -> Packed:
 def _tick(views: PageViews) -> Response:
     """Answer a tick: the values that changed for the viewer."""
     answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
-    is_packed, body = choose(answer, takes_gzip(request))
+    is_packed, body = choose_body(answer, takes_gzip(request))
     return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
 
 
@@ -231,19 +231,19 @@ def _layouts(pages: Mapping[str, Page]) -> Callable[[], Response]:
     return lambda: Response(made.get(_text("page"), first), mimetype="application/json")
 
 
-def _is_named(device: Any, text: str) -> bool:
+def _matches(device: Any, text: str) -> bool:
     return bool(text) and text in (device.uuid, device.label)
 
 
-def _text(name: str, longest: int = LONGEST_TEXT) -> str:
+def _text(name: str, longest: int = MAX_TEXT) -> str:
     given = request.args.get(name, "")
     return given if len(given) <= longest else ""
 
 
-def _listed(name: str) -> tuple[str, ...]:
+def _list(name: str) -> tuple[str, ...]:
     """Parse a comma-separated list."""
     given = request.args.get(name, "")
-    return tuple(given.split(",")) if given and len(given) <= LONGEST_LIST else ()
+    return tuple(given.split(",")) if given and len(given) <= MAX_LIST else ()
 
 
 def _whole(name: str) -> int:
@@ -260,6 +260,6 @@ def _number(name: str) -> float | None:
         number = float(given)
     except ValueError:
         raise BadNumber(name) from None
-    if not abs(number) <= FURTHEST:
+    if not abs(number) <= MAX_TIME:
         raise BadNumber(name)
     return number

@@ -15,7 +15,7 @@ from gpumon_web.http.prefix import JOB
 from gpumon_web.jobs import BusyError, Deferred, Packed, WorkError
 from gpumon_web.routes.ticks import PACKED, takes_gzip
 
-PATIENCE = 60.0
+MAX_WAIT = 60.0
 """Seconds to wait for a job on a server that cannot rerun requests."""
 
 
@@ -31,7 +31,7 @@ class Sender:
         Raises Deferred while the job is running.
         """
         try:
-            return _sent(start, what, mimetype)
+            return _respond(start, what, mimetype)
         except SourceError as error:
             return failure(request, 404, "Not found", f"{error}.")
         except (WorkError, OSError, EOFError) as error:
@@ -41,13 +41,13 @@ class Sender:
             return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
 
 
-def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str) -> Response:
+def _respond(start: Callable[[], Future[Packed]], what: str, mimetype: str) -> Response:
     job: Future[Packed] | None = request.environ.get(JOB)
     if job is None:
         job = start()
         if not job.done() and JOB in request.environ:
             raise Deferred(job)
-    answer = job.result(PATIENCE)
+    answer = job.result(MAX_WAIT)
     if answer.unread:
         text = f"{what[0].upper()}{what[1:]} cannot be read now: {answer.unread}."
         return failure(request, 503, "Not readable now", text, {"Retry-After": "2"})

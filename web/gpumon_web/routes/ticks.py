@@ -24,9 +24,9 @@ from gpumon_web.live.values import PageViews
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
 
-GOOD_FOR = 5.0
+PERMISSION_SECONDS = 5.0
 """Seconds for which a permission is valid."""
-WORTH = 1024
+MIN_PACKED_BYTES = 1024
 """Size in bytes from which answers are sent compressed."""
 _QUERY = re.compile(
     r"page=(\w{1,20})&boot=([0-9a-f.]{0,32})&since=(\d{1,15})((?:&\w{1,20}=[\w.-]{0,100})*)",
@@ -35,7 +35,7 @@ _QUERY = re.compile(
 """The page, the viewer's newest frame, and arguments that need no URL decoding."""
 
 
-class Allowed(NamedTuple):
+class Permission(NamedTuple):
     """Permission granted to the last fully checked request of a connection."""
 
     head: bytes
@@ -51,7 +51,7 @@ class Allowed(NamedTuple):
     """Headers of its answer, except those about the content."""
 
 
-class Repeats:
+class RepeatedTicks:
     """WSGI middleware that answers repeated ticks."""
 
     def __init__(self, application: WSGIApplication, views: PageViews, gate: Gate, buckets: Buckets) -> None:
@@ -66,7 +66,7 @@ class Repeats:
         if allowed is None or asked is None or not self._buckets.takes(allowed.visitor, monotonic(), allowed.times):
             return self._application(environ, start_response)
         answer = self._views.answer(*asked)
-        is_packed, body = choose(answer, allowed.takes_gzip)
+        is_packed, body = choose_body(answer, allowed.takes_gzip)
         headers = [*allowed.headers, ("Content-Length", str(len(body)))]
         if is_packed:
             headers += PACKED.items()
@@ -88,10 +88,10 @@ class Repeats:
         if channel is None or request.path != TICK or answer.status_code != 200 or "Set-Cookie" in answer.headers:
             return
         visitor, times = self._gate.visitor(request, now)
-        headers = tuple((name, value) for name, value in answer.headers if name not in _OF_CONTENT)
-        channel.allowed = Allowed(
+        headers = tuple((name, value) for name, value in answer.headers if name not in _CONTENT_HEADERS)
+        channel.allowed = Permission(
             head=request.environ[HEAD],
-            until=monotonic() + GOOD_FOR,
+            until=monotonic() + PERMISSION_SECONDS,
             ended=self._gate.ended,
             visitor=visitor,
             times=times,
@@ -99,9 +99,9 @@ class Repeats:
             headers=headers,
         )
 
-    def _allowed(self, environ: dict[str, Any]) -> Allowed | None:
+    def _allowed(self, environ: dict[str, Any]) -> Permission | None:
         channel = environ.get(CHANNEL)
-        allowed: Allowed | None = channel.allowed if channel is not None else None
+        allowed: Permission | None = channel.allowed if channel is not None else None
         if (
             allowed is None
             or environ["PATH_INFO"] != TICK
@@ -115,12 +115,12 @@ class Repeats:
 
 
 PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-_OF_CONTENT = ("Content-Length", *PACKED)
+_CONTENT_HEADERS = ("Content-Length", *PACKED)
 
 
-def choose(answer: JsonBody, takes_gzip: bool) -> tuple[bool, bytes]:
+def choose_body(answer: JsonBody, takes_gzip: bool) -> tuple[bool, bytes]:
     """Return whether to send the compressed body, and the body to send."""
-    is_packed = takes_gzip and len(answer.plain) >= WORTH
+    is_packed = takes_gzip and len(answer.plain) >= MIN_PACKED_BYTES
     return is_packed, answer.packed if is_packed else answer.plain
 
 

@@ -22,19 +22,19 @@ from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts.compare_chart import TIME, ComparedCourse, axes_of, axis_of, compare_chart, course_of, lag_of
 from gpumon_web.charts.run_chart import CHECKED, is_loss
 from gpumon_web.components.compare_rows import (
-    FEWEST,
-    MOST,
-    alike,
+    MAX_RUNS,
+    MIN_RUNS,
     config_notes,
-    differs,
+    csv_rows,
+    difference_rows,
     has_intervals,
-    is_least_for_certain,
+    is_clearly_lowest,
     labels,
-    least,
-    numbers,
-    saved,
+    lowest_value,
+    measure_rows,
+    no_difference_text,
     shows_intervals,
-    whole_notes,
+    whole_run_notes,
 )
 from gpumon_web.components.tokens import run_name
 from gpumon_web.stored.run_page import find_run
@@ -44,7 +44,7 @@ LONG = 2000
 SAMPLE = 500
 
 
-class Found(NamedTuple):
+class ComparedRun(NamedTuple):
     """One of the compared runs."""
 
     record: Record
@@ -63,15 +63,15 @@ class Found(NamedTuple):
         return self.times or self.epochs
 
 
-def ids_of(text: str) -> list[str]:
+def parse_ids(text: str) -> list[str]:
     """Return the ids in an address in their order, without duplicates, at most `MOST`."""
-    return [*dict.fromkeys(unquote(one) for one in text.split(",") if one)][:MOST]
+    return [*dict.fromkeys(unquote(one) for one in text.split(",") if one)][:MAX_RUNS]
 
 
-def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> dict[str, Any]:
+def comparison_document(paths: Sequence[str], asked: str, by: str, now: float) -> dict[str, Any]:
     """Return the document of a comparison; `runs` is empty if fewer than two exist; `gone`: ids of unknown runs."""
-    ids = ids_of(asked)
-    found: list[Found] = []
+    ids = parse_ids(asked)
+    found: list[ComparedRun] = []
     gone: list[str] = []
     problem = ""
     try:
@@ -82,13 +82,13 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
             begun = [ledger.epoch_count(row.id) for ledger, row in runs]
             for (ledger, row), count in zip(runs, begun, strict=True):
                 # If one run has no epochs, whole runs are compared, which needs all epochs of the others.
-                found.append(_read(ledger, row, count, is_sampled=count > LONG and all(begun)))
+                found.append(_read_run(ledger, row, count, is_sampled=count > LONG and all(begun)))
             if loss := _common_loss(found):
                 found = [one._replace(lowest=ledger.lowest_metric(row.id, loss)) if one.times else one
                          for (ledger, row), one in zip(runs, found, strict=True)]  # fmt: skip
     except GpumonError as error:
         problem = str(error)
-    if len(found) < FEWEST:
+    if len(found) < MIN_RUNS:
         return {"ids": ids, "gone": gone, "problem": problem, "runs": []}
     records = [one.record for one in found]
     rows = [run_to_json(record.run, now) for record in records]
@@ -100,30 +100,30 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
     axis = by if by in axes else axes[0]
     courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.all), one.traces, one.times)
                for name, one in zip(names, found, strict=True)]  # fmt: skip
-    said = [*whole_notes(compared), *compared.notes, *_open(found, names, axis), *_broken(found, names, axis),
-            *_late(courses)]  # fmt: skip
+    notes = [*whole_run_notes(compared), *compared.notes, *_open_epoch_notes(found, names, axis),
+             *_interrupted_notes(found, names, axis), *_lag_notes(courses)]  # fmt: skip
     return {
         "ids": ids, "gone": gone, "problem": problem,
         "runs": [{**run, "counts": counts} for run, counts in zip(rows, _counts(compared, found), strict=True)],
         "names": names,
         "axes": axes, "axis": axis,
         "is_running": any(record.run.state is RunState.RUNNING for record in records),
-        "numbers": numbers(compared, names),
-        "saved": saved(compared),
+        "numbers": measure_rows(compared, names),
+        "saved": csv_rows(compared),
         "by_epochs": all(compared.epochs),
         "shows_intervals": shows_intervals(compared),
-        "notes": [{"text": note} for note in said]
+        "notes": [{"text": note} for note in notes]
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
-        "differs": differs(config, names),
+        "differs": difference_rows(config, names),
         "config_notes": config_notes(config, names),
-        "alike": alike(config, names),
-        "ends": "; ".join(filter(None, (_ends(found, names, axis), _joined(records)))),
+        "alike": no_difference_text(config, names),
+        "ends": "; ".join(filter(None, (_ends_caption(found, names, axis), _devices_caption(records)))),
         "best": {**_best_loss(found, names), **_best_measures(compared, names)},
         "chart": compare_chart(courses, axis),
     }  # fmt: skip
 
 
-def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
+def _open_epoch_notes(found: Sequence[ComparedRun], names: Sequence[str], axis: str) -> list[str]:
     """Return a note on running runs: the open epoch is not drawn, as its progress is unknown."""
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
@@ -132,7 +132,7 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     return [f"An epoch that has not ended is shown by time alone: that of {', '.join(going)}."]
 
 
-def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
+def _ends_caption(found: Sequence[ComparedRun], names: Sequence[str], axis: str) -> str:
     """Return a caption about the ends of the lines of running runs; empty if there are none."""
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
@@ -140,13 +140,13 @@ def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
     return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest finished epoch"
 
 
-def _joined(records: Sequence[Record]) -> str:
+def _devices_caption(records: Sequence[Record]) -> str:
     """Return a caption on how the GPUs of a run are combined into one line; empty if no run has several."""
     has_several = any(len(record.devices) > 1 for record in records)
     return "power and energy are sums of a run's GPUs, the rest their means" if has_several else ""
 
 
-def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
+def _interrupted_notes(found: Sequence[ComparedRun], names: Sequence[str], axis: str) -> list[str]:
     """Return a note on runs with an interrupted epoch, which is not drawn for the same reason."""
     if axis == TIME:
         return []
@@ -156,20 +156,20 @@ def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str
             ] if some else []  # fmt: skip
 
 
-def _late(courses: Sequence[ComparedCourse]) -> list[str]:
+def _lag_notes(courses: Sequence[ComparedCourse]) -> list[str]:
     """Return a note on how far the GPU lines of a running run lag behind its logged values."""
     lag = lag_of(courses)
     age = units.fine_duration(lag)
     return [f"Last values of GPUs are up to {age} older than those that runs logged: newer ones follow."] if lag else []
 
 
-def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found:
+def _read_run(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> ComparedRun:
     record = ledger.record(row.id, phases=False, sample=SAMPLE if is_sampled else 0)
     times = ledger.epoch_times(row.id) if is_sampled else ()
-    return Found(record, ledger.traces(row.id), aggregate.epoch_summaries(record), times, begun)
+    return ComparedRun(record, ledger.traces(row.id), aggregate.epoch_summaries(record), times, begun)
 
 
-def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
+def _counts(compared: Comparison, found: Sequence[ComparedRun]) -> list[str]:
     """Return a text for each run on how many of its epochs are compared."""
     if not all(compared.epochs):
         return ["whole run" for _ in compared.records]
@@ -181,7 +181,7 @@ def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
     ]
 
 
-def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
+def _best_loss(found: Sequence[ComparedRun], names: Sequence[str]) -> dict[str, Any]:
     """Return the lowest loss over each run's finished epochs; a validation loss if all runs logged one."""
     loss = _common_loss(found)
     if not loss:
@@ -197,11 +197,11 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
         )
         for one in found
     ]  # fmt: skip
-    best, rest, badge = least(lowest, names, [units.logged_number(value) for value in lowest])
+    best, rest, badge = lowest_value(lowest, names, [units.logged_number(value) for value in lowest])
     return {"loss_is": f"Lowest {loss[:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 
-def _common_loss(found: Sequence[Found]) -> str:
+def _common_loss(found: Sequence[ComparedRun]) -> str:
     """Return the name of a loss that all runs logged, preferably of validation; empty if there is none."""
     logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
     common = set.intersection(*logged) if logged else set[str]()
@@ -215,8 +215,8 @@ def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]
     for key, measure in (("time", "seconds"), ("energy", "energy")):
         line = next((one for one in lines if one.measure.name == measure), None)
         texts = line.measure.texts(line.medians) if line else []
-        value, rest, badge = least(line.medians, names, texts) if line else (units.MISSING, "", [])
-        if line and badge and by_epochs and not is_least_for_certain(line):
+        value, rest, badge = lowest_value(line.medians, names, texts) if line else (units.MISSING, "", [])
+        if line and badge and by_epochs and not is_clearly_lowest(line):
             rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, {TOO_FEW}"
             badge = []
         found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}

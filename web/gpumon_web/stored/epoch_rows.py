@@ -20,7 +20,7 @@ from gpumon.storage.ledger.combine import highest, lowest
 from gpumon.storage.ledger.records import LivePeak, Record
 from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochLengths, EpochSummary, EpochSums
-from gpumon_web.components.levels import OF_SEVERITY
+from gpumon_web.components.levels import SEVERITY_LEVELS
 
 _PEAKS = ("energy_least", "run_allocated_peak", "memory_used_peak")
 """Columns shown in place of an unknown energy and of an unknown peak of live tensors."""
@@ -56,7 +56,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         # The ledger's measurements of an open epoch are some seconds old; its duration comes from the ring.
         "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
         "beside": shown(sum(beside)) if beside else None,
-        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": SEVERITY_LEVELS[judged.severity]}
         if judged
         else None,
     }
@@ -97,7 +97,7 @@ def odd_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[s
                 groups[judged.text] = judged, judged.severity, _remedy(epoch, judged), []
             groups[judged.text][3].append(epoch.epoch)
     worst_first = sorted(groups.values(), key=lambda one: (-one[1], -len(one[3])))
-    return [{"kind": judged.kind, "text": judged.text, "action": action, "level": OF_SEVERITY[severity],
+    return [{"kind": judged.kind, "text": judged.text, "action": action, "level": SEVERITY_LEVELS[severity],
              "epochs": epochs} for judged, severity, action, epochs in worst_first]  # fmt: skip
 
 
@@ -107,9 +107,9 @@ def _remedy(epoch: EpochSummary, judged: Verdict) -> str:
 
 LONG = 200
 """Number of epochs above which neighbors are folded into one row."""
-MOST = 100
+MAX_FOLD = 100
 """Most epochs in a fold; folds are split at multiples of this number."""
-FEWEST = 3
+MIN_FOLD = 3
 """Fewest epochs in a fold."""
 NEWEST = 10
 """Epochs at the end that are never folded."""
@@ -125,16 +125,16 @@ class Fold(NamedTuple):
     judged: Verdict | None
 
 
-def folds_of(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
+def fold_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
     """Fold neighboring epochs with the same verdict; a short run has no folds."""
     if len(found) <= LONG:
         return []
-    groups = groupby(found[:-NEWEST], lambda one: (verdicts[one.ordinal], one.ordinal // MOST))
+    groups = groupby(found[:-NEWEST], lambda one: (verdicts[one.ordinal], one.ordinal // MAX_FOLD))
     folds = [Fold(list(group), said) for (said, _), group in groups]
-    return [one for one in folds if len(one.epochs) >= FEWEST]
+    return [one for one in folds if len(one.epochs) >= MIN_FOLD]
 
 
-def alone(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
+def unfolded_epochs(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
     """Return the epochs that are in no fold."""
     within = {epoch.ordinal for one in folds for epoch in one.epochs}
     return [epoch for epoch in found if epoch.ordinal not in within]
@@ -142,7 +142,7 @@ def alone(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSum
 
 def fold_rows(record: Record, folds: Sequence[Fold]) -> list[dict[str, Any]]:
     """Return folds as rows: means of known values, and the highest memory peak."""
-    beside = _beside(record) if folds else {}
+    beside = _seconds_outside_training(record) if folds else {}
     return [_folded_row(one, beside) for one in folds]
 
 
@@ -167,7 +167,7 @@ def _folded_row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
         "beside": _mean(beside.get(epoch.ordinal) for epoch in epochs),
         "metrics": {name: value for name in names
                     if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},
-        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": SEVERITY_LEVELS[judged.severity]}
         if judged
         else None,
     }  # fmt: skip
@@ -183,7 +183,7 @@ def _height(peak: LivePeak) -> float:
     return peak.value if is_known(peak.value) else -1.0
 
 
-def _beside(record: Record) -> dict[int, float]:
+def _seconds_outside_training(record: Record) -> dict[int, float]:
     """Return the seconds that each epoch spent outside training, by ordinal: per phase that of the slowest rank."""
     longest: dict[tuple[int, str], float] = {}
     for row in record.phases:
@@ -197,10 +197,10 @@ def _beside(record: Record) -> dict[int, float]:
 
 
 WHOLE = "Whole run"
-_TITLE = {BETWEEN: "Between epochs"}
+_TITLES = {BETWEEN: "Between epochs"}
 
 
-def stretches(
+def stretch_rows(
     record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return rows of steps, of time outside epochs and of the whole run, the same as in `gpumon runs show`.
@@ -213,16 +213,16 @@ def stretches(
     steps = [row for row in outside if row[1].ordinal <= STEP_ROWS]
     # The page shows the newest rows first: the whole run, then the time between epochs, then its phases.
     ordered = [*steps, *outside[len(steps) :][::-1], (WHOLE, total)]
-    return [_row(title, place, stretch) for place, (title, stretch) in enumerate(ordered)]
+    return [_stretch_row(title, place, stretch) for place, (title, stretch) in enumerate(ordered)]
 
 
-def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
+def _stretch_row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
     """Return one row; `place` is its position among them."""
     found = run_json.total_to_json(stretch)
     is_steps = stretch.ordinal <= STEP_ROWS
     return {
         "place": place,
-        "title": _TITLE.get(title) or (f"· {title.strip()}" if title.startswith(" ") else title),
+        "title": _TITLES.get(title) or (f"· {title.strip()}" if title.startswith(" ") else title),
         "is_steps": is_steps,
         "beside": shown(max(0.0, stretch.seconds - stretch.trained)) if is_steps and stretch.trained > 0 else None,
         "metrics": found["metrics"],

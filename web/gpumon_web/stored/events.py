@@ -15,10 +15,10 @@ from gpumon_web.stored.holder_strips import last_hours
 
 HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
 """Length of each window in hours, by its name in the address."""
-USUAL = "24h"
-MOST = 5000
+DEFAULT_HOURS = "24h"
+MAX_EVENTS = 5000
 """Most events read; older ones in the window are only counted."""
-NEWS = 99
+MAX_NEW_EVENTS = 99
 """Upper limit of the count of new events."""
 ALL = "all"
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -34,19 +34,23 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 """Kinds of events by group. "attention" has none, because it is defined by severity."""
 
 
-def is_in(event: LoggedEvent, group: str) -> bool:
+def is_in_group(event: LoggedEvent, group: str) -> bool:
     """Whether an event belongs to a group."""
     return event.severity != "info" if group == "attention" else event.kind.name in KINDS[group]
 
 
 def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, Any]:
     """Return the events of a window, the newest first, from the most recently written history."""
-    hours = HOURS.get(window, HOURS[USUAL])
-    document: dict[str, Any] = {"window": window if window in HOURS else USUAL, "now": now, "has_history": bool(paths)}
+    hours = HOURS.get(window, HOURS[DEFAULT_HOURS])
+    document: dict[str, Any] = {
+        "window": window if window in HOURS else DEFAULT_HOURS,
+        "now": now,
+        "has_history": bool(paths),
+    }
     try:
         begin, end, strips = last_hours(paths, now, hours)
-        found = read_events(paths[0], begin, now + 1, limit=MOST) if paths else []
-        older = count_events(paths[0], begin, found[0].time_ns / SECOND, ANY) if len(found) == MOST else 0
+        found = read_events(paths[0], begin, now + 1, limit=MAX_EVENTS) if paths else []
+        older = count_events(paths[0], begin, found[0].time_ns / SECOND, ANY) if len(found) == MAX_EVENTS else 0
     except GpumonError as error:
         return {**document, "older": 0, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
     return {
@@ -55,10 +59,10 @@ def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, 
     }  # fmt: skip
 
 
-def count_of_news(paths: Sequence[str], since: float, now: float) -> int:
+def count_new_events(paths: Sequence[str], since: float, now: float) -> int:
     """Count the events after `since` that need attention, up to `NEWS`; 0 if no history can be read."""
     try:
-        found = read_events(paths[0], since, now + 1, limit=MOST) if paths else []
+        found = read_events(paths[0], since, now + 1, limit=MAX_EVENTS) if paths else []
     except GpumonError:
         return 0
-    return min(NEWS, sum(one.event.severity != "info" for one in with_restarts(found)))
+    return min(MAX_NEW_EVENTS, sum(one.event.severity != "info" for one in with_restarts(found)))

@@ -19,14 +19,14 @@ DAY = 24
 """Hours of the strip of the last day."""
 MONTH = 31.0 * 86400
 """Seconds of history whose users a viewer can choose as themselves."""
-MOST_SLOTS = 8000
+MAX_SLOTS = 8000
 """Most slots of all GPUs together; beyond that a slot covers several hours."""
 _STEPS = (1, 2, 3, 6, 12)
-MISPLACED = 90.0
+OUTAGE_TOLERANCE = 90.0
 """Tolerance in seconds between an outage and the unobserved time in the accounts, which add up ticks in tens."""
 _ENDS = {"daemon_stopped": "daemon_started", "gpu_lost": "gpu_back", "driver_lost": "driver_reloaded"}
 """Kinds of events that begin an outage, and the kind that ends each."""
-LONGEST_SLOT = _STEPS[-1] * HOUR
+MAX_SLOT = _STEPS[-1] * HOUR
 """Longest slot in seconds."""
 
 
@@ -67,28 +67,28 @@ def device_strip(
         missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in found)
         if not device.uuid.startswith(PARTS) and missing > MIN_UNSEEN:
             own = [one for one in outages if one.device in ("", device.uuid)]
-            unseen += _placed(at, since, length, missing, own)
+            unseen += _unseen_parts(at, since, length, missing, own)
     return {
         "device": device, "slots": (end - begin) / length, "shift": (first - begin) / length, "parts": parts,
         "unseen": unseen, "step": length,
     }  # fmt: skip
 
 
-def _placed(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
+def _unseen_parts(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
     """Return the unobserved percents of a slot as [slot, length], with their begin as third item if it is known."""
     within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
-    within = _together([(begin, end) for begin, end in within if end - begin > MIN_UNSEEN / 2])
+    within = _merge_spans([(begin, end) for begin, end in within if end - begin > MIN_UNSEEN / 2])
     if (
         missing < length - MIN_UNSEEN
         and within
-        and abs(sum(end - begin for begin, end in within) - missing) <= MISPLACED * len(within)
+        and abs(sum(end - begin for begin, end in within) - missing) <= OUTAGE_TOLERANCE * len(within)
     ):
         return [[at, max(1, round(100 * (end - begin) / length)), round(100 * (begin - since) / length, 1)]
                 for begin, end in within]  # fmt: skip
     return [[at, max(1, round(100 * missing / length))]]
 
 
-def outages_of(path: str, begin: float, end: float) -> list[Outage]:
+def read_outages(path: str, begin: float, end: float) -> list[Outage]:
     """Return the outages in the event log: no daemon running, or a GPU not answering. Raises GpumonError."""
     found, since = [], dict[tuple[str, str], float]()
     for one in read_events(path, begin, end, EventFilter(kinds=(*_ENDS, *_ENDS.values()))):
@@ -107,7 +107,7 @@ def outages_of(path: str, begin: float, end: float) -> list[Outage]:
     return found
 
 
-def _together(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _merge_spans(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Merge overlapping spans: a GPU may be lost when its daemon is killed."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(stretches):
@@ -120,7 +120,7 @@ def _together(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 def slot_hours(hours: float, devices: int) -> int:
     """Return the length of a slot in hours, for a window of `hours` and a number of GPUs."""
-    return next((step for step in _STEPS if hours * devices / step <= MOST_SLOTS), _STEPS[-1])
+    return next((step for step in _STEPS if hours * devices / step <= MAX_SLOTS), _STEPS[-1])
 
 
 def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[float, float, list[dict[str, Any]]]:
@@ -130,7 +130,7 @@ def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[floa
     if not paths:
         return begin, end, []
     kept = read_accounts(paths[0], begin, end)
-    gaps = outages_of(paths[0], begin, end)
+    gaps = read_outages(paths[0], begin, end)
     return begin, end, [device_strip(kept.hours, one, begin, end, now, len(kept.devices), gaps) for one in kept.devices]
 
 
@@ -139,8 +139,8 @@ def _last_day(paths: Sequence[str], now: float) -> tuple[float, float, list[dict
     begin = now - DAY * HOUR
     if not paths:
         return begin, now, []
-    since = begin - LONGEST_SLOT  # the first slot begins before the window
-    kept, gaps = read_accounts(paths[0], since, now), outages_of(paths[0], since, now)
+    since = begin - MAX_SLOT  # the first slot begins before the window
+    kept, gaps = read_accounts(paths[0], since, now), read_outages(paths[0], since, now)
     return begin, now, [device_strip(kept.hours, one, begin, now, now, len(kept.devices), gaps) for one in kept.devices]
 
 

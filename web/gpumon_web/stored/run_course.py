@@ -24,17 +24,17 @@ COURSE = (
     "gpu.run_used", "gpu.power", "gpu.temperature",
 )  # fmt: skip
 """Metrics of a run's course, the same as in the ledger's traces."""
-RUNS = 64
+MAX_RUNS = 64
 """Most runs whose logged values are kept."""
-KEPT = 3600
+MAX_VALUES = 3600
 """Values kept per run, and frames without a run after which its values are dropped."""
-_LOOK_EVERY = 240
+_CHECK_EVERY = 240
 """Frames between checks for such runs."""
-_SAME = 0.5
+_START_TOLERANCE = 0.5
 """Seconds by which the start of an epoch may differ between the ledger and the ring."""
 
 
-class Logged:
+class LoggedValues:
     """Logged metrics in recent frames. A value is valid until the next one, or until a frame lacks the data of runs."""
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class Logged:
             if not run.metrics or self._last.get(run.key) == said:
                 continue
             self._last[run.key] = said
-            self._runs.setdefault(run.key, deque(maxlen=KEPT)).append((frame.time, run.metrics))
+            self._runs.setdefault(run.key, deque(maxlen=MAX_VALUES)).append((frame.time, run.metrics))
             self._seen[run.key] = self._frames
-            if len(self._runs) > RUNS:
+            if len(self._runs) > MAX_RUNS:
                 self._forget(next(iter(self._runs)))
-        if self._frames % _LOOK_EVERY == 0:  # the values of finished runs come from the ledger
-            for key in [key for key, seen in self._seen.items() if self._frames - seen >= KEPT]:
+        if self._frames % _CHECK_EVERY == 0:  # the values of finished runs come from the ledger
+            for key in [key for key, seen in self._seen.items() if self._frames - seen >= MAX_VALUES]:
                 self._forget(key)
 
     def clear(self) -> None:
@@ -75,9 +75,9 @@ class Logged:
         self._last.clear()
         self._seen.clear()
 
-    def only(self, keys: Iterable[str]) -> Logged:
+    def only(self, keys: Iterable[str]) -> LoggedValues:
         """Copy the values of some ranks, so that they can be read while frames are added."""
-        found = Logged()
+        found = LoggedValues()
         found.since = self.since
         found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
         return found
@@ -121,8 +121,7 @@ class Logged:
         if tail is None or not 0 < tail.points <= MAX_POINTS:
             return kept
         columns = {
-            name: _joined(course, tail.columns.get(name, _nothing(tail.points)))
-            for name, course in kept.columns.items()
+            name: _join(course, tail.columns.get(name, _unknown(tail.points))) for name, course in kept.columns.items()
         }
         return RunSeries(kept.begun, kept.step, columns)
 
@@ -154,7 +153,7 @@ def recent_course(history: RecentHistory, uuid: str, begun: float, points: int =
     return RunSeries(times[0] - step / 2, step, found) if found else None
 
 
-def extended(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
+def extend_course(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
     """Extend the ledger's course by the frames after its end."""
     since, end = kept.begun + kept.points * kept.step, history.end
     if not kept.points or not since <= end < since + MAX_POINTS * kept.step:
@@ -162,7 +161,7 @@ def extended(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
     grid = Grid(kept.points, kept.step, MAX_POINTS, phase=kept.begun)
     tails = _course(history, uuid, list(kept.columns), grid, end)
     count = grid.at(end) + 1
-    columns = {name: _joined(course, tails.get(name, _nothing(count))) for name, course in kept.columns.items()}
+    columns = {name: _join(course, tails.get(name, _unknown(count))) for name, course in kept.columns.items()}
     return RunSeries(kept.begun, kept.step, columns)
 
 
@@ -174,25 +173,25 @@ def _course(history: RecentHistory, uuid: str, metrics: Sequence[str], grid: Gri
     return {name: Envelope(series.low, series.mean, series.high) for name, series in found.items()}
 
 
-def _joined(course: Envelope, tail: Envelope) -> Envelope:
+def _join(course: Envelope, tail: Envelope) -> Envelope:
     return Envelope(*([*before, *after] for before, after in zip(course, tail, strict=True)))
 
 
-def _nothing(count: int) -> Envelope:
+def _unknown(count: int) -> Envelope:
     return Envelope([NAN] * count, [NAN] * count, [NAN] * count)
 
 
-def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -> list[EpochSummary]:
+def update_epochs(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -> list[EpochSummary]:
     """Update the ledger's newest epoch from the ring, and append epochs that are only in the ring."""
     found = list(epochs)
-    since = found[-1].begun - _SAME if found else -math.inf
+    since = found[-1].begun - _START_TOLERANCE if found else -math.inf
     for stretch in newest:
         if not stretch.begin >= since:
             continue
         seconds, ended = stretch.end - stretch.begin, stretch.end if stretch.finished else NAN
         last = found[-1] if found else None
         # Epochs may be shorter than `_SAME`, so the number must match too.
-        if last is not None and stretch.begin < last.begun + _SAME and stretch.epoch == last.epoch:
+        if last is not None and stretch.begin < last.begun + _START_TOLERANCE and stretch.epoch == last.epoch:
             if not is_known(last.ended):
                 found[-1] = last._replace(seconds=seconds, ended=ended, is_open=not stretch.finished, is_settled=False)
         elif last is None or stretch.begin > last.begun:

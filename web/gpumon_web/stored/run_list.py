@@ -21,7 +21,7 @@ TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOU
 """Choices for how long ago a run began at most (s), by their names in an address."""
 
 
-class RunChoice(NamedTuple):
+class RunFilter(NamedTuple):
     """Filter for runs; an empty field matches all."""
 
     state: str = ""
@@ -66,16 +66,16 @@ class RunChoice(NamedTuple):
             and self.user in ("", run["user"] or "")
             and self.framework in ("", run["framework"] or "")
             and (not is_known(after) or (run["started"] or 0.0) >= after)
-            and (not self.q or self.words in searched_text(run))
+            and (not self.q or self.words in search_text(run))
         )
 
 
-def searched_text(run: Mapping[str, Any]) -> str:
+def search_text(run: Mapping[str, Any]) -> str:
     """Return the text of a run that `q` is searched in, in lower case."""
     return " ".join((run["name"], run["user"] or "", run["id"], *(run.get("tags") or ()))).lower()
 
 
-class ChosenRuns(NamedTuple):
+class RunSelection(NamedTuple):
     """The newest matching runs, the ids of all of them, and all users and frameworks to filter by."""
 
     runs: Sequence[RunSummary]
@@ -84,7 +84,7 @@ class ChosenRuns(NamedTuple):
     frameworks: Sequence[str]
 
 
-def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
+def select_runs(ledgers: Ledgers, choice: RunFilter, now: float, limit: int) -> RunSelection:
     """Return the newest `limit` matching runs.
 
     Raises UsageError if the filter is invalid, GpumonError if the ledgers cannot be read.
@@ -94,21 +94,21 @@ def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> 
     frameworks = sorted({one.framework for one in names} - {""})
     if choice.is_any:
         newest = ledgers.candidates(limit=limit)[:limit]
-        return ChosenRuns(_summaries(newest, now), [one.id for one in names], users, frameworks)
+        return RunSelection(_summaries(newest, now), [one.id for one in names], users, frameworks)
     rows = ledgers.candidates()
     tags = ledgers.listed_tags() if choice.q else {}
-    fits = [one for one in rows if choice.has(_facts(one[1], tags.get(one[1].id, ())), now)]
+    fits = [one for one in rows if choice.has(_filter_values(one[1], tags.get(one[1].id, ())), now)]
     if where := choice.parameters():
         told = ledgers.runs(where=where, since=choice.begun_after(now))
         wanted = {row.id for _, row in fits}
         found = [one for one in told if one.run.id in wanted]
-        return ChosenRuns(found[:limit], [one.run.id for one in found], users, frameworks)
-    return ChosenRuns(_summaries(fits[:limit], now), [row.id for _, row in fits], users, frameworks)
+        return RunSelection(found[:limit], [one.run.id for one in found], users, frameworks)
+    return RunSelection(_summaries(fits[:limit], now), [row.id for _, row in fits], users, frameworks)
 
 
 _SETTLED: OrderedDict[str, RunSummary] = OrderedDict()
 """Cached summaries of runs that no longer change, by row, as the list is rebuilt while other runs are running."""
-_MOST_SETTLED = 2000
+_MAX_SETTLED = 2000
 
 
 def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSummary]:
@@ -119,12 +119,12 @@ def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSum
         if row.is_settled(now):
             _SETTLED[key] = summary
         found.append(summary)
-    while len(_SETTLED) > _MOST_SETTLED:
+    while len(_SETTLED) > _MAX_SETTLED:
         _SETTLED.popitem(last=False)
     return found
 
 
-def _facts(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
+def _filter_values(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
     return {
         "state": row.state.name.lower(), "user": row.user, "framework": row.framework, "started": row.started,
         "name": row.name, "id": row.id, "tags": tags,
@@ -136,34 +136,34 @@ def options(values: Iterable[str]) -> list[tuple[str, str]]:
     return [(value, value) for value in values]
 
 
-LISTED = 500
+MAX_LISTED = 500
 """Most runs on the list."""
 
-EVERY = RunChoice()
+ALL_RUNS = RunFilter()
 Live = Mapping[str, Any]
 """A row of `fleet.run_row`: a run in the ring."""
 
 
-def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
+def list_answer(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
     """Return the newest runs, the number of all runs, and the problem if the ledgers cannot be read."""
-    document, version = list_of_runs(paths, live, now, known)
+    document, version = run_list_document(paths, live, now, known)
     if document is None:
         return UNCHANGED
     return packed({name: document[name] for name in ("runs", "total", "problem")}, version)
 
 
-def list_of_runs(
-    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunChoice = EVERY
+def run_list_document(
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunFilter = ALL_RUNS
 ) -> tuple[dict[str, Any] | None, str | None]:
     """Return the list of the matching runs and its version; None as list if version `known` is still current."""
-    version = None if live else repr(_stamps(paths))
+    version = None if live else repr(_file_versions(paths))
     if version is not None and version == known:
         return None, version
-    found = ChosenRuns((), (), (), ())
+    found = RunSelection((), (), (), ())
     problem, is_unread = "", False
     try:
         with Ledgers(paths) as ledgers:
-            found = chosen_runs(ledgers, choice, now, LISTED)
+            found = select_runs(ledgers, choice, now, MAX_LISTED)
     except GpumonError as error:
         problem, is_unread = str(error), not isinstance(error, UsageError)
     rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
@@ -189,7 +189,7 @@ def list_of_runs(
     return document, version
 
 
-def _stamps(paths: Sequence[str]) -> list[Any]:
+def _file_versions(paths: Sequence[str]) -> list[Any]:
     """Return a value that changes with any ledger or its write-ahead log."""
     found = []
     for path in (part for each in paths for part in (each, f"{each}-wal")):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.analysis.rank_epochs import Span
-from gpumon.analysis.run_epochs import EpochSpan as Seen
+from gpumon.analysis.run_epochs import EpochSpan
 from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
@@ -35,8 +35,17 @@ from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 from gpumon_web.charts.run_chart import RunDrawing, run_chart
 from gpumon_web.charts.run_gpus import EACH, MEAN, DeviceCourse
 from gpumon_web.jobs import NOTHING, UNCHANGED, Packed, compressed, packed
-from gpumon_web.stored.epoch_rows import NO_LENGTHS, alone, fold_rows, folds_of, odd_epochs, rows, stretches, summary
-from gpumon_web.stored.run_course import Logged, extended, recent_course, with_newest
+from gpumon_web.stored.epoch_rows import (
+    NO_LENGTHS,
+    fold_epochs,
+    fold_rows,
+    odd_epochs,
+    rows,
+    stretch_rows,
+    summary,
+    unfolded_epochs,
+)
+from gpumon_web.stored.run_course import LoggedValues, extend_course, recent_course, update_epochs
 from gpumon_web.stored.run_list import Live
 
 ROWS = 100
@@ -60,8 +69,8 @@ class Ring(NamedTuple):
 
     history: RecentHistory
     """Values of its devices."""
-    logged: Logged
-    epochs: Mapping[str, Sequence[Seen]]
+    logged: LoggedValues
+    epochs: Mapping[str, Sequence[EpochSpan]]
     """Epochs by key of a rank; only the lowest rank that is present."""
     spans: Mapping[str, Sequence[Span]]
     """Phases other than training, by the same key."""
@@ -73,11 +82,11 @@ class Recent(NamedTuple):
     course: RunSeries
     logged: RunSeries
     diverged: Points | None = None
-    epochs: Sequence[Seen] = ()
+    epochs: Sequence[EpochSpan] = ()
     """Epochs in the ring."""
 
 
-def one(
+def run_answer(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
 ) -> Packed | str:
     """Return one run with its newest epochs, ranks, and chart on `device`: a UUID, `each`, or all GPUs combined."""
@@ -117,10 +126,10 @@ def run_document(
     return only, None
 
 
-def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+def epochs_answer(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     """Return all epochs of a run as table rows."""
 
-    return of_record(paths, run, known, lambda record: packed(all_rows(record)))
+    return record_answer(paths, run, known, lambda record: packed(all_rows(record)))
 
 
 def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None = None) -> dict[str, Any]:
@@ -128,11 +137,11 @@ def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None 
 
     `long`: sums of a long run, of which `record` only has some epochs.
     """
-    read = Told(record, aggregate.epoch_summaries(record), long)
+    read = RunEpochs(record, aggregate.epoch_summaries(record), long)
     total = aggregate.run_total(record, read.sums, record.run.updated)
     verdicts = verdicts_of(read.judged, running=record.run.state is RunState.RUNNING)
     found = [*_early(read, verdicts), *(one for one in read.epochs if one.ordinal >= read.since)]
-    return {"epochs": rows(record, found), "parts": stretches(record, read.sums, total),
+    return {"epochs": rows(record, found), "parts": stretch_rows(record, read.sums, total),
             **_charges(record, found, prices)}  # fmt: skip
 
 
@@ -144,12 +153,12 @@ def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | Non
     return {"prices": prices, "charges": charges}
 
 
-def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+def csv_answer(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     """Return the epochs of a run as CSV."""
-    return of_record(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
+    return record_answer(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
 
 
-class Told(NamedTuple):
+class RunEpochs(NamedTuple):
     """The epochs read of a run: all, or a selection for a long run."""
 
     record: Record
@@ -186,12 +195,12 @@ class Told(NamedTuple):
         return self.long is None or len(self.long.suspects) <= SUSPECTS
 
 
-def told_of(ledger: Ledger, run: str, *, is_each: bool = False) -> Told:
+def read_epochs(ledger: Ledger, run: str, *, is_each: bool = False) -> RunEpochs:
     """Read a run; `is_each`: read all epochs even of a long run."""
     with ledger.snapshot():
         long = None if is_each else ledger.long_run(run, LONG, PHASES)
         record = ledger.record(run, phases=False, times=True, chosen=_shown(long) if long else None)
-    return Told(record, aggregate.epoch_summaries(record), long)
+    return RunEpochs(record, aggregate.epoch_summaries(record), long)
 
 
 def _shown(long: LongRun) -> list[int]:
@@ -206,29 +215,29 @@ def _page(
     ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float, prices: Prices | None
 ) -> dict[str, Any]:  # fmt: skip
     # Costs depend on the tariff at the time of each epoch, so they cannot be computed from sums.
-    read, traces = told_of(ledger, run, is_each=prices is not None), ledger.traces(run)
+    read, traces = read_epochs(ledger, run, is_each=prices is not None), ledger.traces(run)
     record, found = read.record, read.epochs
     devices = record.devices
-    shown, chosen = chosen_of(devices, device)
+    shown, chosen = select_devices(devices, device)
     total = aggregate.run_total(record, read.sums, now)
     logged = run_series(record, traces, "")
     recent = [
         _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
         for one in chosen
     ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
-    told = with_newest(found, recent[0].epochs)  # a new epoch reaches the ledger some seconds late
+    told = update_epochs(found, recent[0].epochs)  # a new epoch reaches the ledger some seconds late
     verdicts = verdicts_of(told, running=record.run.state is RunState.RUNNING)
     in_rows = [one for one in told if one.ordinal >= read.since]
-    folds = folds_of(in_rows, verdicts)
+    folds = fold_epochs(in_rows, verdicts)
     early = _early(read, verdicts)
-    newest = [*early, *alone(in_rows, folds)][-ROWS:]
+    newest = [*early, *unfolded_epochs(in_rows, folds)][-ROWS:]
     epochs_total = read.begun + len(told) - len(found)
-    drawing = drawing_of(read, chosen, recent, told, ring, is_each=shown == EACH)
+    drawing = run_drawing(read, chosen, recent, told, ring, is_each=shown == EACH)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_to_json(record.run, now),
         "total": run_json.total_to_json(total),
-        "parts": stretches(record, read.sums, total),
+        "parts": stretch_rows(record, read.sums, total),
         "epochs": rows(record, newest),
         "folds": fold_rows(record, folds),
         "epochs_total": epochs_total,
@@ -255,13 +264,13 @@ def _page(
     }  # fmt: skip
 
 
-def _early(read: Told, verdicts: Verdicts) -> list[EpochSummary]:
+def _early(read: RunEpochs, verdicts: Verdicts) -> list[EpochSummary]:
     """Return the epochs of a long run that need attention, among those before the newest ones."""
     early = [one for one in read.judged if one.ordinal < read.since]
     return [one for one in early if (judged := verdicts[one.ordinal]) and judged.needs_a_look]
 
 
-def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
+def select_devices(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
     """Return the selection of GPUs in an address (a UUID, `EACH` or `MEAN`), and these GPUs; default: the mean."""
     one = next((device for device in devices if device.uuid == asked), None)
     if one is not None:
@@ -271,15 +280,15 @@ def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[D
     return (EACH if asked == EACH else MEAN), devices
 
 
-def drawing_of(
-    read: Told, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
+def run_drawing(
+    read: RunEpochs, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
     ring: Ring | None, *, is_each: bool,
 ) -> RunDrawing:  # fmt: skip
     """Collect the data for the chart of a run."""
     record, long = read.record, read.long
     gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
     first = recent[0]
-    phases = phases_of(record, ring)
+    phases = phase_spans(record, ring)
     return RunDrawing(
         record.run, gpus, first.logged, epochs, record.marks, phases[-PHASES:], first.diverged, is_each,
         max(len(phases), long.phases if long else 0), long=long, is_judged=read.is_judged,
@@ -289,7 +298,7 @@ def drawing_of(
 def _recent(
     record: Record, device: DeviceRow | None, ring: Ring | None, course: RunSeries, logged: RunSeries
 ) -> Recent:
-    return recent_of(record, device.uuid if device else "", ring, course, logged) if ring else Recent(course, logged)
+    return merge_recent(record, device.uuid if device else "", ring, course, logged) if ring else Recent(course, logged)
 
 
 def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSeries:
@@ -303,7 +312,7 @@ def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSer
     return found
 
 
-def recent_of(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
+def merge_recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
     """Return the data up to now: from the ring alone if it has the whole run, else the ledger's extended by it."""
     if record.run.state is not RunState.RUNNING:
         return Recent(course, logged)
@@ -316,22 +325,22 @@ def recent_of(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: 
         up_to_now = ring.logged.timeline(keys, whole.begun, whole.step, times)
     else:
         up_to_now = ring.logged.extended(logged, keys, times)
-        diverged = _before(diverged_points(logged), ring.logged.since, diverged)
+        diverged = _join_points(diverged_points(logged), ring.logged.since, diverged)
     return Recent(
-        whole or extended(course, history, uuid),
+        whole or extend_course(course, history, uuid),
         up_to_now,
         diverged,
         ring.epochs.get(keys[0], ()) if keys else (),
     )
 
 
-def _before(kept: Points, since: float, newer: Points) -> Points:
+def _join_points(kept: Points, since: float, newer: Points) -> Points:
     """Join the ledger's points before `since` (s since 1970) with the ring's points."""
     older = {name: [point for point in points if point[0] < since] for name, points in kept.items()}
     return {name: [*older.get(name, ()), *newer.get(name, ())] for name in {**older, **newer}}
 
 
-def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
+def phase_spans(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Return the first rank's phases other than training, oldest first: [begin, end or None, name]."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
@@ -339,12 +348,12 @@ def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
     return [[span.begin, run_json.nullable(span.end), span.phase] for span in found]
 
 
-def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
+def record_answer(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
     """Return the answer that `made` creates from a run's record; UNCHANGED if nothing new was written."""
-    return of_ledger(paths, run, known, lambda ledger, row: made(ledger.record(row.id, phases=False, times=True)))
+    return ledger_answer(paths, run, known, lambda ledger, row: made(ledger.record(row.id, phases=False, times=True)))
 
 
-def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger, RunRow], Packed]) -> Packed | str:
+def ledger_answer(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger, RunRow], Packed]) -> Packed | str:
     """Return the answer that `made` creates from a run's ledger and row; UNCHANGED if nothing new was written."""
     try:
         with Ledgers(paths) as ledgers:

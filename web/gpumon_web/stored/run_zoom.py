@@ -16,8 +16,18 @@ from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_web.charts.run_chart import run_chart
 from gpumon_web.charts.run_gpus import EACH, DeviceCourse
 from gpumon_web.jobs import NOTHING, Packed, packed
-from gpumon_web.stored.run_course import with_newest
-from gpumon_web.stored.run_page import LONG, Recent, Ring, Told, chosen_of, drawing_of, find_run, recent_of, told_of
+from gpumon_web.stored.run_course import update_epochs
+from gpumon_web.stored.run_page import (
+    LONG,
+    Recent,
+    Ring,
+    RunEpochs,
+    find_run,
+    merge_recent,
+    read_epochs,
+    run_drawing,
+    select_devices,
+)
 
 
 def zoomed_figure(
@@ -32,20 +42,20 @@ def zoomed_figure(
     try:
         with Ledgers(paths) as ledgers:
             found = find_run(ledgers, run)
-            drawn = _drawn(found[0], run, device, ring, recent, begin, end) if found else None
+            drawn = _document(found[0], run, device, ring, recent, begin, end) if found else None
     except GpumonError as error:
         return Packed(b"", unread=str(error))
     return packed(drawn) if drawn is not None else NOTHING
 
 
-def _drawn(
+def _document(
     ledger: Ledger, run: str, device: str, ring: Ring | None, recent: RecentHistory, begin: float | None,
     end: float | None,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Return the document; None if the run did not use the device."""
     read, traces = _read(ledger, run, begin, end), ledger.traces(run)
     record = read.record
-    shown, chosen = chosen_of(record.devices, device)
+    shown, chosen = select_devices(record.devices, device)
     if not chosen or shown != device:
         return None
     logged = run_series(record, traces, "")
@@ -56,7 +66,7 @@ def _drawn(
         history.move_from(recent)
         for one in chosen:
             kept = run_series(record, traces, one.uuid)
-            known = recent_of(record, one.uuid, ring, kept, logged) if ring else Recent(kept, logged)
+            known = merge_recent(record, one.uuid, ring, kept, logged) if ring else Recent(kept, logged)
             whole = known.course
             first, last = begin, end
             if first is None or last is None or not first < last:
@@ -67,16 +77,16 @@ def _drawn(
     if len(found) < len(chosen):  # a mean needs the finer points of all GPUs
         return {"chart": None}
     newest = [one for one in known.epochs if end is None or one.begin < end]
-    epochs = with_newest(read.epochs, newest)
-    drawing = drawing_of(read, chosen, [known], epochs, ring, is_each=shown == EACH)
+    epochs = update_epochs(read.epochs, newest)
+    drawing = run_drawing(read, chosen, [known], epochs, ring, is_each=shown == EACH)
     return {"chart": run_chart(drawing._replace(gpus=found), len(record.devices))}
 
 
-def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> Told:
+def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> RunEpochs:
     """Read the epochs of a run; for a long run only those in the range, unless these are too many."""
     if begin is not None and end is not None and ledger.epoch_count(run) > LONG:
         first, after = ledger.ordinals(run, begin, end)
         if 0 < after - first <= LONG:
             record = ledger.record(run, phases=False, times=True, ordinals=(first, after))
-            return Told(record, aggregate.epoch_summaries(record))
-    return told_of(ledger, run)
+            return RunEpochs(record, aggregate.epoch_summaries(record))
+    return read_epochs(ledger, run)

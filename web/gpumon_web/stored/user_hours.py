@@ -11,7 +11,7 @@ from gpumon.common.privacy import current_policy, use_policy
 from gpumon.reports import usage
 from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, parse_window, summary
 from gpumon.storage.usage.query import StoredAccounts, StoredDevice, by_group, read_accounts
-from gpumon_web.stored.holder_strips import LONGEST_SLOT, device_strip, outages_of
+from gpumon_web.stored.holder_strips import MAX_SLOT, device_strip, read_outages
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
 """GPUs held now, by user: as text such as `0–3, 6`, and their UUIDs. The user "" stands for unknown holders.
@@ -29,11 +29,11 @@ def users_document(
     With a `user`, also the user's time on each GPU; with `groups`, accounts are per group instead of per user.
     """
     with use_policy(current_policy()._replace(me=user)):  # if names are hidden, `user` is the hash of the viewer's name
-        shown = _holding_of(groups, holding) if groups else holding
+        shown = _holding_by_group(groups, holding) if groups else holding
         return _document(paths, parse_window(period, day, zone, now), user, now, shown, groups)
 
 
-def _holding_of(groups: UserGroups, holding: Holding) -> Holding:
+def _holding_by_group(groups: UserGroups, holding: Holding) -> Holding:
     """Return the GPUs held now, by group."""
     of_groups = {
         name: (", ".join(holding[user][0] for user in users),
@@ -56,9 +56,9 @@ def _document(
     }
     nothing = StoredAccounts((), ())
     try:
-        kept = _within(paths, window, now, groups) if paths else nothing
-        earlier = _within(paths, window.neighbor(-1), now, groups) if paths else nothing
-        outages = outages_of(paths[0], window.begin - LONGEST_SLOT, window.end) if paths else []
+        kept = _read_window(paths, window, now, groups) if paths else nothing
+        earlier = _read_window(paths, window.neighbor(-1), now, groups) if paths else nothing
+        outages = read_outages(paths[0], window.begin - MAX_SLOT, window.end) if paths else []
     except GpumonError as error:
         return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
                 "known_devices": []}  # fmt: skip
@@ -67,7 +67,7 @@ def _document(
     before = window.neighbor(-1)
     past = summary(earlier, before.begin, before.end, "user")
     # If days begin within a UTC hour, the strips also need the hour that straddles the begin.
-    drawn = [hour for hour in earlier.hours if hour.begin > window.begin - LONGEST_SLOT] + list(kept.hours)
+    drawn = [hour for hour in earlier.hours if hour.begin > window.begin - MAX_SLOT] + list(kept.hours)
 
     def of(device: StoredDevice) -> list[AccountGroup]:
         hours = [hour for hour in kept.hours if hour.device == device.uuid]
@@ -98,20 +98,20 @@ def users_csv(
 ) -> list[bytes]:
     """Return the accounts of a window by day as CSV: of all users, or of one. Raises GpumonError."""
     with use_policy(current_policy()._replace(me=user)):
-        return _csv_of(paths, period, day, zone, user, now, prices)
+        return _csv_lines(paths, period, day, zone, user, now, prices)
 
 
-def _csv_of(
+def _csv_lines(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None
 ) -> list[bytes]:
     window = parse_window(period, day, zone, now)
-    kept = _within(paths, window, now) if paths else StoredAccounts((), ())
+    kept = _read_window(paths, window, now) if paths else StoredAccounts((), ())
     end = max(window.begin, min(window.end, now))
     days = summary(kept, window.begin, end, "day", window.zone)
     return [line.encode() for line in usage.csv(days, kept.devices, prices, only=user)]
 
 
-def _within(
+def _read_window(
     paths: Sequence[str], window: UserWindow, now: float, groups: UserGroups | None = None
 ) -> StoredAccounts:  # fmt: skip
     found = read_accounts(paths[0], window.begin, min(window.end, now))
