@@ -61,8 +61,8 @@ from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.period_totals import AccountGroup
 from gpumon_tui import theme
 from gpumon_tui.data.accounts import AccountRow
-from gpumon_tui.data.process_facts import facts_of
-from gpumon_tui.data.run_detail import opened
+from gpumon_tui.data.process_facts import frame_facts
+from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.render import accounts, gpu_columns, gpu_heading, overview_rows, process_columns, run_detail, run_list
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel
@@ -152,14 +152,14 @@ def report(record: Record) -> Shown:
 
 
 def terminal(record: Record) -> Shown:
-    run = opened(record, NOW)
+    run = open_run(record, NOW)
     row = run_detail.row(run.rows[0], run_detail.scale_of(run))
     found = dict(zip((column.title for column in run_detail.columns(run, 200)), row, strict=True))
     return {column.key: (column.short, found[column.short].text) for column in EPOCHS if column.short in found}
 
 
 def overview(record: Record) -> Shown:
-    line = overview_rows.of_ledger(opened(record, NOW).rows[0])
+    line = overview_rows.of_ledger(open_run(record, NOW).rows[0])
     columns = overview_rows.columns([line], ())
     texts = overview_rows.texts(line, columns, overview_rows.largest([line]))
     found = dict(zip((column.title for column in columns), (str(text[0]) for text in texts), strict=True))
@@ -409,7 +409,7 @@ def processes_in_command() -> Shown:
 
 
 def processes_in_terminal() -> Shown:
-    facts = facts_of([GPU], [], NOW)
+    facts = frame_facts([GPU], [], NOW)
     cells = ((column.title, column.cell(PROCESS, facts).text) for column in process_columns.COLUMNS)
     titles = {column.heading_with_unit: column.key for column in PROCESSES if View.TERMINAL in column.views}
     return {titles[title]: (title, text) for title, text in cells if title}
@@ -467,7 +467,7 @@ def test_a_number_of_a_user_is_the_same_in_every_view() -> None:
     command = by_heading(usage.COLUMNS, USERS, zip(head, row, strict=True))
     place = accounts.ShownAccount(AccountRow("ada", 0.0, account, None, unseen=7200.0), 1.0, "", NAN)
     columns = accounts.columns("user", None, has_now=False, has_times=True)
-    cells = [(column.title, column.cell(place, facts_of([GPU], [], NOW)).text) for column in columns]
+    cells = [(column.title, column.cell(place, frame_facts([GPU], [], NOW)).text) for column in columns]
     keys = {column.short: column.key for column in USERS}
     terminal = {keys[title]: (title, text) for title, text in cells if title}
     web = account_cells(account, {}, account.held)

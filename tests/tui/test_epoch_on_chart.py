@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from gpumon.common.numbers import is_known
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.data.run_detail import opened
+from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.data.run_rows import OpenRun
 from gpumon_tui.keybindings import CHART, OVERVIEW, RUNS
 from gpumon_tui.state import View
@@ -67,8 +67,8 @@ def test_an_epoch_leads_to_its_time_and_its_gpu_and_escape_back_to_the_same_plac
         assert app.page.name_shown == CHART
         assert view.subject == "GPU-0002"
         end = view.shown.end if view.shown.is_past else view.now
-        assert end - view.window <= row.of.begun < row.of.ended <= end
-        assert row.of.begun <= view.shown.cursor < row.of.ended
+        assert end - view.window <= row.summary.begun < row.summary.ended <= end
+        assert row.summary.begun <= view.shown.cursor < row.summary.ended
         screen = text(app)
         assert any(re.search(r"\bepoch 2\s*$", line) for line in screen), "the readout says which"
         assert not any("step" in line for line in screen), "of a run that no frame tells of no step is known"
@@ -149,7 +149,7 @@ def test_the_chart_of_an_epoch_is_opened_as_fast_from_a_run_of_thousands(tmp_pat
             training(book, "past-1", epochs, began=START + 100, seconds=400 / epochs, course=False, phases=False,
                      device={"uuid": "GPU-0002"})  # fmt: skip
         with Ledger(str(book.path)) as ledger:
-            run = opened(ledger.record("past-1", phases=False, times=True), BEGAN + 10**6)
+            run = open_run(ledger.record("past-1", phases=False, times=True), BEGAN + 10**6)
         assert len(run.marks) == epochs
 
         def show(run: OpenRun = run) -> None:

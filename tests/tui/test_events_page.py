@@ -24,7 +24,7 @@ from gpumon.model.origin import Capability, Origin
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.background import Asked
-from gpumon_tui.data.events import Happened
+from gpumon_tui.data.events import EventHistory
 from gpumon_tui.render.event_rows import all_rows, matching, rows_of
 from gpumon_tui.render.text_width import length
 from gpumon_tui.screens.event_preview import EventPreview
@@ -439,7 +439,7 @@ class Recording(FakeFeed):
 def test_a_log_is_read_for_events_from_its_begin_however_fast_it_plays() -> None:
     """Of frames that came at once only the last are full; a log has neither processes nor runs, and lacks nothing."""
     feed = FakeFeed(seconds=500, source="replay", label="REPLAY x.csv", processes_count=0)
-    happened = Happened(Asked())
+    happened = EventHistory(Asked())
     for first in (0, 250):
         frames = feed.frames[first : first + 250]
         happened.add([*map(lacking, frames[:-1]), frames[-1]], feed.origin(), feed.driver())
@@ -463,7 +463,7 @@ def test_values_of_before_the_frames_that_were_read_for_events_vouch_for_none() 
 
 def test_events_of_frames_that_were_left_out_are_not_vouched_for() -> None:
     feed = FakeFeed(seconds=300)
-    happened = Happened(Asked())
+    happened = EventHistory(Asked())
     happened.add(feed.frames[:100], feed.origin(), feed.driver())
     assert len(happened.all_seen()) > 0
     assert happened.since == feed.frames[0].time
@@ -485,7 +485,7 @@ class Faulty(FakeFeed):
 
 def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
     feed = Faulty(gpus=2, seconds=20)
-    happened = Happened(Asked())
+    happened = EventHistory(Asked())
     happened.add(feed.frames, feed.origin(), feed.driver())
     xids = [one for one in happened.all_seen() if one.kind == "xid"]
     gpu = feed.frames[0].samples[0].device.uuid

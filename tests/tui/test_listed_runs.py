@@ -15,7 +15,7 @@ from gpumon.model.frame import RunState
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.data.run_detail import opened
+from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.data.run_list import FIRST, ListedRuns, detail
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
@@ -126,4 +126,4 @@ def test_the_wait_of_a_run_that_goes_on_is_a_share_of_the_time_in_which_it_was_m
         book.rank(run_id, wait=1.0, steps=20)
     with Ledger(str(book.path)) as ledger:
         assert detail(ledger, run_id, BEGAN + 10.0).wait == pytest.approx(0.5)
-        assert opened(ledger.record(run_id, phases=False, times=True), BEGAN + 10.0).whole.of.wait_share == 0.5
+        assert open_run(ledger.record(run_id, phases=False, times=True), BEGAN + 10.0).whole.summary.wait_share == 0.5

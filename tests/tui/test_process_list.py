@@ -20,11 +20,11 @@ from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.storage.processes.reader import StoredProcess
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
-from gpumon_tui.data.process_facts import ProcessFacts, facts_of
-from gpumon_tui.data.process_filters import hidden_by, matching, terms_of
+from gpumon_tui.data.process_facts import ProcessFacts, frame_facts
+from gpumon_tui.data.process_filters import count_hidden, matching, parse_terms
 from gpumon_tui.data.process_history import LeftOutReader, left_out
-from gpumon_tui.data.process_tree import ParentProcess, Parents, arranged
-from gpumon_tui.data.programs import OwnPrograms, command_of, script_of
+from gpumon_tui.data.process_tree import ParentProcess, Parents, build_tree
+from gpumon_tui.data.programs import OwnPrograms, command_line, script_name
 from gpumon_tui.data.user_totals import KnownSum, MonthReader, UserTotal, user_totals
 from gpumon_tui.render.month_columns import with_costs
 from gpumon_tui.render.process_columns import COLUMNS, about_idle, elapsed, in_order
@@ -35,7 +35,7 @@ from tests.tui.fakes import START, FakeFeed
 
 GIB = 2.0**30
 FEED = FakeFeed(gpus=2, seconds=1)
-FACTS = facts_of(FEED.frames[0].samples, FEED.frames[0].runs, START + 0.0)
+FACTS = frame_facts(FEED.frames[0].samples, FEED.frames[0].runs, START + 0.0)
 BOOT = 1_000
 
 
@@ -67,13 +67,13 @@ def process(pid: int, **values: object) -> Process:
     ],
 )
 def test_a_script_is_named_and_never_an_argument(line: str, script: str) -> None:
-    assert script_of([word.encode() for word in line.split(" ")]) == script
+    assert script_name([word.encode() for word in line.split(" ")]) == script
 
 
 def test_a_title_that_a_process_gave_itself_is_no_command_line() -> None:
-    assert script_of([b"python train.py --token secret", b""]) == ""
-    assert script_of([b"python", b"-m", b"secret text", b""]) == ""
-    assert "\x1b" not in script_of([b"python", b"\x1b]0;pwn\x07.py"])
+    assert script_name([b"python train.py --token secret", b""]) == ""
+    assert script_name([b"python", b"-m", b"secret text", b""]) == ""
+    assert "\x1b" not in script_name([b"python", b"\x1b]0;pwn\x07.py"])
 
 
 def of_kernel(
@@ -112,7 +112,7 @@ def test_only_own_processes_are_read_and_only_the_one_that_is_meant(tmp_path: Pa
     ],
 )
 def test_a_command_line_is_shown_without_its_secrets(line: str, shown: str) -> None:
-    assert command_of([word.encode() for word in (*line.split(" "), "")]) == shown
+    assert command_line([word.encode() for word in (*line.split(" "), "")]) == shown
 
 
 def test_only_own_command_lines_are_read(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_only_own_command_lines_are_read(tmp_path: Path) -> None:
 
 
 def matched(text: str, processes: Sequence[Process], facts: ProcessFacts = FACTS) -> list[int]:
-    return [one.pid for one in matching(processes, terms_of(text), facts)]
+    return [one.pid for one in matching(processes, parse_terms(text), facts)]
 
 
 def test_a_filter_takes_words_fields_and_numbers_that_all_hold() -> None:
@@ -172,7 +172,7 @@ def test_what_no_field_knows_is_looked_for_as_a_word() -> None:
 
 def test_each_term_says_how_many_it_hides() -> None:
     processes = [process(1), process(2, user="bob")]
-    assert hidden_by(processes, terms_of("user:bob mem>5 python"), FACTS) == [("user:bob", 1), ("mem>5", 2)]
+    assert count_hidden(processes, parse_terms("user:bob mem>5 python"), FACTS) == [("user:bob", 1), ("mem>5", 2)]
 
 
 @pytest.mark.parametrize("column", [column for column in COLUMNS if column.order], ids=lambda column: column.name)
@@ -203,7 +203,7 @@ def chains(**parents: Sequence[int]) -> Mapping[int, Sequence[ParentProcess]]:
 
 
 def drawn(processes: Sequence[Process], above: Mapping[int, Sequence[ParentProcess]]) -> list[tuple[int, int]]:
-    rows = arranged(processes, lambda one: above.get(one.pid, ()))
+    rows = build_tree(processes, lambda one: above.get(one.pid, ()))
     return [(row.depth, row.process.pid if row.process else -row.parent.pid if row.parent else 0) for row in rows]
 
 
@@ -285,14 +285,14 @@ def test_what_no_frame_has_room_for_comes_from_history_as_it_was_written_last() 
         return window((1, 950.0), (2, 950.0), (3, 940.0), (4, 900.0))
 
     reader = LeftOutReader(lambda: None, read)
-    assert reader.of("", 1000.0, ()).processes == ()
-    assert reader.of("file", 1000.0, ()).processes == (), "it is being read"
+    assert reader.processes("", 1000.0, ()).processes == ()
+    assert reader.processes("file", 1000.0, ()).processes == (), "it is being read"
     until(lambda: reader.asked.is_idle)
-    found = reader.of("file", 1000.0, [process(2)])
+    found = reader.processes("file", 1000.0, [process(2)])
     assert [one.pid for one in found.processes] == [1, 3], "4 was gone by then, and 2 is in the frame"
     assert (found.until, found.processes[0].memory_used, found.processes[0].user) == (950.0, 5.0, "alice")
     assert asked == [(820.0, 1000.0), (935.0, 951.0)]
-    assert reader.of("file", 1200.0, ()).processes == (), "too old to say anything about now"
+    assert reader.processes("file", 1200.0, ()).processes == (), "too old to say anything about now"
 
 
 def test_history_that_says_nothing_of_now_gives_nothing() -> None:
@@ -312,14 +312,14 @@ def test_the_month_of_each_user_has_its_cost_only_where_there_are_prices() -> No
 
     prices = read_prices({"currency": "EUR", "gpu-hour": 2.0, "kwh": 0.5})
     reader = MonthReader(lambda: None, read)
-    assert reader.of("", now, prices) == reader.of("file", now, prices) == {}
+    assert reader.by_user("", now, prices) == reader.by_user("file", now, prices) == {}
     until(lambda: reader.asked.is_idle)
-    months = reader.of("file", now, prices)
+    months = reader.by_user("file", now, prices)
     begin = time.localtime(asked[0][0])
     assert (begin.tm_mday, begin.tm_hour, asked[0][1]) == (1, 0, now)
     totals = user_totals([process(2, user="ada", memory_used=9e9), process(3, user="bob")])
     ada, bob = (one._replace(month=months.get(one.user)) for one in totals)
-    facts = facts_of((), (), now)
+    facts = frame_facts((), (), now)
 
     def shown(total: UserTotal) -> list[str]:
         return [one.cell(total, facts).text for one in with_costs(prices) if one not in USER_COLUMNS]
@@ -333,5 +333,5 @@ def test_the_month_of_each_user_has_its_cost_only_where_there_are_prices() -> No
 
 @pytest.mark.parametrize("state", RunState)
 def test_a_process_is_of_its_run_while_that_goes_on(state: RunState) -> None:
-    of = facts_of([], [run("sim-0-0-0", state=state)], 10.0)
+    of = frame_facts([], [run("sim-0-0-0", state=state)], 10.0)
     assert (of.run(process(1, run="sim-0-0-0")) is not None) is (state is RunState.RUNNING)

@@ -24,8 +24,8 @@ from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.background import OFTEN
-from gpumon_tui.data.run_detail import _compared, compared, opened
-from gpumon_tui.data.run_ledger import FRESH, OPENED_KEPT, KeptRuns
+from gpumon_tui.data.run_detail import _compared_row, compare_runs, open_run
+from gpumon_tui.data.run_ledger import FRESH, OPENED_KEPT, LedgerRuns
 from gpumon_tui.data.run_rows import EpochCurve
 from gpumon_tui.keybindings import RUNS
 from gpumon_tui.look import Depth, TerminalLook
@@ -331,7 +331,7 @@ def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path)
     with Book(tmp_path) as book:
         for place in range(OPENED_KEPT + 2):
             training(book, f"r-{place}", 1, began=BEGAN - 100 * place, course=False)
-    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     for place in range(OPENED_KEPT + 2):
         kept.opened(f"r-{place}", is_over=True)
         until(lambda: kept.asked.is_idle)
@@ -349,7 +349,7 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     with Book(tmp_path) as book:
         training(book, "over-1", 2, course=False)
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)
-    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     for run in ("over-1", "open-1"):
         kept.opened(run, is_over=True)
     until(lambda: kept.asked.is_idle)
@@ -357,7 +357,7 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     over, goes_on = (kept.opened(run, is_over=True).until - now for run in ("over-1", "open-1"))
     assert over > 60
     assert goes_on < 60, "a frame may know of an end before the ledger has its last loss"
-    fresh = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    fresh = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     fresh.opened("open-1", is_over=False, good_for=FRESH)
     until(lambda: fresh.asked.is_idle)
     now = monotonic()
@@ -372,7 +372,7 @@ def test_a_run_that_was_just_killed_is_read_again_until_its_ledger_has_all_of_it
     with Ledgers([str(book.path)]) as ledgers:
         (listed,) = ledgers.runs(limit=1)
     now = [listed.run.updated + 5]
-    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: now[0])
+    kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: now[0])
     kept.opened("dead-1", is_over=True)
     kept.detail("dead-1", is_over=True)
     until(lambda: kept.asked.is_idle)
@@ -389,7 +389,7 @@ def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Pat
     with Book(tmp_path) as book:
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)
         training(book, "over-1", 2, course=False)
-    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     for run, is_over in (("open-1", False), ("over-1", True)):
         kept.opened(run, is_over=is_over)
         until(lambda: kept.asked.is_idle)
@@ -564,7 +564,7 @@ def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -
     lines = shown(ledger, (160, 50), *COMPARED)
     with Ledger(ledger) as opened:
         records = [opened.record(run, phases=False) for run in ("resnet50-77ab", "resnet50-9c1e")]
-    runs = compared(*records)
+    runs = compare_runs(*records)
     found = {one.what: one for one in headlines(runs)}
     rows = {line.measure.name: line for line in compare.compare(records).lines}
     base, own = rows["seconds"].medians
@@ -576,7 +576,7 @@ def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -
     assert not learned.is_clear, "one value of each"
     for name in found:
         assert any(name in line for line in lines)
-    swapped = {one.what: one for one in headlines(compared(*reversed(records)))}
+    swapped = {one.what: one for one in headlines(compare_runs(*reversed(records)))}
     assert swapped["as long an epoch"].number == fast.number
     assert swapped["more energy an epoch"].is_clear
     lines = shown(ledger, (80, 24), *COMPARED)
@@ -589,9 +589,9 @@ def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> 
     with Ledger(ledger) as opened:
         record = opened.record("resnet50-9c1e", phases=False)
     epochs = [epoch._replace(seconds=epoch.seconds + 0.01 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs]
-    found = compared(record, record._replace(epochs=epochs))
+    found = compare_runs(record, record._replace(epochs=epochs))
     noisy = [epoch._replace(seconds=epoch.seconds + 0.3 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs[:-1]]
-    unclear = compared(record._replace(epochs=noisy), record)
+    unclear = compare_runs(record._replace(epochs=noisy), record)
     (row,) = (one for one in unclear.rows if one.name == "seconds")
     assert row.share
     assert row.verdict == "no clear difference"
@@ -605,8 +605,8 @@ def test_values_of_two_runs_side_by_side_have_one_unit_and_one_precision(ledger:
     comparison = compare.compare((first, other))
     energy = next(line for line in comparison.lines if line.measure.name == "energy")
     pace = next(line for line in comparison.lines if line.measure.name == "steps_per_second")
-    assert _compared(energy._replace(medians=(2472.0, 4128.0)), single=False).values == ("0.69 Wh", "1.15 Wh")
-    assert _compared(pace._replace(medians=(4.0, 11.5)), single=False).values == ("4.00", "11.50")
+    assert _compared_row(energy._replace(medians=(2472.0, 4128.0)), single=False).values == ("0.69 Wh", "1.15 Wh")
+    assert _compared_row(pace._replace(medians=(4.0, 11.5)), single=False).values == ("4.00", "11.50")
 
 
 def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: str) -> None:
@@ -840,8 +840,8 @@ def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_pat
             for run_id in ("net-1", "net-2"):
                 training(book, run_id, epochs, course=False, gpus=2)
             with Ledger(str(book.path)) as ledger:
-                run = opened(ledger.record("net-1", phases=False, times=True), BEGAN + 10**6)
-                both = compared(*(ledger.record(run_id, phases=False) for run_id in ("net-1", "net-2")))
+                run = open_run(ledger.record("net-1", phases=False, times=True), BEGAN + 10**6)
+                both = compare_runs(*(ledger.record(run_id, phases=False) for run_id in ("net-1", "net-2")))
         spent.append([instructions(work) for work in (
             lambda run=run: curves(run, 100, 40), lambda run=run: run_detail.head(run, "finished", 160, 6),
             lambda run=run: (run_detail.columns(run, 160), run_detail.scale_of(run)),
@@ -1121,7 +1121,7 @@ def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Pat
             book.usage(key, ordinal, uuid, **measured())
         book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
         with Ledger(str(book.path)) as ledger:
-            run = opened(ledger.record("net-1", phases=False, times=True), BEGAN + 30)
+            run = open_run(ledger.record("net-1", phases=False, times=True), BEGAN + 30)
     scale = run_detail.scale_of(run)
     settled, settling = ([cell.text for cell in run_detail.row(one, scale)] for one in run.rows)
     assert ("90%" in settled, "≈90%" in settling, "≈5%" in settling) == (True, True, True)

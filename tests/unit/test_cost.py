@@ -20,8 +20,8 @@ from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredDevice
-from gpumon_tui.data.run_detail import opened
-from gpumon_tui.data.run_ledger import KeptRuns
+from gpumon_tui.data.run_detail import open_run
+from gpumon_tui.data.run_ledger import LedgerRuns
 from gpumon_tui.data.run_rows import OpenRun
 from gpumon_tui.render import run_detail
 from gpumon_web.pages import PAGES
@@ -221,9 +221,9 @@ def test_the_text_of_a_run_has_costs_of_each_epoch_only_where_there_are_prices(t
 def test_the_terminal_view_of_a_run_begins_its_particulars_with_the_cost_where_there_are_prices(tmp_path: Path) -> None:
     book = Book(tmp_path)
     training(book, "net-1a2b", 3, gpus=2)
-    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: BEGAN + 9999)
+    kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: BEGAN + 9999)
     assert not [line for line in _opened(kept).about if line.startswith("Cost")]
-    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: BEGAN + 9999)
+    kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: BEGAN + 9999)
     kept.prices = PRICES._replace(gpu_hour={"default": 3.0})
     assert _opened(kept).about[0].startswith("Cost: ")
     book.db.close()
@@ -235,7 +235,7 @@ def test_the_terminal_views_table_of_epochs_has_columns_of_costs_only_where_ther
     with Ledger(str(book.path)) as ledger:
         record = ledger.record("net-1a2b", phases=False, times=True)
     book.db.close()
-    without, priced = opened(record, BEGAN + 9999), opened(record, BEGAN + 9999, read_prices({
+    without, priced = open_run(record, BEGAN + 9999), open_run(record, BEGAN + 9999, read_prices({
         "currency": "EUR", "gpu-hour": 3.0}))  # fmt: skip
     plain = [column.title for column in run_detail.columns(without, 160)]
     assert "cost" not in plain
@@ -248,11 +248,11 @@ def test_the_terminal_views_table_of_epochs_has_columns_of_costs_only_where_ther
             run_detail.beside_row(priced.whole, scale, 160, is_whole=True),
         )
     ]
-    hours = [*(one.of.seconds / HOUR for one in priced.rows), priced.seconds / HOUR]
+    hours = [*(one.summary.seconds / HOUR for one in priced.rows), priced.seconds / HOUR]
     assert [row["cost"].text for row in by_title] == [units.money(2 * 3.0 * one, "EUR") for one in hours]
 
 
-def _opened(kept: KeptRuns) -> OpenRun:
+def _opened(kept: LedgerRuns) -> OpenRun:
     """The run, once it was read beside the view."""
     found = until(lambda: kept.opened("net-1a2b", is_over=True).found)
     assert found is not None

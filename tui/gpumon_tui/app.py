@@ -17,8 +17,8 @@ from textual.geometry import Size
 from gpumon.common.clock import SECOND, Clock, SystemClock
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
-from gpumon_tui.data.events import Happened, OpenEvents
-from gpumon_tui.data.run_ledger import KeptRuns, OpenLedgers
+from gpumon_tui.data.events import EventHistory, OpenEvents
+from gpumon_tui.data.run_ledger import LedgerRuns, OpenLedgers
 from gpumon_tui.feed import Cadence, FindDaemon, FrameFeed, Instead, Past, Player, Simulation
 from gpumon_tui.freshness import END, freshness
 from gpumon_tui.guard import stop
@@ -68,12 +68,12 @@ class GpumonApp(Stage):
         super().__init__(View(interval), look)
         self.instead = Instead(feed, simulation, past, daemon)
         self.interval = interval
-        self.view.kept = KeptRuns(ledgers, self._now)
+        self.view.kept = LedgerRuns(ledgers, self._now)
         self.view.kept.is_away = lambda: self.instead.is_simulated
         self.view.kept.asked.told = self._draw_soon
         self.seeking = Seeking(self.view, player)
         self.view.kept.asked.is_held = self.seeking.holds
-        self.view.happened = Happened(self.view.kept.asked, read_events)
+        self.view.happened = EventHistory(self.view.kept.asked, read_events)
         self._player = self.view.player = player
         self._live = live
         self._clock = clock or SystemClock()

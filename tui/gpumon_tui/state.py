@@ -23,10 +23,10 @@ from gpumon.storage.history.buckets import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOW
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import RecentSnapshots
-from gpumon_tui.data.events import Happened
-from gpumon_tui.data.process_facts import ProcessFacts, facts_of
+from gpumon_tui.data.events import EventHistory
+from gpumon_tui.data.process_facts import ProcessFacts, frame_facts
 from gpumon_tui.data.programs import OwnPrograms
-from gpumon_tui.data.run_ledger import KeptRuns
+from gpumon_tui.data.run_ledger import LedgerRuns
 from gpumon_tui.feed import Player
 from gpumon_tui.findings import ToldFindings
 from gpumon_tui.freshness import NOW, freshness
@@ -70,9 +70,9 @@ class View:
         self._said_until = 0.0
         self.past: Sequence[RunSummary] = ()
         """Runs of the ledger, loaded only on a machine without a GPU."""
-        self.kept = KeptRuns()
+        self.kept = LedgerRuns()
         """Runs recorded in the ledgers."""
-        self.happened = Happened(self.kept.asked)
+        self.happened = EventHistory(self.kept.asked)
         """Events from the log and since the view started."""
         self.has_simulation = False
         """Whether a key switches to a simulation."""
@@ -211,9 +211,9 @@ class View:
             held = [status for status in self.statuses if status.state is GpuState.HELD]
             idle = {status.sample.device.uuid: status.since for status in held if status.since}
             if not is_here:  # a PID of a recording or a simulation belongs to another process on this machine
-                return facts_of(self.samples, self.runs, self.now, idle=idle)
+                return frame_facts(self.samples, self.runs, self.now, idle=idle)
             me, script = self.programs.user, self.programs.name
-            return facts_of(self.samples, self.runs, self.now, idle=idle, me=me, script=script)
+            return frame_facts(self.samples, self.runs, self.now, idle=idle, me=me, script=script)
 
         return self._facts.get(0, (self.frame, self.age > 0, self.filling), found)
 

@@ -21,19 +21,19 @@ GPUS, TIMES = "GPUs", "times"
 
 
 class AccountRow(NamedTuple):
-    """Hours of a user, or a part of them."""
+    """GPU hours of a user: all of them, or those on a GPU, in a day or in an hour."""
 
     name: str
     """Name of the user, GPU, day or hour; empty for unknown users."""
-    place: float
-    """Position among GPUs, days or hours."""
+    position: float
+    """Sort position among users, GPUs, days or hours."""
     account: Account
     charge: Charge | None
     """None without configured prices."""
     unseen: float = 0.0
     """GPU-seconds without data; only for days and hours."""
     device: str = ""
-    """UUID of the GPU; empty if the row covers several."""
+    """UUID of the GPU; empty if the row covers several GPUs."""
     is_of_window: bool = True
     """Whether the hours belong to the window; False for a user who only holds a GPU now."""
 
@@ -42,11 +42,11 @@ class WindowAccounts(NamedTuple):
     """Accounts of a window, for all users or one user."""
 
     headlines: Headlines | None
-    """None if nothing is known."""
+    """None if nothing is known of the window."""
     rows: Mapping[str, Sequence[AccountRow]]
     """Rows of users under the key ""; for one user, rows under `GPUS` and `TIMES`."""
-    why: str
-    """Text shown in place of rows."""
+    empty_text: str
+    """Text shown if there are no rows."""
 
 
 def read_window(path: str, window: UserWindow, now: float, user: str, prices: Prices | None) -> WindowAccounts:
@@ -54,40 +54,43 @@ def read_window(path: str, window: UserWindow, now: float, user: str, prices: Pr
 
     Raises GpumonError.
     """
-    before = window.neighbor(-1)
-    kept, earlier = (read_accounts(path, one.begin, min(one.end, now)) for one in (window, before))
+    previous = window.neighbor(-1)
+    stored, earlier = (read_accounts(path, period.begin, min(period.end, now)) for period in (window, previous))
     end = max(window.begin, min(window.end, now))
-    whole = next(iter(summary(kept, window.begin, end, "user")), None)
-    past = next(iter(summary(earlier, before.begin, before.end, "user")), None)
-    group = seen(whole)
-    why = no_rows_text(whole, user)
+    total = next(iter(summary(stored, window.begin, end, "user")), None)
+    previous_total = next(iter(summary(earlier, previous.begin, previous.end, "user")), None)
+    group = seen(total)
+    empty_text = no_rows_text(total, user)
     if group is None:
-        return WindowAccounts(None, {}, why)
-    told = headlines(group, past, kept.devices, window, user)
+        return WindowAccounts(None, {}, empty_text)
+    sums = headlines(group, previous_total, stored.devices, window, user)
     if not user:
-        return WindowAccounts(told, {"": _users(group, kept, prices)}, why)
-    of_gpus, of_times = (
-        [_part(one, window, user, kept, prices) for one in summary(kept, window.begin, end, by, window.zone)]
-        for by in ("device", window.step)
+        return WindowAccounts(sums, {"": _users(group, stored, prices)}, empty_text)
+    gpu_rows, time_rows = (
+        [
+            _part(period, window, user, stored, prices)
+            for period in summary(stored, window.begin, end, grouping, window.zone)
+        ]
+        for grouping in ("device", window.step)
     )
-    return WindowAccounts(told, {GPUS: [row for row in of_gpus if row.account.held], TIMES: of_times}, why)
+    return WindowAccounts(sums, {GPUS: [row for row in gpu_rows if row.account.held], TIMES: time_rows}, empty_text)
 
 
-def _users(group: AccountGroup, kept: StoredAccounts, prices: Prices | None) -> Sequence[AccountRow]:
-    """Return a row for each user, and one for unknown users or parts of them."""
-    charges = price_hours(group.hours, kept.devices, prices).users if prices else {}
+def _users(group: AccountGroup, stored: StoredAccounts, prices: Prices | None) -> Sequence[AccountRow]:
+    """Return a row for each user, and one for hours and work that belong to unknown users."""
+    charges = price_hours(group.hours, stored.devices, prices).users if prices else {}
     accounts = [*group.accounts, *([group.rest] if any(group.rest[1:]) else ())]
     return [
-        AccountRow(one.user, place, one, charges.get(one.user, Charge()) if prices else None)
-        for place, one in enumerate(accounts)
+        AccountRow(account.user, index, account, charges.get(account.user, Charge()) if prices else None)
+        for index, account in enumerate(accounts)
     ]
 
 
 def _part(
-    group: AccountGroup, window: UserWindow, user: str, kept: StoredAccounts, prices: Prices | None
+    group: AccountGroup, window: UserWindow, user: str, stored: StoredAccounts, prices: Prices | None
 ) -> AccountRow:  # fmt: skip
     """Return a user's hours on a GPU, or in a day or an hour."""
-    charges = price_hours(group.hours, kept.devices, prices).users if prices else {}
+    charges = price_hours(group.hours, stored.devices, prices).users if prices else {}
     charge, account = charges.get(user, Charge()) if prices else None, find_account(group, user)
     if group.device:
         return AccountRow(

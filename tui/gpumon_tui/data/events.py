@@ -1,5 +1,6 @@
-"""Events since the view started, detected in its frames by the same rules as the daemon's log, which is written once
-a minute.
+"""Events since the view started, detected in its frames.
+
+The rules are those of the daemon's event log, which is written only once a minute.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ if TYPE_CHECKING:
     from gpumon_tui.feed import Writer
 
 OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]
-"""Reads the event log from the history file at a path, or the default one. Raises GpumonError if there is none."""
+"""Reads the event log from the history file at a path, or from the default one. Raises GpumonError if there is none."""
 AT_ONCE = 10
 """Frames processed at once; at startup, minutes of frames are waiting."""
 _IDLE, _IDLE_ENDED = "idle_began", "idle_ended"
-_MOST = 1000
+_MAX_EVENTS = 1000
 """Maximum number of events kept; the oldest are dropped."""
-_MOST_WAITING = 200
+_MAX_WAITING = 200
 """Maximum number of waiting frames, also at startup; a ring buffer holds fewer full frames."""
 _READ_EVERY = 20.0
 """Seconds between reads of the log while it is shown."""
 _READ_SOON, _SOON = 2.0, 15.0
-"""The shorter interval, and for how many seconds it applies after a new daemon has started, because that daemon soon
-logs its own start and the end of earlier events.
+"""A shorter interval, and the seconds for which it applies after a new daemon has started: the daemon soon logs its own
+start and the end of earlier events.
 """
 
 
-class Happened:
-    """Events of the log and of the frames since the view started."""
+class EventHistory:
+    """Events from the log, and from frames since the view started."""
 
     def __init__(self, asked: Asked, read: OpenEvents | None = None) -> None:
         self.asked = asked
@@ -51,76 +52,76 @@ class Happened:
         self.labels: dict[str, str] = {}
         """Last known numbers of GPUs by UUID, including GPUs that are no longer in the frames."""
         self._writer: tuple[int, int] | None = None
-        self._is_old, self._soon_until = False, 0.0
+        self._has_new_writer, self._read_soon_until = False, 0.0
         self.forget()
 
     def forget(self) -> None:
         """Reset for frames of another source."""
         self._waiting.clear()
         self.since = 0.0
-        """Time of the first frame (s since 1970); 0 before it. No frame is missing from here to `until`."""
+        """Time of the first frame (s since 1970); 0 if there is none yet. No frame is missing from here to `until`."""
         self.until = 0.0
         """Time of the last processed frame (s since 1970)."""
-        self.seen: deque[Event] = deque(maxlen=_MOST)
+        self.seen: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self.dated = 0
         """Number of events whose time was corrected after they were recorded."""
         self._undated: list[Event] = []
-        """Idle events already open in the first frame; older frames may show when they started."""
+        """Idle events that were already open in the first frame; older frames may show when they started."""
         self._longer: dict[EventSubject, float] = {}
         """Additional duration (s) of open events that started before the first frame, by subject."""
-        self._watches: _Watches | None = None
+        self._rules: _EventRules | None = None
 
     def add(
-        self, frames: Sequence[Frame], origin: Origin, driver: Driver, judged: Sequence[GpuStatus] = (),
+        self, frames: Sequence[Frame], origin: Origin, driver: Driver, statuses: Sequence[GpuStatus] = (),
         now: float = NAN,
     ) -> None:  # fmt: skip
-        """Add frames. Frames without runs and processes cause a reset; recording starts again after them.
+        """Add frames. A frame without runs and processes resets the events; detection starts again after it.
 
-        `judged` is the status of the GPUs at `now` (s since 1970) according to all frames before these; empty while
-        history is still loading.
+        `statuses` are the states of the GPUs at `now` (s since 1970), from all frames before these; empty while history
+        is still loading.
         """
-        if judged and self._undated:
-            self._date(judged, now)
+        if statuses and self._undated:
+            self._correct_times(statuses, now)
         for frame in frames[-1:]:
             self.labels.update((sample.device.uuid, sample.device.label) for sample in frame.samples)
         # A log has no processes or runs in any frame, so nothing is missing from frames with values only.
         has_more = Capability.PROCESSES in origin.capabilities
-        for place in range(len(frames) - 1, -1, -1):
-            if has_more and not frames[place].is_full:
+        for index in range(len(frames) - 1, -1, -1):
+            if has_more and not frames[index].is_full:
                 self.forget()
-                frames = frames[place + 1 :]
+                frames = frames[index + 1 :]
                 break
-        if self._watches is None and has_more:
-            frames = frames[-_MOST_WAITING:]
+        if self._rules is None and has_more:
+            frames = frames[-_MAX_WAITING:]
         self._waiting.extend((frame, origin, driver) for frame in frames)
-        self._look(max(AT_ONCE, len(self._waiting) - _MOST_WAITING))
+        self._process(max(AT_ONCE, len(self._waiting) - _MAX_WAITING))
 
-    def _look(self, most: int) -> None:
-        while self._waiting and most:
-            most -= 1
+    def _process(self, limit: int) -> None:
+        while self._waiting and limit:
+            limit -= 1
             frame, origin, driver = self._waiting.popleft()
-            if self._watches is None:
-                self._watches, self.since = _Watches(), frame.time
+            if self._rules is None:
+                self._rules, self.since = _EventRules(), frame.time
             self.until = frame.time
-            self.seen.extend(map(self._noted, self._watches.add(tick_of(frame, origin, driver))))
+            self.seen.extend(map(self._check_idle, self._rules.add(frame_tick(frame, origin, driver))))
 
-    def _noted(self, event: Event) -> Event:
+    def _check_idle(self, event: Event) -> Event:
         if event.kind == _IDLE and event.details.get("at_least"):
             self._undated.append(event)
         elif event.kind == _IDLE_ENDED and (longer := self._longer.pop(event.subject, 0.0)):
             return event._replace(lasted=event.lasted + longer)
         return event
 
-    def _date(self, judged: Sequence[GpuStatus], now: float) -> None:
-        """Move the start of idle events before the first frame to the time that other parts of the view show."""
-        waiting, self._undated = self._undated, []
-        of = {status.sample.device.uuid: status for status in judged}
-        for event in waiting:
-            status = of.get(event.subject.device)
+    def _correct_times(self, statuses: Sequence[GpuStatus], now: float) -> None:
+        """Set the start of idle events from before the first frame to the time that other parts of the view show."""
+        undated, self._undated = self._undated, []
+        by_uuid = {status.sample.device.uuid: status for status in statuses}
+        for event in undated:
+            status = by_uuid.get(event.subject.device)
             if status is None or status.since is None or event not in self.seen:
                 continue
-            theirs = [process for process in status.processes if process.user == event.subject.user]
-            held_since = now - longest_held(theirs, now)
+            processes = [process for process in status.processes if process.user == event.subject.user]
+            held_since = now - longest_held(processes, now)
             time_ns = round(max(status.since.time, held_since) * SECOND)
             if time_ns < event.time_ns:
                 at_least = status.since.at_least and status.since.time >= held_since
@@ -131,28 +132,29 @@ class Happened:
 
     def all_seen(self) -> Sequence[Event]:
         """Return all events up to now, in the order in which they were recorded."""
-        self._look(len(self._waiting))
+        self._process(len(self._waiting))
         return tuple(self.seen)
 
     def written_by(self, writer: Writer | None) -> None:
-        """Set the process that writes the frames; after a change, events left open in the previous writer's log no
-        longer count as open.
+        """Set the process that writes the frames.
+
+        After a change, events that are open in the log of the previous writer no longer count as open.
         """
-        if writer is None or (now := (writer.pid, writer.started)) == self._writer:
+        if writer is None or (identity := (writer.pid, writer.started)) == self._writer:
             return
         if self._writer is not None:
-            self._is_old, self._soon_until = True, monotonic() + _SOON
-        self._writer = now
+            self._has_new_writer, self._read_soon_until = True, monotonic() + _SOON
+        self._writer = identity
 
     def logged(self, path: str) -> Answer[Sequence[LoggedEvent]]:
-        """Return the events of the log at a path, newest last; read in the background."""
+        """Return the events of the log at a path, newest last. The log is read in the background."""
         read, question = self._read, ("events", path)
         if read is None:
             return NOT_YET
-        if self._is_old:
-            self._is_old = False
+        if self._has_new_writer:
+            self._has_new_writer = False
             self.asked.forget(question)
-        every = _READ_SOON if monotonic() < self._soon_until else _READ_EVERY
+        every = _READ_SOON if monotonic() < self._read_soon_until else _READ_EVERY
         return self.asked.ask(question, lambda: read(path), every)
 
     @property
@@ -161,7 +163,7 @@ class Happened:
         return self._read is not None
 
 
-class _Watches:
+class _EventRules:
     """The rules of the daemon's event log; imported when the first frame arrives."""
 
     def __init__(self) -> None:
@@ -176,7 +178,7 @@ class _Watches:
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield the events of a tick.
 
-        A run that disappears from the frames counts as died only if the daemon says so.
+        A run that disappears from the frames counts as died only if the daemon reported it as died.
         """
         yield from self._xids.add(tick._replace(xids=self._faults(tick)))
         yield from self._devices.add(tick, self._holders.judged(tick))
@@ -186,19 +188,19 @@ class _Watches:
                 yield event
 
     def _faults(self, tick: Tick) -> list[XidEvent]:
-        """Return GPU faults since the previous frame. Frames contain only the code of the most severe XID."""
-        found = []
+        """Return the GPU faults since the previous frame. A frame contains only the code of the most severe XID."""
+        faults = []
         for sample in tick.samples:
             uuid, code = sample.device.uuid, sample.value("gpu.xid")
-            if code > 0 and is_known(before := self._codes.get(uuid, NAN)) and code != before:
-                found.append(XidEvent(uuid, int(code), tick.monotonic_ns, tick.time_ns))
+            if code > 0 and is_known(previous := self._codes.get(uuid, NAN)) and code != previous:
+                faults.append(XidEvent(uuid, int(code), tick.monotonic_ns, tick.time_ns))
             if is_known(code):
                 self._codes[uuid] = code
-        return found
+        return faults
 
 
-def tick_of(frame: Frame, origin: Origin, driver: Driver) -> Tick:
-    """Return the tick that corresponds to a frame, as far as a frame contains the data."""
+def frame_tick(frame: Frame, origin: Origin, driver: Driver) -> Tick:
+    """Convert a frame to a tick. Fields that a frame does not contain keep their defaults."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * SECOND) if isfinite(frame.time) else 0,

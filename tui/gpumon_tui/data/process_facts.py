@@ -19,8 +19,8 @@ class ProcessFacts(NamedTuple):
 
     devices: Mapping[str, Device]
     """Devices by UUID."""
-    places: Mapping[str, int]
-    """Position of each GPU, by UUID."""
+    positions: Mapping[str, int]
+    """Position of each GPU in the frame, by UUID."""
     memory: Mapping[str, float]
     """Memory of each GPU in bytes; NaN if the driver does not report it."""
     runs: Mapping[str, Run]
@@ -34,18 +34,18 @@ class ProcessFacts(NamedTuple):
     me: str
     """Name of the user of this view; empty if the processes do not run on this machine."""
     script: Callable[[Process], str]
-    """Returns the script of a process of this user, else an empty string."""
+    """Returns the script that a process runs; empty for processes of other users."""
 
     def is_own(self, process: Process) -> bool:
         """Whether the process belongs to this user, or no user is set."""
         return not self.me or process.user == self.me
 
     def program(self, process: Process) -> str:
-        """Return the script of a process of this user; otherwise the process name that everyone can see."""
+        """Return the script of a process of this user, or else the process name, which everyone can see."""
         return self.script(process) or process.name
 
     def run(self, process: Process) -> Run | None:
-        """Return the active run of a process, as in the row of its GPU and in `gpumon status`."""
+        """Return the active run of a process, as shown in the row of its GPU and in `gpumon status`."""
         run = self.runs.get(process.run) if process.run else None
         return run if run is not None and run.state is RunState.RUNNING else None
 
@@ -55,7 +55,7 @@ class ProcessFacts(NamedTuple):
         return device.label if device else ""
 
 
-def facts_of(
+def frame_facts(
     samples: Sequence[Sample], runs: Iterable[Run], now: float, *,
     idle: Mapping[str, IdleTime] | None = None, me: str = "", script: Callable[[Process], str] = lambda process: "",
 ) -> ProcessFacts:  # fmt: skip
@@ -63,7 +63,7 @@ def facts_of(
     devices = {sample.device.uuid: sample.device for sample in samples}
     return ProcessFacts(
         devices=devices,
-        places={uuid: place for place, uuid in enumerate(devices)},
+        positions={uuid: index for index, uuid in enumerate(devices)},
         memory={sample.device.uuid: sample.values[_TOTAL] for sample in samples},
         runs={run.key: run for run in runs},
         idle=idle or {},

@@ -1,4 +1,4 @@
-"""Filters as typed by the user: words, `user:alice`, `gpu:3`, `mem>10`; all terms must match."""
+"""Process filters as typed by the user: words, `user:alice`, `gpu:3`, `mem>10`. All terms must match."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS: dict[str, Callable[[Process, ProcessFacts], str]] = {
     "job": lambda process, facts: job_or_container(process),
     "program": lambda process, facts: facts.program(process),
 }
-"""Text fields by their name in a filter; a term matches if its word is contained in the field."""
+"""Text fields by their name in a filter; a term matches if the field contains its word."""
 EXACT: dict[str, Callable[[Process, ProcessFacts], str]] = {
     "gpu": lambda process, facts: facts.label(process),
     "pid": lambda process, facts: str(process.pid),
@@ -38,9 +38,9 @@ NUMBERS: dict[str, Value] = {
     "time": lambda process, facts: facts.now - process.started,
     "idle": lambda process, facts: since.seconds if (since := facts.idle.get(process.uuid)) else NAN,
 }
-"""Number fields in GiB or percent; those in `SECONDS` in seconds, or with a unit as in `90m`.
+"""Number fields in GiB or percent; fields in `SECONDS` are in seconds, or have a unit as in `90m`.
 
-`idle` is how long the process's allocated GPU has been idle. Unknown values never match.
+`idle` is the time for which the allocated GPU of the process has been idle. Unknown values never match.
 """
 SECONDS = ("time", "idle")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -59,8 +59,8 @@ class Term(NamedTuple):
     holds: Test
 
 
-def terms_of(text: str) -> tuple[Term, ...]:
-    """Parse the conditions in a text. Incomplete ones, such as `mem>`, are ignored."""
+def parse_terms(text: str) -> tuple[Term, ...]:
+    """Parse the terms in a text. Incomplete terms, such as `mem>`, are ignored."""
     return tuple(Term(word, _test(word)) for word in text.split() if not _is_unfinished(word))
 
 
@@ -69,10 +69,10 @@ def matching(processes: Sequence[Process], terms: Sequence[Term], facts: Process
     return [process for process in processes if all(term.holds(process, facts) for term in terms)]
 
 
-def hidden_by(processes: Sequence[Process], terms: Sequence[Term], facts: ProcessFacts) -> list[tuple[str, int]]:
-    """Return the terms that hide processes on their own, with the number of processes hidden, in the order typed."""
-    counted = [(term.text, sum(not term.holds(process, facts) for process in processes)) for term in terms]
-    return [(text, number) for text, number in counted if number]
+def count_hidden(processes: Sequence[Process], terms: Sequence[Term], facts: ProcessFacts) -> list[tuple[str, int]]:
+    """Return each term that hides processes, with the number of processes it hides, in the order typed."""
+    counts = [(term.text, sum(not term.holds(process, facts) for process in processes)) for term in terms]
+    return [(text, count) for text, count in counts if count]
 
 
 def _is_unfinished(word: str) -> bool:
@@ -82,23 +82,23 @@ def _is_unfinished(word: str) -> bool:
 
 def _test(word: str) -> Test:
     if word.startswith("!"):
-        refused = _test(word[1:])
-        return lambda process, facts: not refused(process, facts)
-    found = _NUMBER.fullmatch(word.lower())
-    if found and found[1] in NUMBERS and (found[1] in SECONDS or not found[4]):
-        return _compared(NUMBERS[found[1]], _COMPARE[found[2]], float(found[3]) * _SECONDS[found[4]])
+        negated = _test(word[1:])
+        return lambda process, facts: not negated(process, facts)
+    number = _NUMBER.fullmatch(word.lower())
+    if number and number[1] in NUMBERS and (number[1] in SECONDS or not number[4]):
+        return _number_test(NUMBERS[number[1]], _COMPARE[number[2]], float(number[3]) * _SECONDS[number[4]])
     field, colon, wanted = word.partition(":")
     wanted = wanted.casefold()
     if colon and (exact := EXACT.get(field.lower())):
         return lambda process, facts: exact(process, facts) == wanted
-    if colon and (of := TEXTS.get(field.lower())):
-        return lambda process, facts: wanted in of(process, facts).casefold()
-    anywhere = word.casefold()
+    if colon and (read_text := TEXTS.get(field.lower())):
+        return lambda process, facts: wanted in read_text(process, facts).casefold()
+    word = word.casefold()
     return lambda process, facts: any(
-        anywhere in text.casefold()
-        for text in (process.name, str(process.pid), *(of(process, facts) for of in TEXTS.values()))
+        word in text.casefold()
+        for text in (process.name, str(process.pid), *(read_text(process, facts) for read_text in TEXTS.values()))
     )
 
 
-def _compared(value: Value, compare: Callable[[float, float], bool], limit: float) -> Test:
+def _number_test(value: Value, compare: Callable[[float, float], bool], limit: float) -> Test:
     return lambda process, facts: compare(value(process, facts), limit)

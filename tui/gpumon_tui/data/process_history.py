@@ -1,6 +1,4 @@
-"""Processes from stored history: those that frames have no room for (about a minute old), and the history of a
-single process.
-"""
+"""Processes from stored history: processes for which frames have no room, and the history of a single process."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ from gpumon.storage.processes.reader import Piece
 from gpumon.storage.processes.usage_series import ProcessKey, ProcessLines, process_key, process_lines
 from gpumon_tui.background import Answer, Asked
 
-_BACK = 180.0
-"""Maximum age of the history in seconds for it to count as current."""
-_LOOK = 15.0
-"""Seconds at the end of the history that are used; contains two samples of the processes."""
-_AGAIN = 20.0
+_MAX_AGE = 180.0
+"""Age in seconds up to which the history counts as current; it is usually about a minute old."""
+_RECENT = 15.0
+"""Seconds at the end of the history that are used; they contain two samples of the processes."""
+_READ_EVERY = 20.0
 
 Read = Callable[[str, WindowSpan], ProcessWindow]
 
@@ -41,73 +39,72 @@ NONE_LEFT_OUT = LeftOutProcesses()
 
 
 class LeftOutReader:
-    """Reads them in a background thread while a frame reports that processes are missing; `told` is called in that
-    thread.
-    """
+    """Reads left-out processes in a background thread, in which `told` is called after each read."""
 
     def __init__(
         self, told: Callable[[], object], read: Read = lambda path, span: read_processes(path, (), span)
     ) -> None:
         self.asked = Asked(told)
         self._read = read
-        self._of: tuple[LeftOutProcesses, Sequence[Process]] = NONE_LEFT_OUT, ()
-        """Result of the last comparison, and the processes it was compared with."""
-        self._there = NONE_LEFT_OUT
+        self._compared: tuple[LeftOutProcesses, Sequence[Process]] = NONE_LEFT_OUT, ()
+        """The processes from history and those of the frame that were last compared."""
+        self._missing = NONE_LEFT_OUT
+        """Result of that comparison."""
 
-    def of(self, path: str, now: float, present: Sequence[Process]) -> LeftOutProcesses:
+    def processes(self, path: str, now: float, present: Sequence[Process]) -> LeftOutProcesses:
         """Return the processes that are not in `present`; empty until they have been read.
 
         `path` is the history file, or empty; `now` is the time of the frame (s since 1970).
         """
         if not path:
             return NONE_LEFT_OUT
-        found = self.asked.ask(("left out", path), lambda: left_out(path, now, self._read), _AGAIN).found
-        if found is None or not 0 <= now - found.until <= _BACK:
+        stored = self.asked.ask(("left out", path), lambda: left_out(path, now, self._read), _READ_EVERY).found
+        if stored is None or not 0 <= now - stored.until <= _MAX_AGE:
             return NONE_LEFT_OUT
-        of = found, present
-        if of[0] is not self._of[0] or of[1] is not self._of[1]:
-            keys = {(one.pid, one.uuid) for one in present}
-            there = [one for one in found.processes if (one.pid, one.uuid) not in keys]
-            self._of, self._there = of, LeftOutProcesses(there, found.until)
-        return self._there
+        compared = stored, present
+        if compared[0] is not self._compared[0] or compared[1] is not self._compared[1]:
+            keys = {(process.pid, process.uuid) for process in present}
+            missing = [process for process in stored.processes if (process.pid, process.uuid) not in keys]
+            self._compared, self._missing = compared, LeftOutProcesses(missing, stored.until)
+        return self._missing
 
 
 def left_out(path: str, now: float, read: Read) -> LeftOutProcesses:
     """Return all processes in the last entry of the history."""
-    until = max((use.process.last for use in read(path, WindowSpan(now - _BACK, now)).processes), default=NAN)
-    if not until > now - _BACK:
+    until = max((use.process.last for use in read(path, WindowSpan(now - _MAX_AGE, now)).processes), default=NAN)
+    if not until > now - _MAX_AGE:
         return NONE_LEFT_OUT
-    uses = read(path, WindowSpan(until - _LOOK, until + 1.0)).processes
-    return LeftOutProcesses([_process(use) for use in uses if use.process.last >= until - _LOOK], until)
+    uses = read(path, WindowSpan(until - _RECENT, until + 1.0)).processes
+    return LeftOutProcesses([_process(use) for use in uses if use.process.last >= until - _RECENT], until)
 
 
 def _process(use: ProcessUse) -> Process:
-    one, measures = use.process, use.measures
+    process, measures = use.process, use.measures
     return Process(
-        pid=one.pid,
-        uuid=one.device,
-        kind=one.kind,
-        name=one.name,
-        user=one.user,
-        started=one.started,
+        pid=process.pid,
+        uuid=process.device,
+        kind=process.kind,
+        name=process.name,
+        user=process.user,
+        started=process.started,
         memory_used=measures["memory_used"].mean,
         sm_utilization=measures["sm_utilization"].mean,
         cpu_utilization=measures["cpu_utilization"].mean,
         host_memory=measures["host_memory"].mean,
-        container=one.container,
-        pod=one.pod,
-        job=one.job,
+        container=process.container,
+        pod=process.pod,
+        job=process.job,
     )
 
 
-AGAIN = 5.0
+TRAIL_READ_EVERY = 5.0
 """Seconds between reads."""
-_KEPT = 3600.0
-"""Seconds for which a cached answer would remain valid; reads are triggered by `AGAIN` instead."""
+_VALID = 3600.0
+"""Seconds for which a cached answer would stay valid; `TRAIL_READ_EVERY` triggers the reads instead."""
 
 
 class ProcessTrail:
-    """History of one process at a time. `told` is called in the background thread when it has been read."""
+    """Reads the history of one process at a time. `told` is called in the background thread after each read."""
 
     def __init__(self, told: Callable[[], object], clock: Callable[[], float] = monotonic) -> None:
         self.asked = Asked(told)
@@ -120,29 +117,29 @@ class ProcessTrail:
         self._path = ""
 
     def lines(
-        self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str, looks: RecentSnapshots
+        self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str, snapshots: RecentSnapshots
     ) -> Answer[tuple[Grid, ProcessLines]]:
         """Return the history of a process with its grid; empty until it has been read.
 
-        `frames` returns the newest frames, `path` is the history file, or empty, and `looks` the in-memory snapshots
-        used without one.
+        `frames` returns the newest frames. `path` is the history file, or empty; without a file, the in-memory
+        `snapshots` are used.
         """
         question = process_key(process), grid.step, grid.buckets
         now = self._clock()
         if self.asked.is_idle and (question != self._question or now >= self._due):
-            # Frames are read here, because the feed must not be used from two threads.
-            self._question, self._due = question, now + AGAIN
+            # Read the frames here, because the feed must not be used from two threads.
+            self._question, self._due = question, now + TRAIL_READ_EVERY
             self._grid, self._frames, self._path = grid, frames(), path
-            self._earlier = looks.pieces(process.uuid, process.pid, process.started)
+            self._earlier = snapshots.pieces(process.uuid, process.pid, process.started)
             self.asked.forget(question)
         if self._question is None or self._grid is None:
             return Answer(None)
-        of, kept, newest, key = self._grid, self._path, self._frames, self._question[0]
+        read_grid, read_path, read_frames, key = self._grid, self._path, self._frames, self._question[0]
         earlier = self._earlier
 
         def read() -> tuple[Grid, ProcessLines]:
-            query = Query(key.device, NAMES, of.begin, of.end, grid=of)
-            return of, process_lines(kept, newest, key, query, earlier)
+            query = Query(key.device, NAMES, read_grid.begin, read_grid.end, grid=read_grid)
+            return read_grid, process_lines(read_path, read_frames, key, query, earlier)
 
-        answer = self.asked.ask(self._question, read, _KEPT)
+        answer = self.asked.ask(self._question, read, _VALID)
         return answer if question == self._question else Answer(None)

@@ -2,8 +2,10 @@
 
 Command lines may contain passwords and tokens, and other users' command lines are private. So only processes of the
 same user are read (even for root), and only the name of the script or module is kept. The full command line is read
-when the user opens one of their own processes, with option values that look like secrets replaced by `***`. A PID in a
-frame may belong to another process here, in a container or after reuse, so the start time must match that of the frame.
+when the user opens one of their own processes; option values that look like secrets are replaced by `***`.
+
+The PID in a frame may belong to another process here, because PIDs are reused and containers have their own PIDs. So
+the start times must match.
 """
 
 from __future__ import annotations
@@ -19,23 +21,23 @@ from gpumon.common.procfs import Stat, parse_stat
 from gpumon.common.text import clean
 from gpumon.model.process import Process
 
-LONGEST = 4096
-"""Maximum bytes read of a command line; the script is near its beginning."""
+MAX_READ = 4096
+"""Maximum number of bytes read of a command line; the script is near its beginning."""
 SAME_START = 2.0
 """Maximum difference in seconds between start times.
 
 The kernel reports the boot time in whole seconds and adjusts it with the clock.
 """
-_MOST = 8192
+_MAX_CACHED = 8192
 """Maximum number of cached names."""
-_NAME = 64
+_MAX_NAME = 64
 _PYTHON = re.compile(rb"(?:python|pypy)[0-9.]*[td]?(?:\.exe)?")
 _SHELL = re.compile(rb"(?:ba|da|z|k)?sh")
 _SECRET = re.compile(r"(?i)token(?!iz|s)|secret|passw|passphrase|api[-_]?key|access[-_]?key|credential|\bauth")
 _LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 """User and password in a URL."""
 HIDDEN = "***"
-MOST_SHOWN = 600
+MAX_SHOWN = 600
 """Maximum length of a displayed command line."""
 _MODULE = re.compile(rb"\w+(?:\.\w+)*")
 _TAKES_ARGUMENT = b"WX"
@@ -52,45 +54,48 @@ class OwnPrograms:
         self.user = _user(self._uid)
         """Name of this user, as used in frames."""
         self._boot = boot_time(proc)
-        self._known: dict[tuple[int, float], str] = {}
+        self._names: dict[tuple[int, float], str] = {}
 
     def name(self, process: Process) -> str:
-        """Return the script or module that a process runs; empty for other users' processes, or if it runs none."""
+        """Return the script or module that a process runs; empty if it runs none or belongs to another user."""
         if not is_known(process.started):
             return ""
         key = process.pid, process.started
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            found = self._known[key] = script_of(self._words(process))
-        return found
+        name = self._names.get(key)
+        if name is None:
+            if len(self._names) >= _MAX_CACHED:
+                self._names.clear()
+            name = self._names[key] = script_name(self._words(process))
+        return name
 
     def command(self, process: Process) -> str:
-        """Return the command line of a process without its secrets; empty for other users' processes, or if unknown."""
-        return command_of(self._words(process)) if is_known(process.started) else ""
+        """Return the command line of a process without secrets; empty if unknown or if it belongs to another user."""
+        return command_line(self._words(process)) if is_known(process.started) else ""
 
     def _words(self, process: Process) -> Sequence[bytes]:
         try:
-            home = os.open(f"{self._proc}/{process.pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            proc_dir = os.open(f"{self._proc}/{process.pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return ()
         try:
-            if os.fstat(home).st_uid != self._uid or not self._is_same(process, read_in(home, "stat", 2048)):
+            if os.fstat(proc_dir).st_uid != self._uid or not self._is_same(process, read_file(proc_dir, "stat", 2048)):
                 return ()
-            return read_in(home, "cmdline", LONGEST).split(b"\0")
+            return read_file(proc_dir, "cmdline", MAX_READ).split(b"\0")
         except OSError:
             return ()
         finally:
-            os.close(home)
+            os.close(proc_dir)
 
     def _is_same(self, process: Process, raw: bytes) -> bool:
         stat = parse_stat(raw)
-        return stat is not None and began_together(process, stat, self._boot)
+        return stat is not None and has_same_start(process, stat, self._boot)
 
 
-def began_together(process: Process, stat: Stat, boot: float) -> bool:
-    """Whether the start time of a process here matches that of a process in a frame. `boot`: s since 1970."""
+def has_same_start(process: Process, stat: Stat, boot: float) -> bool:
+    """Whether the start time of a process here (`stat`) matches that of a process in a frame.
+
+    `boot` is the boot time of the machine (s since 1970).
+    """
     return abs(boot + stat.started / _TICK - process.started) <= SAME_START
 
 
@@ -98,59 +103,59 @@ def boot_time(proc: str = "/proc") -> float:
     """Return the boot time of the machine in s since 1970; NaN if unknown."""
     try:
         with open(f"{proc}/stat", "rb") as file:
-            found = next((line for line in file if line.startswith(b"btime")), b"")
-        return float(found.split()[1])
+            line = next((line for line in file if line.startswith(b"btime")), b"")
+        return float(line.split()[1])
     except (OSError, ValueError, IndexError):
         return float("nan")
 
 
-def script_of(words: Sequence[bytes]) -> str:
-    """Return the script or module of a command line: never an argument, and empty where it runs none.
+def script_name(words: Sequence[bytes]) -> str:
+    """Return the script or module that a command line runs, or an empty text. Arguments are never returned.
 
-    >>> script_of([b"/usr/bin/python3", b"-u", b"src/train.py", b"--token=secret"])
+    >>> script_name([b"/usr/bin/python3", b"-u", b"src/train.py", b"--token=secret"])
     'train.py'
-    >>> script_of([b"python", b"-m", b"pkg.train", b"--lr", b"1"])
+    >>> script_name([b"python", b"-m", b"pkg.train", b"--lr", b"1"])
     'pkg.train'
     """
     program = words[0].rpartition(b"/")[2] if words else b""
     if _SHELL.fullmatch(program):
         return _file(words[1]) if len(words) > 1 and words[1][:1] not in (b"-", b"+") else ""
-    return _of_python(words[1:]) if _PYTHON.fullmatch(program) else ""
+    return _python_script(words[1:]) if _PYTHON.fullmatch(program) else ""
 
 
-def command_of(words: Sequence[bytes]) -> str:
+def command_line(words: Sequence[bytes]) -> str:
     """Return a command line in shell syntax, with `***` for option values that look like secrets.
 
-    >>> command_of([b"python", b"train.py", b"--token=abc", b"--api-key", b"abc", b"--lr", b"0.1", b""])
+    >>> command_line([b"python", b"train.py", b"--token=abc", b"--api-key", b"abc", b"--lr", b"0.1", b""])
     'python train.py --token=*** --api-key *** --lr 0.1'
     """
-    shown: list[str] = []
-    hides = False
+    parts: list[str] = []
+    is_secret = False
     for word in words:
         text = word.decode("utf-8", "replace")
         name, is_pair, value = text.partition("=")
-        if hides and not text.startswith("-"):
+        if is_secret and not text.startswith("-"):
             text = HIDDEN
         elif is_pair and value and _SECRET.search(name):
             text = f"{name}={HIDDEN}"
-        hides = not is_pair and text.startswith("-") and bool(_SECRET.search(name))
+        is_secret = not is_pair and text.startswith("-") and bool(_SECRET.search(name))
         text = _LOGIN.sub(f"//{HIDDEN}@", text)
-        shown.append(text if HIDDEN in text else quote(text))
-    while shown and shown[-1] == "''":
-        shown.pop()
-    return clean(" ".join(shown), MOST_SHOWN)
+        parts.append(text if HIDDEN in text else quote(text))
+    while parts and parts[-1] == "''":
+        parts.pop()
+    return clean(" ".join(parts), MAX_SHOWN)
 
 
 def _user(uid: int) -> str:
     try:
-        return clean(pwd.getpwuid(uid).pw_name, _NAME)
+        return clean(pwd.getpwuid(uid).pw_name, _MAX_NAME)
     except KeyError:
         return str(uid)
 
 
-def _of_python(words: Sequence[bytes]) -> str:
+def _python_script(words: Sequence[bytes]) -> str:
     skips = False
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if skips:
             skips = False
         elif not word.startswith(b"-") or word == b"-":
@@ -158,14 +163,14 @@ def _of_python(words: Sequence[bytes]) -> str:
         elif word.startswith(b"--"):
             skips = word == b"--check-hash-based-pycs"
         else:
-            for at, letter in enumerate(word[1:], 2):
+            for end, letter in enumerate(word[1:], 2):
                 if letter in b"cm":
                     if letter == ord("c"):
                         return ""  # the program itself comes first
-                    named = word[at:] or (words[place + 1] if place + 1 < len(words) else b"")
-                    return _text(named) if _MODULE.fullmatch(named) else ""
+                    module = word[end:] or (words[index + 1] if index + 1 < len(words) else b"")
+                    return _text(module) if _MODULE.fullmatch(module) else ""
                 if letter in _TAKES_ARGUMENT:
-                    skips = at == len(word)
+                    skips = end == len(word)
                     break
     return ""
 
@@ -177,17 +182,17 @@ def _file(path: bytes) -> str:
 
 
 def _text(name: bytes) -> str:
-    text = clean(name.decode("utf-8", "replace"), _NAME)
+    text = clean(name.decode("utf-8", "replace"), _MAX_NAME)
     return "" if text == "-" else text
 
 
-def read_in(home: int, name: str, most: int) -> bytes:
-    """Return the beginning of a file of a process, relative to its open /proc directory.
+def read_file(proc_dir: int, name: str, limit: int) -> bytes:
+    """Return the first `limit` bytes of a file in the open /proc directory of a process.
 
-    Raises OSError once it has ended.
+    Raises OSError if the process has ended.
     """
-    file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+    file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc_dir)
     try:
-        return os.pread(file, most, 0)
+        return os.pread(file, limit, 0)
     finally:
         os.close(file)

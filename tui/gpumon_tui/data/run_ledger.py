@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,15 +29,15 @@ Not forever, because a frame may show the end before the ledger has all values.
 FRESH = 2.0
 """Seconds for which an answer about active runs stays valid while a page about runs is open.
 
-The daemon writes the end of an epoch at once, so that list and opened run agree.
+It is short so that the list and the opened run agree: the daemon writes the end of an epoch at once.
 """
 OPENED_KEPT = 4
-"""Number of opened runs kept with all rows; a run with thousands of epochs takes megabytes."""
+"""Number of opened runs cached with all their rows; a run with thousands of epochs takes megabytes."""
 _NO_LEDGER: Answer[Any] = Answer(None, "no ledger is read here")
 
 
-class KeptRuns:
-    """Runs of the ledgers. Without `open_ledgers` no run is known."""
+class LedgerRuns:
+    """Runs from the ledgers; empty without `open_ledgers`."""
 
     def __init__(self, open_ledgers: OpenLedgers | None = None, clock: Callable[[], float] = time) -> None:
         self.asked = Asked()
@@ -47,7 +48,7 @@ class KeptRuns:
         self._opened: list[tuple[str, str, bool]] = []
         """Queries of opened runs, latest last."""
         self.is_away: Callable[[], bool] = lambda: False
-        """Returns whether a simulation is on screen, whose runs are not in this machine's ledgers."""
+        """Returns whether the view shows a simulation, whose runs are not in this machine's ledgers."""
         self.simulated: OpenLedgers | None = None
         """Opens the ledgers of the simulation; None if they are not available."""
         self.prices: Prices | None = None
@@ -60,10 +61,10 @@ class KeptRuns:
     @property
     def can_read(self) -> bool:
         """Whether there are ledgers to read."""
-        return self._opens is not None
+        return self._opener is not None
 
     @property
-    def _opens(self) -> OpenLedgers | None:
+    def _opener(self) -> OpenLedgers | None:
         return self.simulated if self.is_away() else self._open
 
     @property
@@ -89,33 +90,33 @@ class KeptRuns:
         def read(ledgers: Ledgers) -> RunDetail:
             from gpumon_tui.data.run_list import detail
 
-            return detail(*self._found(ledgers, run_id))
+            return detail(*self._find(ledgers, run_id))
 
-        return self._ask(("detail", run_id, is_over), read, lambda found: LONG if found.is_settled else OFTEN)
+        return self._ask(("detail", run_id, is_over), read, lambda run: LONG if run.is_settled else OFTEN)
 
     def opened(self, run_id: str, *, is_over: bool, good_for: float = OFTEN) -> Answer[OpenRun]:
         """Return a run with all its rows; for an active run the answer stays valid for `good_for` seconds."""
 
         def read(ledgers: Ledgers) -> OpenRun:
-            from gpumon_tui.data.run_detail import opened
+            from gpumon_tui.data.run_detail import open_run
 
-            ledger, _, now = self._found(ledgers, run_id)
-            return opened(ledger.record(run_id, phases=False, times=True), now, self.prices)
+            ledger, _, now = self._find(ledgers, run_id)
+            return open_run(ledger.record(run_id, phases=False, times=True), now, self.prices)
 
         question = "opened", run_id, is_over
-        self._opened = [*(one for one in self._opened if one != question), question]
-        for past in self._opened[:-OPENED_KEPT]:
-            self.asked.drop(past)
+        self._opened = [*(query for query in self._opened if query != question), question]
+        for dropped in self._opened[:-OPENED_KEPT]:
+            self.asked.drop(dropped)
         del self._opened[:-OPENED_KEPT]
-        return self._ask(question, read, lambda found: LONG if found.record.run.is_settled(self._clock()) else good_for)
+        return self._ask(question, read, lambda run: LONG if run.record.run.is_settled(self._clock()) else good_for)
 
     def ended_epoch(self, run_id: str, number: int) -> Answer[EndedEpoch]:
-        """Return an ended epoch of a run that is already in the next one."""
+        """Return an ended epoch of a run that is already in its next epoch."""
 
         def read(ledgers: Ledgers) -> EndedEpoch:
             from gpumon_tui.data.run_detail import ended_epoch
 
-            return ended_epoch(*self._found(ledgers, run_id)[:2], number)
+            return ended_epoch(*self._find(ledgers, run_id)[:2], number)
 
         return self._ask(("ended", run_id, number), read, lambda _: LONG)  # until then, queried often
 
@@ -133,30 +134,30 @@ class KeptRuns:
         """Return the comparison of two runs."""
 
         def read(ledgers: Ledgers) -> ComparedRuns:
-            from gpumon_tui.data.run_detail import compared
+            from gpumon_tui.data.run_detail import compare_runs
 
             def record(run_id: str) -> Record:
-                ledger, _, _ = self._found(ledgers, run_id)
+                ledger, _, _ = self._find(ledgers, run_id)
                 return ledger.record(run_id, phases=False)
 
-            return compared(record(baseline), record(other))
+            return compare_runs(record(baseline), record(other))
 
         return self._ask(("compared", baseline, other), read, LONG)
 
     def report(self, run_id: str, number: int, directory: str) -> Answer[str]:
-        """Return the path of the report, the `number`-th one written by this view."""
+        """Write a report of a run and return its path; `number` counts the reports written by this view."""
 
         def write(ledgers: Ledgers) -> str:
             from gpumon_tui.data.run_detail import write_report
 
-            return write_report(*self._found(ledgers, run_id), directory)
+            return write_report(*self._find(ledgers, run_id), directory)
 
-        return self._ask(("report", run_id, number), write, float("inf"))
+        return self._ask(("report", run_id, number), write, inf)
 
     def _ask(
         self, question: tuple[Any, ...], read: Callable[[Ledgers], T], good_for: float | Callable[[T], float] = OFTEN
     ) -> Answer[T]:
-        open_ledgers = self._opens
+        open_ledgers = self._opener
         if open_ledgers is None:
             return _NO_LEDGER
 
@@ -166,10 +167,10 @@ class KeptRuns:
 
         return self.asked.ask(question, answer, good_for)
 
-    def _found(self, ledgers: Ledgers, run_id: str) -> tuple[Ledger, str, float]:
-        """Return the ledger that contains a run, the run's full id, and the current time.
+    def _find(self, ledgers: Ledgers, run_id: str) -> tuple[Ledger, str, float]:
+        """Return the ledger that contains a run, the run's id, and the current time.
 
-        Raises GpumonError if there is none.
+        Raises GpumonError if no ledger contains it.
         """
         for ledger, run in ledgers.candidates(run_id):
             if run.id == run_id:

@@ -1,4 +1,4 @@
-"""Rows of the run list from the ledgers, and the details that follow with a second query."""
+"""Rows of the run list from the ledgers, and details that a second query reads."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from gpumon.reports.run_tables import newest_epoch, state
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
-from gpumon_tui.data.run_rows import ListedRun, RunDetail, first_metric, text_of
+from gpumon_tui.data.run_rows import ListedRun, RunDetail, first_metric, search_text
 
 FIRST = 200
 """Maximum number of runs read for the first answer."""
 
 
-def stamps(ledgers: Ledgers) -> list[object]:
+def ledger_stamps(ledgers: Ledgers) -> list[object]:
     """Return values that change when a ledger changes, including its write-ahead log."""
-    found: list[object] = []
-    for path in (part for each in ledgers.paths for part in (each, f"{each}-wal")):
+    stamps: list[object] = []
+    for path in (file for ledger in ledgers.paths for file in (ledger, f"{ledger}-wal")):
         with suppress(OSError):
-            there = os.stat(path)
-            found.append((path, there.st_ino, there.st_mtime_ns, there.st_size))
-    return found
+            stat = os.stat(path)
+            stamps.append((path, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return stamps
 
 
 class ListedRuns:
-    """All runs of the ledgers. Known runs are read again only if the ledger has changes for them.
+    """All runs of the ledgers. A run is read again only if its ledger has changed it.
 
     Reading thousands of runs takes seconds, so the first answer contains only the newest.
     """
@@ -39,7 +39,7 @@ class ListedRuns:
     def __init__(self) -> None:
         self.is_all = False
         """Whether the last answer contained every run."""
-        self._known: dict[str, tuple[str, RunSummary]] = {}
+        self._summaries: dict[str, tuple[str, RunSummary]] = {}
         """Path of the ledger and the run, by id."""
         self._rows: dict[str, tuple[RunSummary, ListedRun]] = {}
         """Rows of ended runs, which do not depend on the current time."""
@@ -48,48 +48,48 @@ class ListedRuns:
 
     def read(self, ledgers: Ledgers, now: float) -> list[ListedRun]:
         """Return all runs, newest first; the first call returns at most `FIRST`."""
-        stamped = stamps(ledgers)
+        stamps = ledger_stamps(ledgers)
         # Rows of active runs depend on the current time, so they are rebuilt.
-        if stamped == self._stamps and self.is_all and all(run.is_over for run in self._runs):
+        if stamps == self._stamps and self.is_all and all(run.is_over for run in self._runs):
             return self._runs
-        if not self._known:
-            found = ledgers.runs_with_ledger(limit=FIRST)
-            self._known = {one.run.id: (ledger.path, one) for ledger, one in found}
-            self.is_all = len(found) < FIRST
+        if not self._summaries:
+            newest = ledgers.runs_with_ledger(limit=FIRST)
+            self._summaries = {summary.run.id: (ledger.path, summary) for ledger, summary in newest}
+            self.is_all = len(newest) < FIRST
         else:
-            self._known = self._read_all(ledgers)
+            self._summaries = self._read_all(ledgers)
             self.is_all = True
-        self._stamps = stamped
-        self._runs = [self._row(one, now) for _, one in self._known.values()]
+        self._stamps = stamps
+        self._runs = [self._row(summary, now) for _, summary in self._summaries.values()]
         return self._runs
 
-    def _row(self, one: RunSummary, now: float) -> ListedRun:
-        of, row = self._rows.get(one.run.id, (None, None))
-        if row is None or of is not one:
-            row = _listed(one, now)
-            if one.run.state is not RunState.RUNNING:
-                self._rows[one.run.id] = one, row
+    def _row(self, summary: RunSummary, now: float) -> ListedRun:
+        row_summary, row = self._rows.get(summary.run.id, (None, None))
+        if row is None or row_summary is not summary:
+            row = _listed_run(summary, now)
+            if summary.run.state is not RunState.RUNNING:
+                self._rows[summary.run.id] = summary, row
         return row
 
     def _read_all(self, ledgers: Ledgers) -> dict[str, tuple[str, RunSummary]]:
-        found: dict[str, tuple[str, RunSummary]] = {}
+        runs: dict[str, tuple[str, RunSummary]] = {}
         tags: dict[str, dict[str, Sequence[str]]] = {}
         for ledger, run in ledgers.candidates():
             if ledger.path not in tags:
                 tags[ledger.path] = ledger.all_tags()
-            path, kept = self._known.get(run.id, ("", None))
-            if kept is None or path != ledger.path or not _is_same(run, kept.run):
-                found[run.id] = ledger.path, ledger.summary(run)
+            path, summary = self._summaries.get(run.id, ("", None))
+            if summary is None or path != ledger.path or not _is_same(run, summary.run):
+                runs[run.id] = ledger.path, ledger.summary(run)
             else:
-                told = tags[path].get(run.id, ())
-                found[run.id] = path, kept if kept.tags == told else kept._replace(tags=told)
-        return found
+                run_tags = tags[path].get(run.id, ())
+                runs[run.id] = path, summary if summary.tags == run_tags else summary._replace(tags=run_tags)
+        return runs
 
 
-def _is_same(run: RunRow, before: RunRow) -> bool:
+def _is_same(run: RunRow, previous: RunRow) -> bool:
     """Whether two rows are equal."""
     # NaN != NaN; no call of is_known, because there are thousands of rows with many cells.
-    return all(one == other or (one != one and other != other) for one, other in zip(run, before, strict=True))
+    return all(new == old or (new != new and old != old) for new, old in zip(run, previous, strict=True))
 
 
 def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
@@ -97,34 +97,35 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     record = ledger.record(run_id, phases=False)
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, record.run.measured_until(now))
-    found = findings(record, total, record.run.updated)
+    run_findings = findings(record, total, record.run.updated)
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)
     metric = f"{name} {units.padded_logged_number(logged[name])}" if name else ""
     is_settled = record.run.is_settled(now)
-    if found:
-        return RunDetail(
-            total.wait_share, metric, found[0].summary, found[0].severity, is_settled, short_summary(found[0])
-        )
-    if missed := sum(map(is_partly_sampled, epochs)):
-        words = f"{units.counted(missed, 'epoch')} partly sampled"
-        return RunDetail(total.wait_share, metric, words, None, is_settled)
+    if run_findings:
+        first = run_findings[0]
+        return RunDetail(total.wait_share, metric, first.summary, first.severity, is_settled, short_summary(first))
+    if count := sum(map(is_partly_sampled, epochs)):
+        text = f"{units.counted(count, 'epoch')} partly sampled"
+        return RunDetail(total.wait_share, metric, text, None, is_settled)
     if is_partly_sampled(total):  # for example a run that started before its recording or before the daemon
         return RunDetail(total.wait_share, metric, sampled_text(total), None, is_settled)
     return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_settled)
 
 
-def _listed(one: RunSummary, now: float) -> ListedRun:
-    run, told = one.run, state(one.run, now)
-    before = run.epochs_before if one.done else 0
-    # Unknown for a run that ended before it was observed, or whose first epochs were not observed.
-    has_share = one.done or (one.done == 0 and run.state is not RunState.FINISHED)
+def _listed_run(summary: RunSummary, now: float) -> ListedRun:
+    run, state_text = summary.run, state(summary.run, now)
+    epochs_before = run.epochs_before if summary.done else 0
+    # The share is unknown for a run that ended before it was observed, or whose first epochs were not observed.
+    has_share = summary.done or (summary.done == 0 and run.state is not RunState.FINISHED)
     return ListedRun(
-        id=run.id, name=run.name, user=run.user, state=told,
+        id=run.id, name=run.name, user=run.user, state=state_text,
         is_over=run.state is not RunState.RUNNING or run.unseen_seconds(now) > 0,
-        ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=newest_epoch(one),
-        share=min(1.0, ((one.done or 0) + before) / run.epochs) if run.epochs and has_share else NAN,
-        started=run.started, seconds=run.duration(now), left=NAN, utilization=one.utilization, energy=one.energy,
-        tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
-        written=run.updated if is_known(one.energy) or is_known(one.utilization) else NAN,
+        ended_badly=run.state in ENDED_BADLY, gpus=summary.gpus, epoch=newest_epoch(summary),
+        share=min(1.0, ((summary.done or 0) + epochs_before) / run.epochs) if run.epochs and has_share else NAN,
+        started=run.started, seconds=run.duration(now), left=NAN, utilization=summary.utilization,
+        energy=summary.energy,
+        tags=tuple(summary.tags),
+        text=search_text(run.name, run.id, run.user, run.framework, state_text, *summary.tags), is_kept=True,
+        written=run.updated if is_known(summary.energy) or is_known(summary.utilization) else NAN,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of listed, opened and compared runs, and the columns of logged metrics, in which losses come first."""
+"""Rows of listed, opened and compared runs, and columns of logged metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METRICS = 4
 
 
 def names(stretches: Sequence[EpochSummary]) -> list[str]:
-    """Return the names of logged metrics, losses first; the first one also gets a column for its change."""
+    """Return the names of logged metrics, losses first; the first also gets a column for its change."""
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))
     return sorted(names, key=lambda name: "loss" not in name.casefold())[:METRICS]
 
@@ -60,32 +60,32 @@ class ListedRun(NamedTuple):
     state: str
     """One word, as in `gpumon runs`."""
     is_over: bool
-    """Whether the run is not known to be active."""
+    """Whether the run has ended or is no longer observed."""
     ended_badly: bool
     gpus: int
-    place: str
+    epoch: str
     """Current epoch, or the epoch in which it ended: `13/90`."""
     share: float
     """Progress as a share; NaN if the planned length is unknown."""
     started: float
     seconds: float
     left: float
-    """Seconds until its end, for a run in a frame; NaN if unknown."""
+    """Seconds until it ends, for a run in a frame; NaN if unknown."""
     utilization: float
     energy: float
     tags: Sequence[str]
     text: str
-    """Text that the filter searches."""
+    """Text in which the filter searches."""
     is_kept: bool
     """Whether a ledger contains it."""
     metric: str = ""
     """Last logged value, for a run in a frame."""
     written: float = NAN
-    """Time of the ledger's values of utilization and energy for an active run (s since 1970); NaN if there are none."""
+    """For an active run, the time (s since 1970) of its utilization and energy in the ledger; NaN if there are none."""
 
 
-def text_of(*words: str) -> str:
-    """Return the text that the filter searches."""
+def search_text(*words: str) -> str:
+    """Return the text in which the filter searches."""
     return " ".join(words).casefold()
 
 
@@ -108,15 +108,15 @@ class StretchRow(NamedTuple):
     """An epoch, a row of steps, the time between epochs, one of its phases, or the whole run."""
 
     title: str
-    of: EpochSummary
-    took_change: float
-    """Change against the previous row, as a share of it; NaN if one of them has not ended."""
+    summary: EpochSummary
+    seconds_change: float
+    """Change of the duration as a share of the previous row's; NaN if one of the two has not ended."""
     parts: Sequence[tuple[str, float]]
     """Phases with their seconds."""
     logged: Sequence[str]
     """Values of `OpenRun.metrics`; empty where not logged."""
     logged_change: float
-    """Change of the first of these."""
+    """Change of the first metric as a share of its previous value."""
     verdict: Verdict | None
     costs: Sequence[str] = ()
     """Amounts under the headings of `OpenRun.costs`."""
@@ -126,40 +126,40 @@ class StretchRow(NamedTuple):
     @property
     def goes_on(self) -> bool:
         """Whether it has not ended."""
-        return not is_known(self.of.ended)
+        return not is_known(self.summary.ended)
 
 
 class StretchRows(Sequence[StretchRow]):
-    """Rows built on access; of thousands of epochs a screen shows a few dozen."""
+    """Rows that are built on access, because a screen shows only a few dozen of thousands of epochs."""
 
-    def __init__(self, stretches: Sequence[EpochSummary], make: Callable[[int], StretchRow]) -> None:
+    def __init__(self, stretches: Sequence[EpochSummary], make_row: Callable[[int], StretchRow]) -> None:
         self.stretches = stretches
-        """Summaries that the rows are built from, for queries over all of them."""
-        self._make = make
-        self._made: dict[int, StretchRow] = {}
+        """Summaries from which the rows are built."""
+        self._make = make_row
+        self._rows: dict[int, StretchRow] = {}
 
     def __len__(self) -> int:
         return len(self.stretches)
 
     @overload
-    def __getitem__(self, place: int) -> StretchRow: ...
+    def __getitem__(self, index: int) -> StretchRow: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[StretchRow]: ...
+    def __getitem__(self, index: slice) -> list[StretchRow]: ...
 
-    def __getitem__(self, place: int | slice) -> StretchRow | list[StretchRow]:
-        if isinstance(place, slice):
-            return [self[at] for at in range(len(self))[place]]
-        at = range(len(self))[place]
-        if at not in self._made:
-            self._made[at] = self._make(at)
-        return self._made[at]
+    def __getitem__(self, index: int | slice) -> StretchRow | list[StretchRow]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
+        position = range(len(self))[index]
+        if position not in self._rows:
+            self._rows[position] = self._make(position)
+        return self._rows[position]
 
 
 class EpochTotals(NamedTuple):
     """Totals over all rows of a run.
 
-    They are computed where the run is read, because that takes a pass over every row.
+    They are computed in the background thread that reads the run, because they take a pass over every row.
     """
 
     longest: float
@@ -167,7 +167,7 @@ class EpochTotals(NamedTuple):
     largest: Mapping[str, float]
     """Largest number of each column, by its key; columns without known values are missing."""
     ended: int
-    """Number of ended rows."""
+    """Number of rows that have ended."""
     done: int | None
     """Number of epochs the training has completed; None if unknown."""
     numbers: Sequence[int]
@@ -179,7 +179,7 @@ class EpochTotals(NamedTuple):
     logged_range: tuple[float, float]
     """Its minimum and maximum finite value."""
     diverged: int
-    """Number of epochs in which it is not finite."""
+    """Number of epochs in which the metric is not finite."""
     utilization: tuple[Sequence[float], Sequence[float], Sequence[float]]
     """5th percentile, mean and 95th percentile of each epoch."""
 
@@ -188,15 +188,15 @@ class OpenRun(NamedTuple):
     """A run with all its rows, oldest first."""
 
     record: Record
-    """Without epochs, phases and usage, which are already in the rows."""
+    """The run without its epochs, phases and usage, which are in the rows."""
     state: str
     devices: str
     is_by_steps: bool
     rows: StretchRows
     phases: Sequence[str]
     """Names of the phases of its epochs, in order."""
-    beside: Sequence[StretchRow]
-    """Rows of the time between epochs with its phases; the whole run comes last."""
+    other_rows: Sequence[StretchRow]
+    """Rows of the time between epochs and its phases; the whole run comes last."""
     metrics: Sequence[str]
     findings: Sequence[Finding]
     about: Sequence[str]
@@ -215,11 +215,11 @@ class OpenRun(NamedTuple):
     @property
     def whole(self) -> StretchRow:
         """The row of the whole run."""
-        return self.beside[-1]
+        return self.other_rows[-1]
 
 
 WARM_UP = " (warm-up)"
-"""Suffix that explains why the first epoch does not count; dropped if there is no room."""
+"""Suffix that explains why the first epoch does not count; left out if there is no room."""
 
 
 class ComparedRow(NamedTuple):
@@ -236,10 +236,10 @@ class ComparedRow(NamedTuple):
     """Difference as a share of the first run's value; in percentage points for a ratio."""
     low: float
     high: float
-    """Upper end of its 95 % interval in the same unit (`low` is the lower end); NaN if there is none."""
+    """Lower and upper end of the 95 % interval of `share`; NaN if there is none."""
     is_clear: bool
     briefs: Sequence[str] = ()
-    """Shorter forms of the verdict, in descending length."""
+    """Shorter forms of the verdict, longest first."""
 
 
 class ComparedRuns(NamedTuple):
@@ -247,13 +247,13 @@ class ComparedRuns(NamedTuple):
 
     records: tuple[Record, Record]
     counts: tuple[str, str]
-    """Number of epochs that count: `31 epochs, without the first (warm-up)`."""
+    """Number of compared epochs: `31 epochs, without the first (warm-up)`."""
     config: Sequence[tuple[str, str, str]]
     """Names of parameters that differ, with both values."""
     same: int
     """Number of equal parameters."""
     equal: Sequence[tuple[str, str]]
-    """Their names and values."""
+    """Names and values of the equal parameters."""
     without: Sequence[int]
     """Indexes of runs that reported no parameters."""
     is_dirty: bool

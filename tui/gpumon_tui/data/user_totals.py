@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpumon.storage.usage.query import StoredAccounts
 
 
-_AGAIN = 60.0
+_VALID = 60.0
 """Seconds for which the accounts stay valid; the daemon updates the current hour once a minute."""
 Read = Callable[[str, float, float], "StoredAccounts"]
 
@@ -32,29 +32,32 @@ NO_MONTHS: Mapping[str, UserMonth] = {}
 
 
 class MonthReader:
-    """Reads the accounts in a background thread. `told` is called in that thread."""
+    """Reads the accounts in a background thread, in which `told` is called after each read."""
 
     def __init__(self, told: Callable[[], object], read: Read | None = None) -> None:
         self.asked = Asked(told)
         self._read = read
 
-    def of(self, path: str, now: float, prices: Prices) -> Mapping[str, UserMonth]:
+    def by_user(self, path: str, now: float, prices: Prices) -> Mapping[str, UserMonth]:
         """Return the month of `now` (s since 1970) by user; empty until it has been read, or if there are no
         accounts.
         """
         if not path:
             return NO_MONTHS
-        return self.asked.ask(("month", path), lambda: self._month(path, now, prices), _AGAIN).found or NO_MONTHS
+        return self.asked.ask(("month", path), lambda: self._read_month(path, now, prices), _VALID).found or NO_MONTHS
 
-    def _month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
+    def _read_month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
         from gpumon.cost import NO_CHARGE, price_hours
         from gpumon.storage.usage.period_totals import PERIODS
         from gpumon.storage.usage.query import by_user, read_accounts
 
         begin, _ = PERIODS["month"](now, None)
-        kept = (self._read or read_accounts)(path, begin, now)
-        charges = price_hours(kept.hours, kept.devices, prices).users
-        return {one.user: UserMonth(one.held, charges.get(one.user, NO_CHARGE)) for one in by_user(kept.hours)}
+        stored = (self._read or read_accounts)(path, begin, now)
+        charges = price_hours(stored.hours, stored.devices, prices).users
+        return {
+            account.user: UserMonth(account.held, charges.get(account.user, NO_CHARGE))
+            for account in by_user(stored.hours)
+        }
 
 
 class KnownSum(NamedTuple):
@@ -63,11 +66,11 @@ class KnownSum(NamedTuple):
     value: float = NAN
     """NaN if nothing is known."""
     is_whole: bool = True
-    """Whether every part is known; otherwise the value is a lower bound."""
+    """Whether every part is known; if not, the value is a lower bound."""
 
 
 class UserTotal(NamedTuple):
-    """The processes of a user, summed."""
+    """Totals over the processes of a user."""
 
     user: str
     """Empty if the user is unknown."""
@@ -82,19 +85,22 @@ class UserTotal(NamedTuple):
     host_memory: KnownSum
     """Host memory in bytes."""
     month: UserMonth | None = None
-    """This calendar month; None if unknown."""
+    """Totals of this calendar month; None if unknown."""
 
 
 def user_totals(processes: Iterable[Process]) -> list[UserTotal]:
     """Return the totals of each user, most GPU memory first."""
-    totals = [_total(user, found) for user, found in _by_user(processes).items()]
+    totals = [_total(user, user_processes) for user, user_processes in _by_user(processes).items()]
     return sorted(totals, key=lambda total: _most_first(total.user, total.memory))
 
 
 def memory_by_user(processes: Iterable[Process]) -> list[tuple[str, KnownSum]]:
     """Return each user with the GPU memory of their processes (bytes), largest first."""
-    found = [(user, _sum([process.memory_used for process in of])) for user, of in _by_user(processes).items()]
-    return sorted(found, key=lambda one: _most_first(*one))
+    sums = [
+        (user, _sum([process.memory_used for process in user_processes]))
+        for user, user_processes in _by_user(processes).items()
+    ]
+    return sorted(sums, key=lambda user_sum: _most_first(*user_sum))
 
 
 def _by_user(processes: Iterable[Process]) -> dict[str, list[Process]]:
@@ -110,15 +116,15 @@ def _most_first(user: str, memory: KnownSum) -> tuple[float, str]:
 
 def _total(user: str, processes: Sequence[Process]) -> UserTotal:
     # A process has a row per GPU, each with the same CPU time and host memory.
-    once = {process.pid: process for process in processes}.values()
+    distinct = {process.pid: process for process in processes}.values()
     return UserTotal(
         user=user,
-        processes=len(once),
+        processes=len(distinct),
         gpus=frozenset(process.uuid for process in processes),
         memory=_sum([process.memory_used for process in processes]),
         sm=_sum([process.sm_utilization for process in processes]),
-        cpu=_sum([process.cpu_utilization for process in once]),
-        host_memory=_sum([process.host_memory for process in once]),
+        cpu=_sum([process.cpu_utilization for process in distinct]),
+        host_memory=_sum([process.host_memory for process in distinct]),
     )
 
 

@@ -68,7 +68,7 @@ def columns(of: str, prices: Prices | None, *, has_now: bool, has_times: bool) -
 
 def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> Iterator[AccountColumn]:
     yield AccountColumn(
-        PLACE, of, 16, 12, (lambda a, f: a.row.name.casefold()) if of == "user" else (lambda a, f: a.row.place),
+        PLACE, of, 16, 12, (lambda a, f: a.row.name.casefold()) if of == "user" else (lambda a, f: a.row.position),
         lambda a, f: Cell(safe(a.row.name), _PLAIN) if a.row.name else Cell("unknown", _DIM),
         right=False, falls=False, brief_cells=11, wide_cells=24,
     )  # fmt: skip

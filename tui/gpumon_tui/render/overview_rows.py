@@ -104,11 +104,11 @@ def of_ledger(row: StretchRow) -> EpochLine:
     """Convert a row of an opened run."""
     return EpochLine(
         row.title + (OPEN if row.goes_on and not row.is_running else ""),
-        {column.key: epoch_text.number(column.key, row.of) for column in COLUMNS},
-        row.took_change,
+        {column.key: epoch_text.number(column.key, row.summary) for column in COLUMNS},
+        row.seconds_change,
         row.logged,
         row.is_running,
-        {column.key: epoch_text.sign(column.key, row.of) for column in COLUMNS},
+        {column.key: epoch_text.sign(column.key, row.summary) for column in COLUMNS},
     )
 
 

@@ -191,7 +191,7 @@ def _numbers(
 COLUMNS: tuple[ProcessColumn[Process], ...] = (
     _numbers("pid", "pid", 7, 8.5, _pid, is_needed=bool),
     described(
-        "gpu", PROCESS_BY_KEY["gpu"], _GPU_CELLS, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, brief_cells=4
+        "gpu", PROCESS_BY_KEY["gpu"], _GPU_CELLS, 9, lambda p, f: f.positions.get(p.uuid, _UNKNOWN), _gpu, brief_cells=4
     ),
     described("user", PROCESS_BY_KEY["user"], 8, 10, lambda p, f: p.user.casefold(), _user, wide_cells=12),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),

@@ -145,7 +145,7 @@ _WIDE, _HALF_WIDE, _NARROW = 130, 76, 10
 
 def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     """Return the columns of the table of a run's epochs or steps."""
-    longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
+    longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.other_rows)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _title_cells(cells))
     metrics = [
         TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
@@ -200,7 +200,7 @@ def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
 
     `is_old`: the frames are outdated, so it is unknown whether the run is still active.
     """
-    of = one.of
+    of = one.summary
     style = STRONG if one.is_running else theme.PLAIN
     sign = _GOES_ON if one.is_running and not is_old else OPEN if one.goes_on else ""
     judged = one.verdict
@@ -221,7 +221,7 @@ def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
     return (
         Cell(one.title + sign, theme.RUN),
         first,
-        Cell(_change(one.took_change), theme.DIM),
+        Cell(_change(one.seconds_change), theme.DIM),
         Cell("", parts=went(one, scale.longest, BAR)),
         *others,
         *logged[:1],
@@ -234,7 +234,7 @@ def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
 
 def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) -> Row:
     """Return a row below the epochs, for the whole run or the time between epochs, in a table of the given width."""
-    of = one.of
+    of = one.summary
     style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
     first, *others = (Cell(epoch_text.cell(column, of, scale.largest), style) for column in COLUMNS)
     logged = [Cell(text, style) for text in one.logged]
@@ -264,11 +264,11 @@ def _title(title: str, cells: int) -> str:
 
 def went(one: StretchRow, longest: float, cells: int) -> Line:
     """Draw the time as a bar: work, data wait, then each other phase."""
-    seconds = one.of.seconds
+    seconds = one.summary.seconds
     if not longest > 0 or not seconds > 0:
         return []
     beside = [(name, length) for name, length in one.parts if name != TRAINING and length > 0]
-    wait = min(seconds, one.of.wait) if is_known(one.of.wait) else 0.0
+    wait = min(seconds, one.summary.wait) if is_known(one.summary.wait) else 0.0
     work = max(0.0, seconds - wait - sum(length for _, length in beside))
     is_slow = one.verdict is not None and one.verdict.kind == INPUT_BOUND
     pieces = [
@@ -305,11 +305,13 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     side = margin(cells)
     indent = " " * (side + 1)
     whole, line = run.whole, [Segment(indent)]
-    seen = sampled_text(whole.of) if is_partly_sampled(whole.of) else ""  # values were measured in this part only
+    seen = (
+        sampled_text(whole.summary) if is_partly_sampled(whole.summary) else ""
+    )  # values were measured in this part only
     for value, what in (
         (state, ""), (units.fine_duration(run.seconds), ""), (seen, ""), (_epochs(run), ""),
-        (epoch_text.cell(BY_KEY["energy"], whole.of, run.totals.largest), ""), (by_ticks(run), ""),
-        (epoch_text.peak("memory_used_peak", whole.of), " peak"),
+        (epoch_text.cell(BY_KEY["energy"], whole.summary, run.totals.largest), ""), (by_ticks(run), ""),
+        (epoch_text.peak("memory_used_peak", whole.summary), " peak"),
     ):  # fmt: skip
         fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
         if value and value != units.MISSING and fits:
@@ -334,7 +336,7 @@ def by_ticks(run: OpenRun) -> str:
     """Return a note if utilization is not computed from the driver's own, finer samples; empty if it is, or if
     unknown.
     """
-    whole = run.whole.of
+    whole = run.whole.summary
     if "ticks" not in whole.utilization_from or not is_known(whole.value("utilization_mean")):
         return ""
     return "util by ticks" if whole.utilization_from == "ticks" else "util partly by ticks"

@@ -17,7 +17,7 @@ from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY, RUNS, View, shown
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon_tui import palette, theme
-from gpumon_tui.data.run_rows import ListedRun, text_of
+from gpumon_tui.data.run_rows import ListedRun, search_text
 from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.render.text_width import Line, fit, safe, width
 
@@ -100,19 +100,19 @@ def of_frame(
     is_over = ranks.state is not RunState.RUNNING
     state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
     if slowest.epoch >= 0:
-        place = units.epoch_position(slowest.epoch, slowest.epochs, slowest.base)
+        epoch = units.epoch_position(slowest.epoch, slowest.epochs, slowest.base)
     else:
-        place = first.step_text if first.facts.planned_steps > 0 else units.MISSING
+        epoch = first.step_text if first.facts.planned_steps > 0 else units.MISSING
     tags = kept.tags if kept else ()
     return ListedRun(
         id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
         ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (kept.gpus if kept else 0),
-        place=place, share=far.done, started=first.started,
+        epoch=epoch, share=far.done, started=first.started,
         seconds=max(0.0, (first.updated if is_over else now) - first.started),
         left=NAN if is_over or is_old else far.left, utilization=kept.utilization if kept else NAN,
         energy=kept.energy if kept else NAN,
         tags=tags,
-        text=text_of(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
+        text=search_text(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
         metric=f"{name} {units.padded_logged_number(first.metrics[name])}" if name else "",
         written=kept.written if kept and not is_over else NAN,
     )  # fmt: skip
@@ -174,7 +174,7 @@ def row(
 
     `most`: the largest energy in the list (J), which determines the unit of all.
     """
-    place = units.without_plan(run.place, NARROW_EPOCH if cells < NARROW else EPOCH)
+    place = units.without_plan(run.epoch, NARROW_EPOCH if cells < NARROW else EPOCH)
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
     verdict = detail.verdict if told and detail is not None and detail.verdict else run.state

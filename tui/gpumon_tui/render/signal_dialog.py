@@ -36,15 +36,17 @@ def question(
     for text, is_grave in consequences:
         lines += [[Segment(part, _CRIT if is_grave else _TEXT)] for part in _wrapped(text, cells)]
     lines += blank
-    says_room = max((len(choice.says) + len(choice.number.name) + 2 for choice in choices), default=0)
-    wide = min(cells, 4 + NAME + says_room + 2)
-    for place, (key, name, number, says) in enumerate(choices):
-        told = fit(f"{number.name}: {says}", wide - 4 - NAME)
-        key_style, name_style, says_style = (
+    effect_cells = max((len(choice.effect) + len(choice.number.name) + 2 for choice in choices), default=0)
+    wide = min(cells, 4 + NAME + effect_cells + 2)
+    for place, (key, name, number, effect) in enumerate(choices):
+        description = fit(f"{number.name}: {effect}", wide - 4 - NAME)
+        key_style, name_style, effect_style = (
             (_SELECTED_KEY, _SELECTED, _SELECTED_DIM) if place == chosen else (_KEY, _TEXT, _DIM)
         )
         places.append((len(lines), ClickPlace(0, wide, f"choice {place}")))
-        lines.append([Segment(f" {key}  ", key_style), Segment(fit(name, NAME), name_style), Segment(told, says_style)])
+        lines.append(
+            [Segment(f" {key}  ", key_style), Segment(fit(name, NAME), name_style), Segment(description, effect_style)]
+        )
     lines += blank
     verb = choices[chosen].name.lower() if choices[chosen].key != "r" else "terminate all"
     no, yes = " No, keep it ", f" Yes, {verb} "

@@ -31,7 +31,7 @@ def _bar(total: UserTotal, facts: ProcessFacts) -> Cell:
 
 
 def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:
-    places = sorted(total.gpus, key=lambda uuid: facts.places.get(uuid, len(facts.places)))
+    places = sorted(total.gpus, key=lambda uuid: facts.positions.get(uuid, len(facts.positions)))
     labels = [facts.devices[uuid].label for uuid in places if uuid in facts.devices]
     return Cell(" ".join(label or units.MISSING for label in labels), _PLAIN)
 

@@ -181,7 +181,7 @@ class AccountSelection:
         )
         if answer.found is None:
             return None, unreadable(answer.problem) if answer.problem else READING
-        return answer.found, answer.found.why
+        return answer.found, answer.found.empty_text
 
     def _shown(self, found: WindowAccounts | None) -> list[ShownAccount]:
         """Return the rows of the table, sorted."""
@@ -199,7 +199,7 @@ class AccountSelection:
         shown = [ShownAccount(row, row.account.held / most if most else 0.0, *self._now(row, holding)) for row in rows]
         name, falls = self.order
         by = next(column for column in self.columns if column.name == name)
-        return in_order(shown, by, falls, self.view.process_facts(), lambda one: one.row.place)
+        return in_order(shown, by, falls, self.view.process_facts(), lambda one: one.row.position)
 
     def _holding(self) -> Mapping[str, Sequence[Device]]:
         """Return the GPUs each user holds now; empty if unknown."""

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.model.process import Process
-from gpumon_tui.data.process_filters import Term, matching, terms_of
+from gpumon_tui.data.process_filters import Term, matching, parse_terms
 from gpumon_tui.data.process_history import NONE_LEFT_OUT, LeftOutReader
-from gpumon_tui.data.process_tree import Parents, ProcessTags, TreeRow, arranged
+from gpumon_tui.data.process_tree import Parents, ProcessTags, TreeRow, build_tree
 from gpumon_tui.data.user_totals import NO_MONTHS, KnownSum, MonthReader, UserTotal, memory_by_user, user_totals
 from gpumon_tui.render.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
 from gpumon_tui.render.user_columns import USER_COLUMNS
@@ -122,18 +122,18 @@ class ProcessSelection:
         view, facts = self.view, self.view.process_facts()
         found = NONE_LEFT_OUT
         if view.frame is not None and view.frame.dropped:
-            found = self.others.of(view.history_path, view.now, view.processes)
+            found = self.others.processes(view.history_path, view.now, view.processes)
         chosen = self.order, self.filter, self.is_tree, self.is_by_user
         prices, months = view.kept.prices, NO_MONTHS
         if self.is_by_user and prices is not None and view.is_recorded:
-            months = self.months.of(view.history_path, view.now, prices)
+            months = self.months.by_user(view.history_path, view.now, prices)
         of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen, id(months))
         if of == self._of:
             self._take_selected()
             return
         key = view.selected_process or self.key
         self._of = of
-        self.terms = terms_of(self.filter)
+        self.terms = parse_terms(self.filter)
         self.left_out = found
         self.all = (*view.processes, *found.processes) if found.processes else view.processes
         self.columns = needed(self.all, self.columns)
@@ -149,11 +149,11 @@ class ProcessSelection:
         else:
             self.memory = memory_by_user(self.matched)
             column = next(column for column in COLUMNS if column.name == name)
-            places, last = facts.places, len(facts.places)
+            places, last = facts.positions, len(facts.positions)
             ordered = in_order(
                 self.matched, column, falls, facts, lambda process: (places.get(process.uuid, last), process.pid)
             )
-            self._rows = arranged(ordered, self.parents.above) if self.is_tree else ordered
+            self._rows = build_tree(ordered, self.parents.above) if self.is_tree else ordered
         self._go_to(key)
         self.cursor = max(0, min(self.cursor, len(self) - 1))
 

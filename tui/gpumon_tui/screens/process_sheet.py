@@ -11,7 +11,7 @@ from textual import events
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon_tui import palette
-from gpumon_tui.data.process_filters import hidden_by
+from gpumon_tui.data.process_filters import count_hidden
 from gpumon_tui.data.process_tree import ParentProcess
 from gpumon_tui.memo import Memo
 from gpumon_tui.render.overlay import overlay
@@ -249,7 +249,7 @@ class ProcessSheet(Lines):
             until = units.clock(view.now) if view.age > 0 else ""
             said = no_process(view.samples, view.origin.problem, until)
             return [said, view.origin.notice] if view.origin.notice else [said]
-        hidden = hidden_by(rows.all, rows.terms, view.process_facts())
+        hidden = count_hidden(rows.all, rows.terms, view.process_facts())
         told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
         return [all_hidden("process", len(rows.all), told), SHOW_ALL]
 

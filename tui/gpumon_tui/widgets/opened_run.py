@@ -37,8 +37,8 @@ AROUND = 1.2
 
 def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack | None, str]:
     """Show an epoch in the charts; return the return target, or None and the reason why nothing can be shown."""
-    begin, end = row.of.begun, row.of.ended
-    end = end if is_known(end) else begin + row.of.seconds
+    begin, end = row.summary.begun, row.summary.ended
+    end = end if is_known(end) else begin + row.summary.seconds
     devices = [device.uuid for device in run.record.devices]
     here = [sample.device.uuid for sample in view.samples if sample.device.uuid in devices]
     name = safe(run.record.run.name)
@@ -59,7 +59,7 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     last = (begin + end + window) / 2
     view.shown.hold(last if last < view.now else NAN, window)
     view.shown.cursor = min((max(begin, oldest) + end) / 2, view.now)
-    ended = run.rows[-1].of.ended
+    ended = run.rows[-1].summary.ended
     return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), run.marks, ended), ""
 
 
@@ -223,8 +223,8 @@ class OpenedRun:
         many = len(run.rows)
         scale, is_old = self._scale(run), self._is_unseen(run)
         chosen = placed(run_detail.columns(run, cells), cells, scale.empty)
-        last = run.beside if height >= 22 else [*run.beside[:1], run.whole] if height >= 12 else [run.whole]
-        last = last[-1:] if len(run.beside) == 1 else last[-6:]
+        last = run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
+        last = last[-1:] if len(run.other_rows) == 1 else last[-6:]
         rule = 1 if height >= 10 else 0
         room = max(1, height - 1 - len(last) - rule)
         rest = many > room

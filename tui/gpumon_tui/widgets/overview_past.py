@@ -135,8 +135,8 @@ class EpochPicture(SectionPicture):
             return
         last = kept.rows[-1]
         self._metrics = kept.metrics
-        self._live_count = epochs.count_above(key, last.of.epoch - last.goes_on)
-        is_told = self._live_count > 0 and self._stretch(self._live_count - 1)[1].epoch == last.of.epoch
+        self._live_count = epochs.count_above(key, last.summary.epoch - last.goes_on)
+        is_told = self._live_count > 0 and self._stretch(self._live_count - 1)[1].epoch == last.summary.epoch
         self._kept_count = len(kept.rows) - is_told
         self._await_end(ranks)
 
@@ -203,7 +203,7 @@ class EpochPicture(SectionPicture):
         kept = self._kept_shown
         if kept is not None and place >= self._live_count:
             row = kept.rows[self._kept_count - 1 - (place - self._live_count)]
-            return _ToldEpoch(overview_rows.of_ledger(row), row.of.metrics)
+            return _ToldEpoch(overview_rows.of_ledger(row), row.summary.metrics)
         told = self._live(place)
         if kept is None:
             return told

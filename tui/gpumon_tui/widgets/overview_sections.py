@@ -310,7 +310,7 @@ class ProcessPicture(SectionPicture):
         self._of = view.frame
         empty = overview_rows.empty_of_processes(view.processes)
         self._empty = empty if self._empty is None else self._empty & empty
-        places = view.process_facts().places
+        places = view.process_facts().positions
         self._ordered = sorted(
             view.processes,
             key=lambda one: (
