@@ -264,7 +264,7 @@ def test_the_status_is_what_the_command_prints_of_the_same_frame(served: Served)
 
 def test_the_status_of_a_daemon_is_what_the_command_prints_of_the_same_tick(live_dir: Path) -> None:
     env = environment(live_dir)
-    with daemon("--source", "sim", env=env) as process, web(env, "--port", 0) as (_, link):
+    with daemon("--source", "sim", "--interval", "5", env=env) as process, web(env, "--port", 0) as (_, link):
 
         def same() -> tuple[Any, Any] | None:
             # The command first: it takes long to start and little to end, so that the server has the same tick still.
