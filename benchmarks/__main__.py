@@ -25,6 +25,7 @@ PROGRAMS = {
     "recording": "recordings, next to compressed JSON lines",
     "tui": "the terminal view",
     "web": "the web view and its viewers",
+    "large": "both views with much data",
     "long_run": "the web view while a crowd opens one long run",
     "exporter": "a scrape of the exporter",
     "soak": "a daemon at 100 Hz while the driver fails at random",

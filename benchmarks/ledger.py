@@ -41,11 +41,14 @@ _BARE = (
 )
 
 
-def fill(path: Path, runs: int = RUNS, epochs: int = EPOCHS) -> None:
-    """Make a ledger of so many runs at `path`, each on one GPU, with parameters, tags and phases."""
+def fill(path: Path, runs: int = RUNS, epochs: int = EPOCHS, *, first: int = 0) -> None:
+    """Add so many runs to the ledger at `path`, each on one GPU, with parameters, tags and phases.
+
+    `first` is the index of the first one.
+    """
     with closing(open_to_write(str(path), LEDGER_FILE, shared=False, uid=path.parent.stat().st_uid, log=print)) as file:
         file.execute("BEGIN")
-        for number_of_run in range(runs):
+        for number_of_run in range(first, first + runs):
             _add_run(file, number_of_run, epochs)
         file.execute("COMMIT")
 

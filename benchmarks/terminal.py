@@ -50,6 +50,8 @@ class Terminal:
         self.complete = Event()
         self._came = Event()
         """Set by each byte that comes."""
+        self._last = 0.0
+        """When the last byte came."""
         self._complete = complete
         self._text = b""
         self._master, slave = pty.openpty()
@@ -62,14 +64,23 @@ class Terminal:
         self._thread = Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def press(self, key: bytes, timeout: float = 5.0) -> float:
-        """Write a key once the program is quiet; return the seconds until it sends something, `timeout` at most."""
+    def press(self, key: bytes, timeout: float = 5.0, *, whole: bool = False) -> float:
+        """Write a key once the program is quiet; return the seconds until it sends something, `timeout` at most.
+
+        With `whole`, until the last byte before a pause. A refresh that follows within it counts as a part.
+        """
         self._quiet()
         self._came.clear()
         begun = time.perf_counter()
         os.write(self._master, key)
         self._came.wait(timeout)
-        return time.perf_counter() - begun
+        answered = time.perf_counter() - begun
+        if whole:
+            while self._came.is_set() and answered < timeout:
+                answered = self._last - begun
+                self._came.clear()
+                self._came.wait(_PAUSE)
+        return answered
 
     def _quiet(self) -> None:
         """Wait for the end of a refresh, so that the next one is not taken for an answer."""
@@ -103,6 +114,7 @@ class Terminal:
             if not piece:
                 return
             self.received += len(piece)
+            self._last = time.perf_counter()
             self._came.set()
             # A question cut in two by a read is found with the end of the piece before.
             joined = tail + piece
