@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.common.net import Address, SocketFile, listen
     from gpumon_web.auth.api_tokens import TOKENS, USES, NamedTokens
     from gpumon_web.auth.failed_login_log import FILE as REFUSED
-    from gpumon_web.auth.failed_login_log import RefusedTries
+    from gpumon_web.auth.failed_login_log import FailedLoginLog
     from gpumon_web.auth.gate import Gate
     from gpumon_web.auth.session_file import FILE as SESSIONS
     from gpumon_web.auth.session_file import Sessions
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     def make_gate() -> Gate:
         named = NamedTokens(state_file(TOKENS), state_file(USES), thread)
         gate = Gate(token, _allowed_hosts(arguments), port, Sessions(state_file(SESSIONS), thread), named)
-        gate.refused = RefusedTries(state_file(REFUSED), thread)
+        gate.failed_logins = FailedLoginLog(state_file(REFUSED), thread)
         return gate
 
     if arguments.prometheus:
@@ -166,7 +166,7 @@ def _machine_app(
     from gpumon.storage.sqlite.read import set_lock_timeout
     from gpumon_web.app import make_app
     from gpumon_web.components.person_colors import add_past_users
-    from gpumon_web.feed import Feed, followed
+    from gpumon_web.feed import Feed, ring_reader
     from gpumon_web.jobs import processes
     from gpumon_web.live.accounts import Accounts
     from gpumon_web.live.runs import Runs
@@ -199,7 +199,7 @@ def _machine_app(
         sources = Sources(feed, runs, accounts, thread, recording, colors)
         thread.ask(add_past_users, lambda: (colors, ledgers(), [] if has_source else history_paths(places)))
         try:
-            with followed(feed):
+            with ring_reader(feed):
                 yield lambda gate: make_app(sources, gate)
         finally:
             work.close()
@@ -208,10 +208,10 @@ def _machine_app(
 def _sessions(places: Places, end: str | None) -> int:
     """List the sessions, or end the session with the id `end`."""
     from gpumon_web.auth.api_tokens import TOKENS, names_by_tag, read_tokens
-    from gpumon_web.auth.session_file import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
+    from gpumon_web.auth.session_file import ALL, FILE, SessionEvent, append, open_sessions, read, tag_of
 
     file, now = f"{places.state}/{FILE}", time.time()
-    sessions = open_ones(read(file), now) if places.state else []
+    sessions = open_sessions(read(file), now) if places.state else []
     if end is None:
         names = names_by_tag(read_tokens(f"{places.state}/{TOKENS}")) if sessions else {}
         for session in sessions:

@@ -19,7 +19,7 @@ from gpumon.model.frame import Tick
 from gpumon.ring.writer import RingWriter
 from gpumon_web.app import make_app
 from gpumon_web.auth.api_tokens import NamedTokens
-from gpumon_web.auth.failed_login_log import RefusedTries
+from gpumon_web.auth.failed_login_log import FailedLoginLog
 from gpumon_web.auth.gate import Gate
 from gpumon_web.auth.rate_limit import Buckets
 from gpumon_web.auth.session_file import Sessions
@@ -32,7 +32,7 @@ from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed
 from gpumon_web.names import named_frames, named_work
 from gpumon_web.routes.pages import Sources
-from gpumon_web.server.server import server_of
+from gpumon_web.server.server import create_server
 from tests.programs import PATIENCE
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -81,7 +81,7 @@ class Served:
         self.pages = PageFeed(self.feed)
         self.now = 1_790_000_000.0
         self.gate = Gate(token, hosts, 8050, Sessions(sessions), named)
-        self.gate.refused = RefusedTries(refused)
+        self.gate.failed_logins = FailedLoginLog(refused)
         runs = Runs(self.feed, lambda: list(ledgers), lambda: self.now, work, played=lambda: played)
         accounts = Accounts(self.feed, lambda: list(histories), lambda: self.now, work, quick=work)
         self.app: Dash = make_app(
@@ -139,7 +139,7 @@ class HasApp(Protocol):
 @contextmanager
 def running(served: HasApp) -> Iterator[Any]:
     """The server that people use, with the app, in a thread of this process."""
-    server, ended = server_of(served.app, listen(Address(port=0))), threading.Event()
+    server, ended = create_server(served.app, listen(Address(port=0))), threading.Event()
     server.is_over = ended.is_set
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

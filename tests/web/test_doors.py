@@ -19,8 +19,8 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from
 from gpumon_web.auth.http_errors import KEEPS_PLACE, SIGN_IN, SIGN_OUT
 from gpumon_web.auth.rate_limit import Buckets, peer_of
-from gpumon_web.auth.session_file import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
-from gpumon_web.http.error_log import Complaints, listen_to
+from gpumon_web.auth.session_file import ALL, LASTS, LONGEST, SessionEvent, append, open_sessions, read, shorten
+from gpumon_web.http.error_log import ErrorLog, capture_logger
 from gpumon_web.server import connections, server
 from tests.builders import tick
 from tests.programs import PATIENCE, environment, gpumon, until
@@ -114,7 +114,7 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_the_connection_cl
 
 
 def test_a_library_that_complains_again_and_again_is_heard_once(capfd: pytest.CaptureFixture[str]) -> None:
-    listen_to("some.library", Complaints())
+    capture_logger("some.library", ErrorLog())
     for _ in range(5):
         try:
             os.close(-1)
@@ -427,7 +427,7 @@ def test_sessions_can_be_listed_and_ended_from_the_shell_while_it_serves(tmp_pat
     assert ended.returncode == 0, ended.stderr
     until(lambda: served.client(token=False, cookie=mine).get("/").status_code == 401)
     assert served.client(token=False, cookie=other).get("/").status_code == (401 if everybody else 200)
-    assert len(open_ones(read(str(state / "web-sessions")), time.time())) == (0 if everybody else 1)
+    assert len(open_sessions(read(str(state / "web-sessions")), time.time())) == (0 if everybody else 1)
     assert "no such session: 'nope'" in gpumon("web", "--end-session", "nope", env=env).stderr
 
 

@@ -9,17 +9,17 @@ from tests.web.served import TOKEN, Served
 
 def test_a_visitor_may_ask_in_a_burst_and_then_steadily() -> None:
     buckets = Buckets(10, 2)
-    assert [buckets.takes("a", 0.0) for _ in range(12)] == [True] * 10 + [False] * 2
-    assert buckets.takes("b", 0.0), "another visitor's bucket is another's"
-    assert [buckets.takes("a", 1.0) for _ in range(3)] == [True, True, False]
+    assert [buckets.allows("a", 0.0) for _ in range(12)] == [True] * 10 + [False] * 2
+    assert buckets.allows("b", 0.0), "another visitor's bucket is another's"
+    assert [buckets.allows("a", 1.0) for _ in range(3)] == [True, True, False]
 
 
 def test_buckets_are_bounded() -> None:
     buckets = Buckets(1, 0)
     for i in range(VISITORS + 10):
-        assert buckets.takes(str(i), 0.0)
-    assert buckets.takes("0", 0.0), "forgotten, as the one not heard for longest"
-    assert not buckets.takes(str(VISITORS + 9), 0.0)
+        assert buckets.allows(str(i), 0.0)
+    assert buckets.allows("0", 0.0), "forgotten, as the one not heard for longest"
+    assert not buckets.allows(str(VISITORS + 9), 0.0)
 
 
 def test_who_asks_too_much_takes_the_form_to_sign_in_from_nobody() -> None:

@@ -29,7 +29,7 @@ from gpumon_web.auth.api_tokens import (
     revoke_token,
     write_uses,
 )
-from gpumon_web.auth.failed_login_log import RefusedTries
+from gpumon_web.auth.failed_login_log import FailedLoginLog
 from gpumon_web.auth.http_errors import SIGN_IN
 from gpumon_web.auth.rate_limit import Buckets
 from tests.builders import tick
@@ -415,7 +415,7 @@ def test_each_refused_try_is_a_line_without_the_token(tmp_path: Path) -> None:
 def test_no_path_makes_a_line_of_its_own(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
     log = tmp_path_factory.getbasetemp() / "hostile.log"
     log.unlink(missing_ok=True)
-    RefusedTries(str(log)).note(peer=path, way="link", path=path, status=401, now=NOW)
+    FailedLoginLog(str(log)).log(peer=path, source="link", path=path, status=401, now=NOW)
     text = log.read_text(encoding="utf-8")
     assert text.count("\n") == 1
     assert text.isascii()
@@ -426,11 +426,11 @@ def test_no_path_makes_a_line_of_its_own(tmp_path_factory: pytest.TempPathFactor
 def test_the_log_stays_small_however_many_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failed_login_log, "LARGEST", 2000)
     log, clock = tmp_path / "log", FakeClock()
-    tries = RefusedTries(str(log), clock=lambda: seconds(clock))
+    tries = FailedLoginLog(str(log), clock=lambda: seconds(clock))
     for _ in range(1000):
-        tries.note(peer="10.0.0.1", way="form", path="/sign-in", status=429, now=NOW)
+        tries.log(peer="10.0.0.1", source="form", path="/sign-in", status=429, now=NOW)
     clock.advance(1)
-    tries.note(peer="10.0.0.1", way="form", path="/sign-in", status=429, now=NOW)
+    tries.log(peer="10.0.0.1", source="form", path="/sign-in", status=429, now=NOW)
     assert log.read_text().splitlines()[-1].endswith(" omitted=900")
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 4000
     assert {path.name for path in tmp_path.iterdir()} == {"log", "log.1"}

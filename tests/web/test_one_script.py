@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 
 from gpumon_web.app import ASSETS
-from gpumon_web.assets_bundle import OneScript
+from gpumon_web.assets_bundle import ScriptBundle
 from tests.web.served import Served
 
 TAG = '<script src="/lab/assets/{}?m=1.5"></script>\n'
 
 
-def _scripts(folder: Path, **texts: str) -> OneScript:
+def _scripts(folder: Path, **texts: str) -> ScriptBundle:
     for name, text in texts.items():
         (folder / f"{name[1:].replace('_', '-')}.js").write_text(text)
-    return OneScript.of(folder)
+    return ScriptBundle.from_folder(folder)
 
 
 def test_the_document_asks_for_one_script_that_has_all_of_ours_in_their_order() -> None:

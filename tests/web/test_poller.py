@@ -113,7 +113,7 @@ def test_the_first_signal_wakes_a_server_and_the_second_one_interrupts_it() -> N
     stop, woken = Stop(), []
     stop.wake = lambda: woken.append(True)
     stop()
-    assert stop.is_asked
+    assert stop.is_requested
     assert woken == [True]
     with pytest.raises(KeyboardInterrupt):
         stop()
@@ -124,4 +124,4 @@ def test_a_signal_before_a_server_serves_interrupts() -> None:
     stop = Stop()
     with pytest.raises(KeyboardInterrupt):
         stop()
-    assert stop.is_asked
+    assert stop.is_requested

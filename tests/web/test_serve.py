@@ -19,7 +19,7 @@ import pytest
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen, token_from
-from gpumon_web.server.server import server_of
+from gpumon_web.server.server import create_server
 from tests.builders import tick
 from tests.programs import PATIENCE, command, environment, gpumon, until
 from tests.web.served import Served
@@ -69,7 +69,7 @@ def test_the_printed_link_opens_the_page_and_sigterm_ends_it_at_once(live_dir: P
 
 def test_an_interrupt_that_a_library_caught_is_not_lost() -> None:
     asked: list[int] = []
-    server = server_of(Served([tick(1)]).app, listen(Address(port=0)))
+    server = create_server(Served([tick(1)]).app, listen(Address(port=0)))
     server.is_over = lambda: bool(asked.append(1)) or len(asked) > 1
     server.run()
     assert len(asked) == 2

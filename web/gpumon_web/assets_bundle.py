@@ -20,7 +20,7 @@ _NO_SCRIPT = (
 )
 
 
-def first_bytes(pages: Mapping[str, Page]) -> str:
+def placeholder_markup(pages: Mapping[str, Page]) -> str:
     """Return placeholder markup without ids, scripts or requests, which the first script removes.
 
     Its tabs are working links: they set the address that the scripts open later.
@@ -41,20 +41,20 @@ SCRIPT = "scripts.js"
 _TAG = re.compile(r'<script src="([^"]*/?assets/)\d\d-[^"]*\.js[^"]*"></script>\n?')
 
 
-class OneScript:
+class ScriptBundle:
     """Our scripts as one file, in the order of their names."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self._whole = b"\n".join(path.read_bytes() for path in sorted(files))
-        self._version = hashlib.sha256(self._whole).hexdigest()[:12]
+        self._body = b"\n".join(path.read_bytes() for path in sorted(files))
+        self._version = hashlib.sha256(self._body).hexdigest()[:12]
 
     @classmethod
-    def of(cls, assets: Path) -> OneScript:
+    def from_folder(cls, assets: Path) -> ScriptBundle:
         """Bundle the scripts in a folder whose names begin with two digits."""
         return cls(assets.glob("[0-9][0-9]-*.js"))
 
     def tags(self, html: str) -> str:
-        """Replace the tags of our scripts in `html` by one, placed first: it requests values while others load."""
+        """Replace the tags of our scripts in `html` by one. It is the first, to request values while others load."""
         first = _TAG.search(html)
         if first is None:
             return html
@@ -66,4 +66,4 @@ class OneScript:
         server.add_url_rule(f"/assets/{SCRIPT}", "one_script", self._answer, methods=["GET"])
 
     def _answer(self) -> Response:
-        return Response(self._whole, mimetype="text/javascript")
+        return Response(self._body, mimetype="text/javascript")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import open_regular
 from gpumon.common.text import clean
-from gpumon_web.http.error_log import Complaints
+from gpumon_web.http.error_log import ErrorLog
 from gpumon_web.jobs import Inline, Work
 
 TOKENS, USES = "web-tokens", "web-tokens-used"
@@ -34,10 +34,10 @@ PREFIX = "gpumon_"
 """Prefix of every token, by which people and secret scanners recognize one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_LONGEST = 2**18
-"""Most bytes read from a file."""
+_MAX_BYTES = 2**18
+"""Maximum number of bytes read from a file."""
 _VERSION = 1
-_PEER = 80
+_MAX_PEER_LENGTH = 80
 
 
 class NamedToken(NamedTuple):
@@ -74,14 +74,14 @@ def read_tokens(path: str) -> list[NamedToken]:
 
     Raises GpumonError if it is damaged, or accessible to other users.
     """
-    text = _text_of(path)
+    text = _read_private_file(path)
     if text is None:
         return []
     try:
-        found = json.loads(text)
-        rows: Any = found["tokens"] if found["version"] == _VERSION else None
+        document = json.loads(text)
+        rows: Any = document["tokens"] if document["version"] == _VERSION else None
         tokens = [NamedToken(row["name"], row["hash"], int(row["created"])) for row in rows]
-        is_whole = all(_NAME.fullmatch(one.name) and _HASH.fullmatch(one.hash) for one in tokens)
+        is_whole = all(_NAME.fullmatch(token.name) and _HASH.fullmatch(token.hash) for token in tokens)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         is_whole = False
     if not is_whole:
@@ -97,8 +97,8 @@ def add_token(path: str, name: str, now: float) -> str:
             "with a letter or a digit first"
         )
     token = PREFIX + secrets.token_urlsafe(32)
-    with _changing(path) as tokens:
-        if name in {one.name for one in tokens}:
+    with _edit_tokens(path) as tokens:
+        if name in {existing.name for existing in tokens}:
             raise GpumonError(f"there is a token named '{name}': revoke it first, or choose another name")
         if len(tokens) >= MOST:
             raise GpumonError(f"there are {MOST} tokens: revoke one first")
@@ -108,20 +108,20 @@ def add_token(path: str, name: str, now: float) -> str:
 
 def revoke_token(path: str, name: str) -> None:
     """Remove a token, which also ends the sessions it began. Raises GpumonError."""
-    with _changing(path) as tokens:
-        known = [one.name for one in tokens]
-        if name not in known:
-            raise GpumonError(f"no such token: '{clean(name, 60)}'. Tokens: {', '.join(known) or 'none'}")
-        del tokens[known.index(name)]
+    with _edit_tokens(path) as tokens:
+        names = [token.name for token in tokens]
+        if name not in names:
+            raise GpumonError(f"no such token: '{clean(name, 60)}'. Tokens: {', '.join(names) or 'none'}")
+        del tokens[names.index(name)]
 
 
 def read_uses(path: str) -> dict[str, TokenUse]:
     """Return the last use of each token, by tag; an empty dict if the file cannot be read."""
-    found: dict[str, TokenUse] = {}
+    uses: dict[str, TokenUse] = {}
     with suppress(GpumonError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
-        for tag, (time, peer) in json.loads(_text_of(path) or "{}").items():
-            found[clean(str(tag), 64)] = TokenUse(int(time), clean(str(peer), _PEER))
-    return found
+        for tag, (time, peer) in json.loads(_read_private_file(path) or "{}").items():
+            uses[clean(str(tag), 64)] = TokenUse(int(time), clean(str(peer), _MAX_PEER_LENGTH))
+    return uses
 
 
 def write_uses(path: str, uses: Mapping[str, TokenUse]) -> None:
@@ -129,12 +129,12 @@ def write_uses(path: str, uses: Mapping[str, TokenUse]) -> None:
     merged = read_uses(path)
     for tag, use in uses.items():
         merged[tag] = max(use, merged.get(tag, use))
-    newest = sorted(merged.items(), key=lambda one: one[1].time)[-2 * MOST :]
+    newest = sorted(merged.items(), key=lambda entry: entry[1].time)[-2 * MOST :]
     _replace(path, json.dumps(dict(newest)))
 
 
 @contextmanager
-def _changing(path: str) -> Iterator[list[NamedToken]]:
+def _edit_tokens(path: str) -> Iterator[list[NamedToken]]:
     """Yield the tokens under a file lock, and write them back unless the block raises. Raises GpumonError."""
     try:
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -148,14 +148,14 @@ def _changing(path: str) -> Iterator[list[NamedToken]]:
         tokens = read_tokens(path)
         yield tokens
         try:
-            _replace(path, json.dumps({"version": _VERSION, "tokens": [one._asdict() for one in tokens]}))
+            _replace(path, json.dumps({"version": _VERSION, "tokens": [token._asdict() for token in tokens]}))
         except OSError as error:
             raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         os.close(lock)
 
 
-def _text_of(path: str) -> str | None:
+def _read_private_file(path: str) -> str | None:
     """Return the text of a file; None if it does not exist.
 
     Raises GpumonError if it cannot be read, or is accessible to other users.
@@ -166,39 +166,39 @@ def _text_of(path: str) -> str | None:
         return None
     except OSError as error:
         raise GpumonError(f"cannot read {path}: {error.strerror or error}") from error
-    with os.fdopen(fd, "rb") as opened:
-        there = os.fstat(fd)
-        if there.st_uid != os.getuid() or stat.S_IMODE(there.st_mode) & 0o077:
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise GpumonError(f"{path} is not a file that only you can read and write: remove it, and add tokens anew")
-        return opened.read(_LONGEST).decode("utf-8", "replace")
+        return file.read(_MAX_BYTES).decode("utf-8", "replace")
 
 
 def _replace(path: str, text: str) -> None:
-    beside = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    temporary = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(fd, "w", encoding="utf-8") as opened:
-            opened.write(text + "\n")
-        os.rename(beside, path)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        os.rename(temporary, path)
     except OSError:
         with suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
 
 
 def names_by_tag(tokens: Sequence[NamedToken]) -> dict[str, str]:
     """Return the name of each token by its tag."""
-    return {one.tag: one.name for one in tokens}
+    return {token.tag: token.name for token in tokens}
 
 
-_LOOK = 2.0
+_CHECK_INTERVAL = 2.0
 """Seconds between checks of the file."""
-_SOON = 0.2
+_RECHECK_INTERVAL = 0.2
 """Seconds between checks of the file after an unknown token, which may have been added just now."""
-_KEEP = 60.0
+_CHECK_TIMEOUT = 0.5
+"""Seconds to wait for a check of the file."""
+_WRITE_INTERVAL = 60.0
 """Seconds between writes of last uses."""
-_PATIENCE = 0.5
-"""Seconds to wait for such a check."""
 _MAX_TOKEN_LENGTH = 200
 """Longest token accepted, in characters."""
 
@@ -208,83 +208,83 @@ class NamedTokens:
 
     def __init__(
         self, path: str = "", uses: str = "", work: Work | None = None, clock: Callable[[], float] = time.monotonic,
-        complaints: Complaints | None = None,
+        error_log: ErrorLog | None = None,
     ) -> None:  # fmt: skip
         self._path = path
         self._uses_path = uses
         self._work = work or Inline()
         self._clock = clock
-        self._complaints = complaints or Complaints()
+        self._error_log = error_log or ErrorLog()
         self._lock = Lock()
         self._tokens: tuple[NamedToken, ...] = ()
         self._stamp: Any = None
-        self._looked = -_LOOK
-        self._used: dict[str, TokenUse] = {}
-        self._kept = -_KEEP
+        self._checked_at = -_CHECK_INTERVAL
+        self._unwritten: dict[str, TokenUse] = {}
+        self._written_at = -_WRITE_INTERVAL
         self.changes = 0
         """Number of changes of the tokens. Permissions granted before the last one must be checked again."""
         if path:
             self._read()
 
-    def find(self, given: str) -> NamedToken | None:
-        """Return the named token that matches; None if there is none."""
-        if not self._path or not 0 < len(given) <= _MAX_TOKEN_LENGTH:
+    def find(self, token: str) -> NamedToken | None:
+        """Return the named token whose hash matches `token`; None if there is none."""
+        if not self._path or not 0 < len(token) <= _MAX_TOKEN_LENGTH:
             return None
-        looked = self._look(_LOOK)
-        found = self._find(given)
-        if found is None:
-            looked = looked or self._look(_SOON)
-            if looked is not None:
+        check = self._check_file(_CHECK_INTERVAL)
+        match = self._find(token)
+        if match is None:
+            check = check or self._check_file(_RECHECK_INTERVAL)
+            if check is not None:
                 with suppress(TimeoutError):
-                    looked.result(_PATIENCE)
-                found = self._find(given)
-        return found
+                    check.result(_CHECK_TIMEOUT)
+                match = self._find(token)
+        return match
 
-    def is_there(self, tag: str) -> bool:
+    def exists(self, tag: str) -> bool:
         """Whether the token with this tag still exists."""
         if self._path:
-            self._look(_LOOK)
-        return any(one.tag == tag for one in self._tokens)
+            self._check_file(_CHECK_INTERVAL)
+        return any(token.tag == tag for token in self._tokens)
 
-    def note_use(self, token: NamedToken, peer: str, now: float) -> None:
+    def record_use(self, token: NamedToken, peer: str, now: float) -> None:
         """Record the use of a token at `now` (s since 1970). Uses are written once a minute."""
-        when = self._clock()
+        monotonic = self._clock()
         with self._lock:
-            self._used[token.tag] = TokenUse(int(now), peer)
-            if not self._uses_path or when - self._kept < _KEEP:
+            self._unwritten[token.tag] = TokenUse(int(now), peer)
+            if not self._uses_path or monotonic - self._written_at < _WRITE_INTERVAL:
                 return
-            self._kept = when
-            used, self._used = self._used, {}
-        self._work.ask(write_uses, lambda: (self._uses_path, used))
+            self._written_at = monotonic
+            uses, self._unwritten = self._unwritten, {}
+        self._work.ask(write_uses, lambda: (self._uses_path, uses))
 
-    def _find(self, given: str) -> NamedToken | None:
+    def _find(self, token: str) -> NamedToken | None:
         """Compare with every token in constant time, so that timing reveals nothing."""
-        hashed, found = hash_of(given), None
-        for one in self._tokens:
-            if hmac.compare_digest(hashed, one.hash):
-                found = one
-        return found
+        digest, match = hash_of(token), None
+        for candidate in self._tokens:
+            if hmac.compare_digest(digest, candidate.hash):
+                match = candidate
+        return match
 
-    def _look(self, pause: float) -> Future[Any] | None:
+    def _check_file(self, pause: float) -> Future[Any] | None:
         now = self._clock()
-        if now - self._looked < pause:
+        if now - self._checked_at < pause:
             return None
-        self._looked = now
+        self._checked_at = now
         return self._work.ask(self._read, tuple)
 
     def _read(self) -> None:
         stamp = None
         with suppress(OSError):
-            there = os.stat(self._path, follow_symlinks=False)
-            stamp = (there.st_ino, there.st_mtime_ns, there.st_size, there.st_mode, there.st_uid)
+            status = os.stat(self._path, follow_symlinks=False)
+            stamp = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
         if stamp == self._stamp:
             return
         try:
-            found = tuple(read_tokens(self._path))
+            tokens = tuple(read_tokens(self._path))
         except GpumonError as error:  # a file that cannot be trusted grants no access
-            found = ()
-            self._complaints.say("named tokens", f"gpumon web: {error}")
+            tokens = ()
+            self._error_log.log("named tokens", f"gpumon web: {error}")
         with self._lock:
             self._stamp = stamp
-            self._tokens = found
+            self._tokens = tokens
             self.changes += 1

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from gpumon_web.auth.rate_limit import Buckets
-from gpumon_web.http.error_log import Complaints
+from gpumon_web.http.error_log import ErrorLog
 from gpumon_web.jobs import Inline, Work
 
 FILE = "web-refused.log"
@@ -22,45 +22,45 @@ _PATH = 80
 """Longest path written, in characters."""
 
 
-class RefusedTries:
+class FailedLoginLog:
     """Writes the log. Thread-safe. An empty `path` disables it."""
 
     def __init__(
         self, path: str = "", work: Work | None = None, clock: Callable[[], float] = time.monotonic,
-        complaints: Complaints | None = None,
+        error_log: ErrorLog | None = None,
     ) -> None:  # fmt: skip
         self._path = path
         self._work = work or Inline()
         self._clock = clock
-        self._complaints = complaints or Complaints()
+        self._error_log = error_log or ErrorLog()
         self._lines = Buckets(BURST, PER_SECOND)
         self._lock = Lock()
         self._omitted = 0
 
-    def note(self, *, peer: str, way: str, path: str, status: int, now: float) -> None:
-        """Log a failed login by `peer`; `way` is how the token was sent, such as `form`; `now`: s since 1970."""
+    def log(self, *, peer: str, source: str, path: str, status: int, now: float) -> None:
+        """Log a failed login by `peer`; `source` is how the token was sent, such as `form`; `now`: s since 1970."""
         if not self._path:
             return
         with self._lock:
-            if not self._lines.takes("", self._clock()):
+            if not self._lines.allows("", self._clock()):
                 self._omitted += 1
                 return
             omitted, self._omitted = self._omitted, 0
         moment = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         more = f" omitted={omitted}" if omitted else ""
-        line = f"{moment} {status} {way} from {_word(peer)} at {_word(path)}{more}\n"
+        line = f"{moment} {status} {source} from {_word(peer)} at {_word(path)}{more}\n"
         self._work.ask(append, lambda: (self._path, line))
-        where = f"wrong token from {_word(peer)}; {self._path} has each try"
-        self._complaints.say("wrong token", f"gpumon web: {where}")
+        message = f"wrong token from {_word(peer)}; {self._path} has each try"
+        self._error_log.log("wrong token", f"gpumon web: {message}")
 
 
 def append(path: str, line: str) -> None:
     """Append a line to the log, rotating it first if it is too large. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as opened:
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
         is_full = os.fstat(fd).st_size + len(line) > LARGEST
         if not is_full:
-            opened.write(line)
+            file.write(line)
     if is_full:
         os.replace(path, f"{path}.1")
         append(path, line)

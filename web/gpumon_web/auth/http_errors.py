@@ -17,7 +17,7 @@ API = "/api/"
 """Path prefix of routes for programs, which get errors as JSON."""
 V1 = "/api/v1/"
 """Path prefix of routes whose errors are problem documents (RFC 9457)."""
-_MOST_PATH = 80
+_MAX_PATH_LENGTH = 80
 _PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -82,63 +82,63 @@ _FORM = """
 <script>{script}</script>"""
 
 
-_ONWARD = """
-<p><a href="{href}">{words}</a></p>"""
+_LINK = """
+<p><a href="{href}">{label}</a></p>"""
 
 
 class BadNumber(ValueError):
     """A query argument is not a number, or is out of range. The message is the argument's name."""
 
 
-class Onward(NamedTuple):
+class PageLink(NamedTuple):
     """Link to another page, shown on an error page."""
 
     href: str
-    words: str
+    label: str
 
 
 def no_such_page(request: Request, prefix: str, pages: Collection[str]) -> Response:
     """Return a 404 answer; if the path is the name of a page, it links to that page's `#` address."""
-    path = clean(request.path, _MOST_PATH)
+    path = clean(request.path, _MAX_PATH_LENGTH)
     name = path.strip("/").partition("/")[0]
-    found = f"#/{quote(path.strip('/'))}" if name in pages else ""
-    words = f"Open /{found}" if found else "Open gpumon"
+    fragment = f"#/{quote(path.strip('/'))}" if name in pages else ""
+    label = f"Open /{fragment}" if fragment else "Open gpumon"
     text = f"There is no page at {path}."
-    return failure(request, 404, "No such page", text, onward=Onward(prefix + found, words))
+    return error_response(request, 404, "No such page", text, page_link=PageLink(prefix + fragment, label))
 
 
-def plain(
+def error_page(
     status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *, sign_in: str = "",
-    onward: Onward | None = None,
+    page_link: PageLink | None = None,
 ) -> Response:  # fmt: skip
     """Return a small HTML page that states an error and what to do; with `sign_in`, also a form posted there."""
-    more = _FORM.format(action=escape(sign_in), script=KEEPS_PLACE) if sign_in else ""
-    if onward:
-        more += _ONWARD.format(href=escape(onward.href), words=escape(onward.words))
-    page = _PAGE.format(title=escape(title), text=escape(text), more=more)
+    extra = _FORM.format(action=escape(sign_in), script=KEEPS_PLACE) if sign_in else ""
+    if page_link:
+        extra += _LINK.format(href=escape(page_link.href), label=escape(page_link.label))
+    page = _PAGE.format(title=escape(title), text=escape(text), more=extra)
     return Response(page, status=status, mimetype="text/html", headers={"Cache-Control": "no-store", **(headers or {})})
 
 
-def failure(
+def error_response(
     request: Request, status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *,
-    sign_in: str = "", onward: Onward | None = None,
+    sign_in: str = "", page_link: PageLink | None = None,
 ) -> Response:  # fmt: skip
     """Return an error answer: JSON below `/api/`, else an HTML page."""
     if not request.path.startswith(API):
-        return plain(status, title, text, headers, sign_in=sign_in, onward=onward)
-    given = {"Cache-Control": "no-store", **(headers or {})}
+        return error_page(status, title, text, headers, sign_in=sign_in, page_link=page_link)
+    all_headers = {"Cache-Control": "no-store", **(headers or {})}
     if request.path.startswith(V1):
         problem = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": text})
-        return Response(problem, status=status, mimetype="application/problem+json", headers=given)
-    said = json.dumps({"error": f"gpumon: {title}", "text": text})
-    return Response(said, status=status, mimetype="application/json", headers=given)
+        return Response(problem, status=status, mimetype="application/problem+json", headers=all_headers)
+    body = json.dumps({"error": f"gpumon: {title}", "text": text})
+    return Response(body, status=status, mimetype="application/json", headers=all_headers)
 
 
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
 """The only paths that accept POST."""
 
 
-class Refused(NamedTuple):
+class Rejection(NamedTuple):
     """Reason for rejecting a request."""
 
     status: int
@@ -146,14 +146,14 @@ class Refused(NamedTuple):
     text: str
 
 
-UNKNOWN_HOST = Refused(
+UNKNOWN_HOST = Rejection(
     421,
     "Unknown host name",
     "To allow the name in the address bar, start gpumon web with --allowed-host NAME.",
 )
-ONLY_READS = Refused(405, "Read-only", "Nothing can be changed here.")
-FOREIGN = Refused(403, "Request from another site", "Open the page itself.")
-NO_TOKEN = Refused(
+ONLY_READS = Rejection(405, "Read-only", "Nothing can be changed here.")
+FOREIGN = Rejection(403, "Request from another site", "Open the page itself.")
+NO_TOKEN = Rejection(
     401, "Token required", "Open the link that gpumon web printed when it started, or ask the person who started it."
 )
 TO_PROGRAMS = (
@@ -161,24 +161,24 @@ TO_PROGRAMS = (
     "'gpumon web token list' names those that are not revoked."
 )
 """Text for programs that sent no valid token."""
-WRONG_TOKEN = Refused(401, "Wrong token", NO_TOKEN.text)
-TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
+WRONG_TOKEN = Rejection(401, "Wrong token", NO_TOKEN.text)
+TOO_MANY = Rejection(429, "Too many requests", "Wait a moment, then load the page again.")
 
 
-def refusal(request: Request, refused: Refused, *, is_stranger: bool = False) -> Response:
+def rejection_response(request: Request, rejection: Rejection, *, is_stranger: bool = False) -> Response:
     """Return the error answer for a rejected request; `is_stranger`: the client needs a token and sent none."""
     headers = {}
     sign_in = ""
-    if refused.status == 405:
+    if rejection.status == 405:
         headers["Allow"] = "GET, HEAD"
-    elif refused.status == 401:
+    elif rejection.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="gpumon"'
         sign_in = base_of(request) + SIGN_IN.lstrip("/")
         if request.path.startswith(V1):
-            refused = refused._replace(text=TO_PROGRAMS)
-    elif refused.status == 429:
+            rejection = rejection._replace(text=TO_PROGRAMS)
+    elif rejection.status == 429:
         headers["Retry-After"] = "2"
         # Clients behind one address share a limit: one that exceeds it must not keep the others from signing in.
         if is_stranger:
             sign_in = base_of(request) + SIGN_IN.lstrip("/")
-    return failure(request, refused.status, refused.title, refused.text, headers, sign_in=sign_in)
+    return error_response(request, rejection.status, rejection.title, rejection.text, headers, sign_in=sign_in)

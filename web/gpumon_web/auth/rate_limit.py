@@ -24,12 +24,12 @@ VISITORS = 4096
 """Number of buckets kept; the least recently used one is dropped first."""
 HEADER_BYTES = 16 * 1024
 BODY_BYTES = 1024
-"""Largest request body. The only one that is read is the sign-in form."""
+"""Largest request body in bytes. Only the sign-in form has one."""
 CONNECTIONS = 1000
 IDLE_SECONDS = 30
 """Seconds for which a connection may be idle, or read nothing of an answer."""
 REQUEST_SECONDS = 10
-"""Seconds within which a request must be complete, counted from its first byte or the opened connection."""
+"""Seconds within which a request must be complete, from its first byte or from the opening of the connection."""
 UNREAD = 2**20
 """Bytes of unread answers above which a client does not get the next one."""
 THREADS = 4
@@ -44,15 +44,15 @@ class Buckets:
         self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
         self._lock = Lock()
 
-    def takes(self, visitor: Hashable, now: float, times: float = 1.0) -> bool:
+    def allows(self, visitor: Hashable, now: float, times: float = 1.0) -> bool:
         """Take one request from a visitor's bucket; False if it is empty. `now`: s of a monotonic clock.
 
         `times` is a factor on the bucket's size and refill rate.
         """
         burst = self._burst * times
         with self._lock:
-            left, then = self._left.pop(visitor, (burst, now))
-            left = min(burst, left + (now - then) * self._per_second * times)
+            left, updated = self._left.pop(visitor, (burst, now))
+            left = min(burst, left + (now - updated) * self._per_second * times)
             allowed = left >= 1.0
             self._left[visitor] = (left - 1.0 if allowed else left, now)
             if len(self._left) > VISITORS:
@@ -63,11 +63,11 @@ class Buckets:
 _CREDENTIALS = struct.Struct("3i")
 
 
-def peer_of(opened: socket.socket, address: Any) -> str:
+def peer_of(connection: socket.socket, address: Any) -> str:
     """Return the client of a connection: the user of a unix socket, else the network address."""
-    if opened.family == socket.AF_UNIX:
+    if connection.family == socket.AF_UNIX:
         _, uid, _ = _CREDENTIALS.unpack(
-            opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )  # fmt: skip
         return f"user {uid}"
     return network_of(str(address[0]) if address else "")
@@ -76,13 +76,13 @@ def peer_of(opened: socket.socket, address: Any) -> str:
 def network_of(address: str) -> str:
     """Return an IPv4 address, or the /64 network of an IPv6 address, as one machine can use all of its addresses."""
     try:
-        known = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if known.version == 4:
-        return str(known)
-    if known.ipv4_mapped is not None:
-        return str(known.ipv4_mapped)
-    if known.is_loopback:
-        return str(known)
-    return str(ipaddress.ip_network((known, 64), strict=False))
+    if ip.version == 4:
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    if ip.is_loopback:
+        return str(ip)
+    return str(ipaddress.ip_network((ip, 64), strict=False))

@@ -25,12 +25,12 @@ LASTS = 12 * 3600
 """Seconds without a request after which a session expires."""
 ALL = "all"
 """Session id that stands for every session begun so far."""
-_LOOK = 2.0
+_CHECK_INTERVAL = 2.0
 """Seconds between checks of the file."""
-_MOST = 2**20
+_MAX_BYTES = 2**20
 """File size in bytes above which it is rewritten without expired sessions."""
-_KEPT = 4096
-"""Ended sessions remembered by id. Dropping the oldest also ends every session that began no later than it ended."""
+_MAX_ENDED = 4096
+"""Ended sessions remembered by id. Dropping the oldest also ends every session that began before it ended."""
 
 
 class Session(NamedTuple):
@@ -74,65 +74,65 @@ class Sessions:
         self._work = work or Inline()
         self._clock = clock
         self._lock = Lock()
-        self._looked = -_LOOK
+        self._checked_at = -_CHECK_INTERVAL
         self._stamp: tuple[int, ...] = ()
         self._ended: dict[str, int] = {}
         self._all_ended = 0
         self.ended = 0
-        """Number of session ends seen so far."""
+        """Number of ended sessions so far."""
 
     def begin(self, peer: str, now: float, tag: str = "") -> Session:
-        """Begin a session; `tag` is that of the named token used, empty for the printed token."""
-        found = Session(new_id(tag), int(now), int(now))
-        self._append(SessionEvent(False, found.id, found.begun, peer))
-        return found
+        """Begin a session; `tag` is the tag of the named token used, empty for the printed token."""
+        session = Session(new_id(tag), int(now), int(now))
+        self._append(SessionEvent(False, session.id, session.begun, peer))
+        return session
 
     def end(self, session: Session, now: float) -> None:
         """End a session; it stays ended after a restart of the server."""
         with self._lock:
-            self._note(session.id, int(now))
+            self._add_end(session.id, int(now))
         self._append(SessionEvent(True, session.id, int(now), ""))
 
     def is_over(self, session: Session, now: float) -> bool:
         """Whether a session was ended or has expired, by age or by inactivity."""
-        self._look()
+        self._check_file()
         # Tolerate a clock that was set back by up to a minute.
         if not (-60 <= now - session.seen <= LASTS and -60 <= now - session.begun <= LONGEST):
             return True
         with self._lock:
             return session.id in self._ended or session.begun <= self._all_ended
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         now = self._clock()
-        if not self._path or now - self._looked < _LOOK:
+        if not self._path or now - self._checked_at < _CHECK_INTERVAL:
             return
-        self._looked = now
+        self._checked_at = now
         self._work.ask(self._read, tuple)
 
     def _read(self) -> None:
         try:
-            there = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return
-        stamp = (there.st_ino, there.st_mtime_ns, there.st_size)
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
         if stamp == self._stamp:
             return
-        found = read(self._path)
+        events = read(self._path)
         self._stamp = stamp
         with self._lock:
-            for line in found:
-                if line.is_end:
-                    self._note(line.id, line.time)
-        if there.st_size > _MOST:
+            for event in events:
+                if event.is_end:
+                    self._add_end(event.id, event.time)
+        if status.st_size > _MAX_BYTES:
             shorten(self._path, time.time())
 
-    def _note(self, ended: str, now: int) -> None:
+    def _add_end(self, session_id: str, now: int) -> None:
         self.ended += 1
-        if ended == ALL:
+        if session_id == ALL:
             self._all_ended = max(self._all_ended, now)
             return
-        self._ended[ended] = now
-        while len(self._ended) > _KEPT:
+        self._ended[session_id] = now
+        while len(self._ended) > _MAX_ENDED:
             oldest = next(iter(self._ended))
             self._all_ended = max(self._all_ended, self._ended.pop(oldest))
 
@@ -144,36 +144,36 @@ class Sessions:
 def append(path: str, line: SessionEvent) -> None:
     """Append a line to the file, creating it with mode 0600. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as opened:
-        opened.write(_text(line))
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(_text(line))
 
 
 def read(path: str) -> list[SessionEvent]:
     """Return the valid lines of the file; an empty list if it cannot be read."""
     try:
-        text = read_regular(path, 16 * _MOST).decode("utf-8", "replace")
+        text = read_regular(path, 16 * _MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
-    return [line for each in text.splitlines() if (line := _line(each)) is not None]
+    return [event for text_line in text.splitlines() if (event := _line(text_line)) is not None]
 
 
 def shorten(path: str, now: float) -> None:
     """Rewrite the file without lines older than `LONGEST`. Raises OSError."""
-    kept = [line for line in read(path) if now - line.time <= LONGEST]
-    beside = f"{path}.{os.getpid()}"
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as opened:
-        opened.writelines(_text(line) for line in kept[-2 * _KEPT :])
-    os.rename(beside, path)
+    recent = [event for event in read(path) if now - event.time <= LONGEST]
+    temporary = f"{path}.{os.getpid()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.writelines(_text(event) for event in recent[-2 * _MAX_ENDED :])
+    os.rename(temporary, path)
 
 
-def open_ones(lines: list[SessionEvent], now: float) -> list[SessionEvent]:
+def open_sessions(lines: list[SessionEvent], now: float) -> list[SessionEvent]:
     """Return the lines that began sessions which are neither ended nor older than `LONGEST`, oldest first."""
-    ended = {line.id for line in lines if line.is_end}
-    all_ended = max((line.time for line in lines if line.is_end and line.id == ALL), default=0)
+    ended = {event.id for event in lines if event.is_end}
+    all_ended = max((event.time for event in lines if event.is_end and event.id == ALL), default=0)
     return [
-        line for line in lines
-        if not line.is_end and line.id not in ended and line.time > all_ended and now - line.time <= LONGEST
+        event for event in lines
+        if not event.is_end and event.id not in ended and event.time > all_ended and now - event.time <= LONGEST
     ]  # fmt: skip
 
 
@@ -183,8 +183,12 @@ def _text(line: SessionEvent) -> str:
 
 def _line(text: str) -> SessionEvent | None:
     kind, _, rest = text.partition(" ")
-    named, _, rest = rest.partition(" ")
-    when, _, peer = rest.partition(" ")
-    if kind not in ("begun", "ended") or not named or not (when.isascii() and when.isdigit() and len(when) < 12):
+    session_id, _, rest = rest.partition(" ")
+    seconds, _, peer = rest.partition(" ")
+    if (
+        kind not in ("begun", "ended")
+        or not session_id
+        or not (seconds.isascii() and seconds.isdigit() and len(seconds) < 12)
+    ):
         return None
-    return SessionEvent(kind == "ended", named, int(when), clean(peer, 80))
+    return SessionEvent(kind == "ended", session_id, int(seconds), clean(peer, 80))

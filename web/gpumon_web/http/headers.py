@@ -17,18 +17,18 @@ from flask import Request, Response
 _TYPES = frozenset(
     ("text/javascript", "application/javascript", "text/css", "text/html", "application/json", "text/csv")
 )
-_WORTH = 1024
+_MIN_BYTES = 1024
 _STATIC = ("/assets/", "/_dash-component-suites/")
 _FOREVER = "private, max-age=31536000, immutable"
 """Cache-Control of files whose address contains their version or time. Private, as they require the token."""
-_KEPT = 128
+_MAX_CACHED = 128
 
 
 class Compressor:
     """Compresses responses for browsers that accept it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], bytes] = {}
+        self._cache: dict[tuple[str, str], bytes] = {}
         self._lock = Lock()
 
     def __call__(self, request: Request, answer: Response) -> Response:
@@ -44,26 +44,26 @@ class Compressor:
         ):
             return answer
         answer.direct_passthrough = False
-        whole = answer.get_data()
-        if len(whole) < _WORTH:
+        body = answer.get_data()
+        if len(body) < _MIN_BYTES:
             return answer
-        answer.set_data(self._once(request.path, whole) if static else gzip.compress(whole, 3))
+        answer.set_data(self._compress_static(request.path, body) if static else gzip.compress(body, 3))
         answer.headers["Content-Encoding"] = "gzip"
         answer.headers["Vary"] = "Accept-Encoding"
-        answer.headers.pop("ETag", None)  # it is that of the uncompressed file
+        answer.headers.pop("ETag", None)  # it identifies the uncompressed file
         return answer
 
-    def _once(self, path: str, whole: bytes) -> bytes:
-        key = (path, f"{len(whole)}.{hash(whole)}")
+    def _compress_static(self, path: str, body: bytes) -> bytes:
+        key = (path, f"{len(body)}.{hash(body)}")
         with self._lock:
-            known = self._kept.get(key)
-        if known is None:
-            known = gzip.compress(whole, 9, mtime=0)
+            compressed = self._cache.get(key)
+        if compressed is None:
+            compressed = gzip.compress(body, 9, mtime=0)
             with self._lock:
-                if len(self._kept) >= _KEPT:
-                    self._kept.clear()
-                self._kept[key] = known
-        return known
+                if len(self._cache) >= _MAX_CACHED:
+                    self._cache.clear()
+                self._cache[key] = compressed
+        return compressed
 
 
 def _is_versioned(request: Request) -> bool:

@@ -30,28 +30,28 @@ PEER = "gpumon.peer"
 
 PLACEHOLDER = "/__gpumon_prefix__/"
 NAMED_BY = ("X-Forwarded-Prefix", "X-Forwarded-Context", "X-ProxyContextPath")
-"""Headers that name the prefix: the first is customary for nginx and Traefik, jupyter-server-proxy sends the others."""
+"""Headers that name the prefix: nginx and Traefik usually send the first, jupyter-server-proxy the others."""
 _PATH = re.compile(r"(/[A-Za-z0-9._~@%+-]{1,128}){1,16}/?")
 
 
 def prefix_of(headers: Headers) -> str:
     """Return the prefix of a request, with a slash at both ends; `/` if no header has a valid one."""
     for name in NAMED_BY:
-        given = headers.get(name, "")
-        if _is_path(given):
-            return given.rstrip("/") + "/"
+        prefix = headers.get(name, "")
+        if _is_path(prefix):
+            return prefix.rstrip("/") + "/"
     return "/"
 
 
-def parse_prefix(given: str) -> str:
+def parse_prefix(value: str) -> str:
     """Validate the value of --prefix and return it without a trailing slash. Raises UsageError."""
-    if not _is_path(given):
-        raise UsageError(f"--prefix: not a path: '{given}'. Give one such as /gpus")
-    return given.rstrip("/")
+    if not _is_path(value):
+        raise UsageError(f"--prefix: not a path: '{value}'. Give one such as /gpus")
+    return value.rstrip("/")
 
 
-def _is_path(given: str) -> bool:
-    return _PATH.fullmatch(given) is not None and ".." not in given
+def _is_path(value: str) -> bool:
+    return _PATH.fullmatch(value) is not None and ".." not in value
 
 
 def put_below(app: Dash, prefix: str) -> None:

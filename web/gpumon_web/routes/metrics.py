@@ -9,7 +9,7 @@ from flask import Flask, Response, request
 
 from gpumon.common.errors import MissingPackage
 from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
-from gpumon_web.auth.http_errors import failure
+from gpumon_web.auth.http_errors import error_response
 from gpumon_web.feed import Feed
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def add_metrics(server: Flask, feed: Feed) -> None:
                 parse_timeout(request.headers.get(TIMEOUT_HEADER, "")),
             )
         except MissingPackage as error:
-            return failure(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
+            return error_response(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
         except TimeoutError:
-            return failure(request, 503, "Too late", "Others are being answered.")
+            return error_response(request, 503, "Too late", "Others are being answered.")
         answer = Response(found.body, content_type=found.content_type)
         answer.headers["Vary"] = "Accept, Accept-Encoding"
         if found.encoding:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from flask import Flask, Response, request
 
 from gpumon.storage.history.query import MAX_POINTS
-from gpumon_web.auth.http_errors import BadNumber, failure
+from gpumon_web.auth.http_errors import BadNumber, error_response
 from gpumon_web.charts.gpu_chart import USUAL, GpuChartWindow, gpu_chart
 from gpumon_web.components.page import Page, StoredSubject
 from gpumon_web.components.person_colors import PersonColors
 from gpumon_web.feed import Feed
-from gpumon_web.http.error_log import Complaints
+from gpumon_web.http.error_log import ErrorLog
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Work
 from gpumon_web.live.accounts import Accounts
 from gpumon_web.live.positions import RecordedPosition, Recording
@@ -62,9 +62,9 @@ def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) 
         server.add_url_rule(f"/api/{name}", f"{PREFIX}{name}", view)
 
 
-def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
-    """Register all page routes below `/api/`; failures are reported to `complaints`."""
-    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=MAX_FIGURE_BYTES), Sender(complaints)
+def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: ErrorLog) -> None:
+    """Register all page routes below `/api/`; failures are written to `error_log`."""
+    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(limit=MAX_FIGURE_BYTES), Sender(error_log)
     layout = _layouts(PAGES)
 
     @server.after_request
@@ -97,7 +97,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
     def kept() -> Response:
         page, whole = PAGES.get(_text("page")), bool(_text("rest"))
         if page is None or (page.rest if whole else page.kept) is None:
-            return failure(request, 404, "No such page", "No page of this name shows what is kept.")
+            return error_response(request, 404, "No such page", "No page of this name shows what is kept.")
         longest = MAX_LIST if page.kept_of is StoredSubject.COMPARED else MAX_TEXT
         args = {name: _text(name, longest) for name in (*page.args, *page.kept_args)}
         what = page.kept_of.value

@@ -63,7 +63,7 @@ class RepeatedTicks:
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         allowed = self._allowed(environ)
         asked = self._asked(environ["QUERY_STRING"]) if allowed is not None else None
-        if allowed is None or asked is None or not self._buckets.takes(allowed.visitor, monotonic(), allowed.times):
+        if allowed is None or asked is None or not self._buckets.allows(allowed.visitor, monotonic(), allowed.times):
             return self._application(environ, start_response)
         answer = self._views.answer(*asked)
         is_packed, body = choose_body(answer, allowed.takes_gzip)

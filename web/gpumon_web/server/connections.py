@@ -56,7 +56,7 @@ class Task(WSGITask):
         environ[CHANNEL] = channel
         environ[PEER] = channel.peer
         environ[HEAD] = getattr(self.request, "head", b"")
-        environ[JOB] = channel.job_of(self.request)
+        environ[JOB] = channel.finished_job(self.request)
         return environ
 
 
@@ -73,17 +73,17 @@ class Channel(HTTPChannel):
         self.is_proven = False
         """Whether it has sent a valid token or session cookie."""
         self.allowed: Any = None
-        """Permission granted to its last tick (`routes.ticks.Allowed`)."""
+        """Permission of its last tick (`routes.ticks.Allowed`)."""
         self._job: tuple[Any, Future[Any]] | None = None
         self.since = monotonic()
         """When it was opened or last answered a request (CLOCK_MONOTONIC)."""
-        self._asked_since = self.since
-        self._moved = self.since
+        self._request_since = self.since
+        self._last_write = self.since
         self._reading: Any = None
-        self._has_asked = False
+        self._has_requested = False
         self._is_parked = False
         super().__init__(server, sock, addr, adj, map=map)
-        server.poller.look_at(self)
+        server.poller.mark_changed(self)
 
     def del_channel(self, map: Any = None) -> None:
         self.server.poller.forget(self._fileno)
@@ -92,32 +92,32 @@ class Channel(HTTPChannel):
     def is_overdue(self, now: float) -> bool:
         """Whether it exceeded a timeout: for sending a request, for reading an answer, or for being idle."""
         if self.total_outbufs_len:
-            return now - self._moved > IDLE_SECONDS
+            return now - self._last_write > IDLE_SECONDS
         if self.requests:
             return False
-        if self._reading is not None or not self._has_asked:
-            return now - self._asked_since > REQUEST_SECONDS
+        if self._reading is not None or not self._has_requested:
+            return now - self._request_since > REQUEST_SECONDS
         return now - self.since > IDLE_SECONDS
 
     def received(self, data: bytes) -> bool:
-        found: bool = super().received(data)
+        is_complete: bool = super().received(data)
         if self.request is not self._reading:
             self._reading = self.request
-            self._asked_since = monotonic()
-        return found
+            self._request_since = monotonic()
+        return is_complete
 
-    def job_of(self, request: Any) -> Future[Any] | None:
+    def finished_job(self, request: Any) -> Future[Any] | None:
         """Return the finished job that the request was waiting for; None if there is none."""
         job = self._job
         return job[1] if job is not None and job[0] is request else None
 
-    def asks_for_tick(self) -> bool:
+    def is_tick_request(self) -> bool:
         """Whether the current request is a tick, which is answered from memory in less than a millisecond."""
         request: Any = self.requests[0] if self.requests else None
         return request is not None and not request.error and request.path == TICK
 
     def service(self) -> None:
-        """Answer the current request, unless that would have to wait."""
+        """Answer the current request, unless the thread would have to wait."""
         self.server.poller.begin(self)
         try:
             self._serve()
@@ -129,7 +129,7 @@ class Channel(HTTPChannel):
         if self.total_outbufs_len > UNREAD:
             self._is_parked = True
             return
-        self._has_asked = True
+        self._has_requested = True
         request = self.requests[0]
         try:
             super().service()
@@ -154,12 +154,12 @@ class Channel(HTTPChannel):
     def _flush_some(self, do_close: bool = True) -> bool:
         moved: bool = super()._flush_some(do_close=do_close)  # type: ignore[misc]  # the stubs lack it
         if moved:
-            self._moved = monotonic()
+            self._last_write = monotonic()
         return moved
 
 
 _READ = select.EPOLLIN | select.EPOLLPRI
-_LONGEST = 1.0
+_MAX_WAIT = 1.0
 """Longest wait in seconds; the server's `maintenance` is due about as often."""
 
 
@@ -173,15 +173,15 @@ class Poller:
         self._served: set[Any] = set()
         self._changed: deque[Any] = deque()  # not a set: threads append while the other one empties it
         self._epoll = select.epoll()
-        self._waits_for: dict[int, int] = {}
+        self._registered: dict[int, int] = {}
         """Events registered with the kernel, by descriptor."""
 
-    def look_at(self, connection: Any) -> None:
+    def mark_changed(self, connection: Any) -> None:
         """Mark a channel whose events may have changed. This does not wake the poller."""
         self._changed.append(connection)
 
     def begin(self, connection: Any) -> None:
-        """A thread starts to serve the channel: until `end`, its events may change at any time."""
+        """Mark the channel as being served by a thread: until `end`, its events may change at any time."""
         self._served.add(connection)
 
     def end(self, connection: Any) -> None:
@@ -190,7 +190,7 @@ class Poller:
 
     def forget(self, fd: int) -> None:
         """Unregister the descriptor of a connection that is about to be closed."""
-        if self._waits_for.pop(fd, 0):
+        if self._registered.pop(fd, 0):
             # A signal that stops the server may have interrupted between updating epoll and `_waits_for`.
             with suppress(FileNotFoundError):
                 self._epoll.unregister(fd)
@@ -198,10 +198,10 @@ class Poller:
     def poll(self, waits: bool = True) -> None:
         """Handle pending events; with `waits`, wait up to a second for one."""
         for connection in (*self._always, *self._served.copy()):
-            self._tell(connection)
+            self._update_events(connection)
         while self._changed:
-            self._tell(self._changed.popleft())
-        for fd, events in self._epoll.poll(_LONGEST if waits else 0.0):
+            self._update_events(self._changed.popleft())
+        for fd, events in self._epoll.poll(_MAX_WAIT if waits else 0.0):
             connection = self._connections.get(fd)
             if connection is not None:  # else an earlier event of this round closed it
                 self._changed.append(connection)
@@ -210,20 +210,20 @@ class Poller:
     def close(self) -> None:
         self._epoll.close()
 
-    def _tell(self, connection: Any) -> None:
+    def _update_events(self, connection: Any) -> None:
         fd = connection._fileno  # None when it is closed
         if fd not in self._connections or self._connections[fd] is not connection:
             return
         events = _READ if connection.readable() else 0
         if connection.writable() and not connection.accepting:
             events |= select.EPOLLOUT
-        told = self._waits_for.get(fd, 0)
-        if events == told:
+        registered = self._registered.get(fd, 0)
+        if events == registered:
             return
         if not events:
             self._epoll.unregister(fd)  # epoll would still report EPOLLHUP for an empty event mask
-        elif told:
+        elif registered:
             self._epoll.modify(fd, events)
         else:
             self._epoll.register(fd, events)
-        self._waits_for[fd] = events
+        self._registered[fd] = events

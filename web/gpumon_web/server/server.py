@@ -24,31 +24,31 @@ from waitress.task import ThreadedTaskDispatcher
 from gpumon.common.net import LOCAL, Address
 from gpumon_web.auth import rate_limit
 from gpumon_web.auth.rate_limit import CONNECTIONS
-from gpumon_web.http.error_log import Complaints, listen_to
+from gpumon_web.http.error_log import ErrorLog, capture_logger
 from gpumon_web.server.connections import Channel, Poller
 
 _ROOM = 0.05
-"""Share of the connections closed at once, so that a rush of clients costs little."""
+"""Share of the connections closed at once, so that many new clients cost little."""
 _OTHERS = 256
-"""Other open files: the ring, the ledger, the files of a source."""
+"""Number of other open files: the ring, the ledger, the files of a source."""
 
 
-class _Fair:
+class _FairServer:
     channel_class: Any = Channel
     active_channels: Any
     task_dispatcher: Any
     _map: dict[int, Any]
     is_over: Any = staticmethod(lambda: False)
-    """Whether to stop: waitress may have swallowed the KeyboardInterrupt."""
+    """Returns whether to stop: waitress may have swallowed the KeyboardInterrupt."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.poller = Poller(self._map)
-        self._polls_in = 0
+        self._polling_thread = 0
         self._ticks: deque[Channel] = deque()
 
     def run(self) -> None:
-        self._polls_in = get_ident()
+        self._polling_thread = get_ident()
         try:
             while self._map and not self.is_over():
                 self.poller.poll(waits=not self._ticks)
@@ -60,13 +60,13 @@ class _Fair:
 
     def add_task(self, task: Any) -> None:
         """Queue a request; a tick stays in this thread, as handing it over would cost more than answering it."""
-        if get_ident() == self._polls_in and task.asks_for_tick():
+        if get_ident() == self._polling_thread and task.is_tick_request():
             self._ticks.append(task)
         else:
             super().add_task(task)  # type: ignore[misc]
 
     def pull_trigger(self) -> None:
-        if get_ident() != self._polls_in:  # the polling thread is awake, and checks before it waits again
+        if get_ident() != self._polling_thread:  # the polling thread is awake, and checks before it waits again
             super().pull_trigger()  # type: ignore[misc]
 
     def close(self) -> None:
@@ -92,57 +92,57 @@ class _Fair:
     def maintenance(self, now: float) -> None:
         """Close overdue connections; `now` is not used, because the wall clock may jump."""
         del now
-        then = monotonic()
+        current = monotonic()
         for channel in list(self.active_channels.values()):
-            if channel.is_overdue(then):
+            if channel.is_overdue(current):
                 channel.will_close = True
-                self.poller.look_at(channel)
+                self.poller.mark_changed(channel)
 
     def _make_room(self) -> None:
         channels = list(self.active_channels.values())
-        held = Counter((channel.peer, channel.is_proven) for channel in channels)
+        counts = Counter((channel.peer, channel.is_proven) for channel in channels)
 
-        def missed(channel: Channel) -> tuple[float, ...]:
+        def priority(channel: Channel) -> tuple[float, ...]:
             busy = bool(channel.requests), bool(channel.total_outbufs_len)
-            return -held[channel.peer, channel.is_proven], *busy, channel.since
+            return -counts[channel.peer, channel.is_proven], *busy, channel.since
 
-        for channel in sorted(channels, key=missed)[: max(1, int(len(channels) * _ROOM))]:
+        for channel in sorted(channels, key=priority)[: max(1, int(len(channels) * _ROOM))]:
             channel.handle_close()
 
 
-class _Tcp(_Fair, TcpWSGIServer):
+class _TcpServer(_FairServer, TcpWSGIServer):
     """Server on a TCP port."""
 
 
-class _Unix(_Fair, UnixWSGIServer):
+class _UnixServer(_FairServer, UnixWSGIServer):
     """Server on a unix socket."""
 
 
-def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any:
+def make_server(application: Any, listener: socket.socket, **settings: Any) -> Any:
     """Create a server on a listening socket; `run()` serves until `close()`."""
-    _allow_files()
+    _raise_file_limit()
     adjustments = Adjustments(**settings)
     dispatcher = ThreadedTaskDispatcher()
     dispatcher.set_thread_count(adjustments.threads)
-    kind = _Unix if opened.family == socket.AF_UNIX else _Tcp
+    kind = _UnixServer if listener.family == socket.AF_UNIX else _TcpServer
     return kind(
         application,
         {},
         True,
-        opened,
+        listener,
         dispatcher=dispatcher,
         adj=adjustments,
-        sockinfo=(opened.family, opened.type, opened.proto, opened.getsockname()),
+        sockinfo=(listener.family, listener.type, listener.proto, listener.getsockname()),
         bind_socket=False,
     )
 
 
-def _allow_files() -> None:
+def _raise_file_limit() -> None:
     """Raise the limit on open files: one per connection, and one per answer that waitress buffers in a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * CONNECTIONS + _OTHERS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = 2 * CONNECTIONS + _OTHERS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))
 
 
@@ -150,13 +150,13 @@ PORT = 8050
 TOKEN_FILE = "web-token"
 
 
-def server_of(app: Dash, opened: socket.socket) -> Any:
+def create_server(app: Dash, listener: socket.socket) -> Any:
     """Create the server of an app on a listening socket; `run()` serves until `close()`."""
 
-    listen_to("waitress", Complaints())
+    capture_logger("waitress", ErrorLog())
     return make_server(
         app.server,
-        opened,
+        listener,
         threads=rate_limit.THREADS,
         connection_limit=2**31,  # `_make_room` closes connections instead of refusing new ones
         asyncore_use_poll=True,  # select() fails for descriptors above 1023
@@ -190,22 +190,22 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
         self.wake: Callable[[], object] | None = None
 
     def __call__(self, *_: object) -> None:
-        is_first, self.is_asked = not self.is_asked, True
+        is_first, self.is_requested = not self.is_requested, True
         if self.wake is None or not is_first:
             raise KeyboardInterrupt
         self.wake()
 
 
-def serve(app: Dash, opened: socket.socket, tell: Callable[[], object], stop: Stop | None = None) -> None:
-    """Serve until interrupted or stopped by `stop`; `tell` is called once the server accepts requests."""
-    server = server_of(app, opened)
+def serve(app: Dash, listener: socket.socket, on_ready: Callable[[], object], stop: Stop | None = None) -> None:
+    """Serve until interrupted or stopped by `stop`; `on_ready` is called once the server accepts requests."""
+    server = create_server(app, listener)
     stop = stop or Stop()
-    server.is_over = lambda: stop.is_asked
-    tell()
+    server.is_over = lambda: stop.is_requested
+    on_ready()
     try:
         stop.wake = server.trigger.pull_trigger
         server.run()
