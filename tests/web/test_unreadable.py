@@ -80,7 +80,7 @@ def wait_of(path: str) -> int:
 def test_a_locked_ledger_keeps_the_process_that_reads_for_pages_no_longer_than_a_moment(ledger: Path) -> None:
     work = WorkerProcess()
     try:
-        assert work.do(wait_of, (str(ledger),)) == round(LOCKED_FOR * 1000) < 1000
+        assert work.run(wait_of, (str(ledger),)) == round(LOCKED_FOR * 1000) < 1000
     finally:
         work.close()
     assert wait_of(str(ledger)) >= 1000, "who reads for himself waits until it is made"

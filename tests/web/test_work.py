@@ -24,7 +24,7 @@ from gpumon_web.jobs import (
     Arguments,
     Inline,
     Packed,
-    Queued,
+    QueuedWork,
     Task,
     TaskError,
     WorkerProcess,
@@ -163,10 +163,10 @@ def test_an_answer_is_made_anew_once_it_is_not_fresh_and_kept_while_it_holds() -
 
 
 def test_answers_are_bounded_in_bytes() -> None:
-    answers = AnswerCache(Clock(), most=1000)
+    answers = AnswerCache(Clock(), limit=1000)
     for key in range(20):
         answers.get(key, 1.0, lambda _: made(b"x" * 100))
-    assert sum(len(kept.answer.body) for kept in answers._kept.values()) <= 1000
+    assert sum(len(kept.answer.body) for kept in answers._entries.values()) <= 1000
     assert answers.get(0, 1.0, lambda _: made(b"again")).result().body == b"again", "forgotten, as the oldest"
 
 
@@ -211,7 +211,7 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
         begun.append(WorkerProcess())
         return begun[-1]
 
-    work = Queued(begin)
+    work = QueuedWork(begin)
     try:
         for task, given in ((os._exit, 3), (time.sleep, 3600)):
             if task is time.sleep:
@@ -224,7 +224,7 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
 
 
 def test_the_process_goes_when_there_is_nothing_to_do() -> None:
-    work = Queued(WorkerProcess, idle=0.2)
+    work = QueuedWork(WorkerProcess, idle=0.2)
     try:
         pid = work.ask(os.getpid, tuple).result(PATIENCE)
         until(lambda: not Path(f"/proc/{pid}").exists())
@@ -236,7 +236,7 @@ def test_the_process_goes_when_there_is_nothing_to_do() -> None:
 def test_the_process_goes_with_a_server_that_is_killed() -> None:
     doer = WorkerProcess()
     try:
-        pid = doer.do(os.getpid, ())
+        pid = doer.run(os.getpid, ())
         doer._connection.close()
         assert doer._process.wait(PATIENCE) is not None
         assert pid == doer.pid
@@ -249,10 +249,10 @@ def test_too_much_work_is_refused_at_once() -> None:
     gate = threading.Event()
 
     class Slow(Inline):
-        def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
             gate.wait(PATIENCE)
 
-    work = Queued(Slow)
+    work = QueuedWork(Slow)
     asked = [work.ask(where, tuple) for _ in range(200)]
     refused = [one for one in asked if one.done()]
     assert len(refused) > 100

@@ -63,104 +63,104 @@ class Inline:
     """Runs tasks immediately in the calling thread."""
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
-        found: Future[Any] = Future()
-        _settle(found, lambda: task(*arguments()))
-        return found
+        future: Future[Any] = Future()
+        _complete(future, lambda: task(*arguments()))
+        return future
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
 
-class _Piece(NamedTuple):
-    found: Future[Any]
+class _Job(NamedTuple):
+    future: Future[Any]
     task: Task
     arguments: Arguments
 
 
-class Queued:
-    """Runs tasks one after the other in a background thread; `done_by` creates the `Doer` at the first task."""
+class QueuedWork:
+    """Runs tasks one after the other in a background thread; `make_worker` creates the worker at the first task."""
 
-    def __init__(self, done_by: Callable[[], Doer], idle: float = IDLE) -> None:
-        self._done_by = done_by
+    def __init__(self, make_worker: Callable[[], Worker], idle: float = IDLE) -> None:
+        self._make_worker = make_worker
         self._idle = idle
-        self._pieces: queue.Queue[_Piece] = queue.Queue(WAITING)
+        self._queue: queue.Queue[_Job] = queue.Queue(WAITING)
         self._lock = Lock()
         self._thread: Thread | None = None
-        self._doer: Doer | None = None
+        self._worker: Worker | None = None
         self._closed = False
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
-        found: Future[Any] = Future()
+        future: Future[Any] = Future()
         with self._lock:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="work", daemon=True)
                 self._thread.start()
         try:
-            self._pieces.put_nowait(_Piece(found, task, arguments))
+            self._queue.put_nowait(_Job(future, task, arguments))
         except queue.Full:
-            found.set_exception(BusyError("too many requests at once"))
-        return found
+            future.set_exception(BusyError("too many requests at once"))
+        return future
 
     def close(self) -> None:
         self._closed = True
-        doer = self._doer
-        if doer is not None:
-            doer.close()
+        worker = self._worker
+        if worker is not None:
+            worker.close()
 
     def _run(self) -> None:
         while not self._closed:
             try:
-                piece = self._pieces.get(timeout=self._idle if self._doer else None)
+                job = self._queue.get(timeout=self._idle if self._worker else None)
             except queue.Empty:
-                self._drop()
+                self._stop_worker()
                 continue
-            self._do(piece)
+            self._run_job(job)
 
-    def _do(self, piece: _Piece) -> None:
+    def _run_job(self, job: _Job) -> None:
         def result() -> Any:
-            if self._doer is None:
-                self._doer = self._done_by()
-            return self._doer.do(piece.task, piece.arguments())
+            if self._worker is None:
+                self._worker = self._make_worker()
+            return self._worker.run(job.task, job.arguments())
 
-        _settle(piece.found, result)
-        error = piece.found.exception()
+        _complete(job.future, result)
+        error = job.future.exception()
         if isinstance(error, OSError | EOFError | WorkError) and not isinstance(error, TaskError):
-            self._drop()
+            self._stop_worker()
 
-    def _drop(self) -> None:
-        doer, self._doer = self._doer, None
-        if doer is not None:
-            doer.close()
+    def _stop_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
 
-class Doer(Protocol):
+class Worker(Protocol):
     """Runs one task at a time."""
 
-    def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+    def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
         """Return the task's result, or raise its error.
 
-        Raises OSError, EOFError or a WorkError other than TaskError if the doer is no longer usable.
+        Raises OSError, EOFError or a WorkError other than TaskError if the worker is no longer usable.
         """
 
     def close(self) -> None:
         """Stop, even in the middle of a task."""
 
 
-class Here:
+class ThreadWorker:
     """Runs tasks in the calling thread."""
 
-    def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+    def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
         return task(*arguments)
 
     def close(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
 
 class WorkerProcess:
     """Runs tasks in a separate process at low priority (`worker`)."""
 
-    def __init__(self, longest: float = LONGEST) -> None:
-        self._longest = longest
+    def __init__(self, timeout: float = LONGEST) -> None:
+        self._timeout = timeout
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
         with theirs:
@@ -178,21 +178,21 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+    def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
         if not self._is_ready:
-            self._received(STARTING)
+            self._receive(STARTING)
             self._is_ready = True
         self._connection.send((task, arguments))
-        is_result, found = self._received(self._longest)
+        is_result, result = self._receive(self._timeout)
         if not is_result:
-            raise TaskError(found)
-        return found
+            raise TaskError(result)
+        return result
 
-    def _received(self, longest: float) -> tuple[bool, Any]:
-        if not self._connection.poll(longest):
-            raise WorkError(f"timed out after {longest:.0f} s")
-        found: tuple[bool, Any] = self._connection.recv()
-        return found
+    def _receive(self, timeout: float) -> tuple[bool, Any]:
+        if not self._connection.poll(timeout):
+            raise WorkError(f"timed out after {timeout:.0f} s")
+        reply: tuple[bool, Any] = self._connection.recv()
+        return reply
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGKILL)
@@ -200,23 +200,23 @@ class WorkerProcess:
         self._connection.close()
 
 
-def processes() -> Queued:
+def processes() -> QueuedWork:
     """Return a worker that runs tasks in another process."""
-    return Queued(WorkerProcess)
+    return QueuedWork(WorkerProcess)
 
 
-def threads() -> Queued:
+def threads() -> QueuedWork:
     """Return a worker with one thread of this process, for tasks too slow for a tick but too short for a process."""
-    return Queued(Here)
+    return QueuedWork(ThreadWorker)
 
 
-def _settle(found: Future[Any], result: Callable[[], Any]) -> None:
+def _complete(future: Future[Any], result: Callable[[], Any]) -> None:
     try:
         value = result()
     except Exception as error:
-        found.set_exception(error)
+        future.set_exception(error)
     else:
-        found.set_result(value)
+        future.set_result(value)
 
 
 MOST = 16 * 2**20
@@ -238,7 +238,7 @@ class Packed(NamedTuple):
 
 
 UNCHANGED = "unchanged"
-"""Result of a task that found the known version still current."""
+"""Result of a task if the cached version is still current."""
 NOTHING = Packed(b"")
 """Answer for an item that does not exist."""
 
@@ -251,19 +251,19 @@ class Deferred(BaseException):
         self.job = job
 
 
-class _Kept(NamedTuple):
+class _Entry(NamedTuple):
     answer: Packed
-    asked: float
+    requested: float
 
 
 class AnswerCache:
     """Cache of recent answers. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, limit: int = MOST) -> None:
         self._clock = clock
-        self._most = most
+        self._limit = limit
         self._bytes = 0
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._jobs: dict[Hashable, Future[Packed]] = {}
         self._lock = RLock()
 
@@ -275,43 +275,43 @@ class AnswerCache:
         """
         with self._lock:
             now = self._clock()
-            known = self._kept.get(key)
-            if known is not None and now - known.asked < fresh:
-                self._kept.move_to_end(key)
-                found: Future[Packed] = Future()
-                found.set_result(known.answer)
-                return found
+            entry = self._entries.get(key)
+            if entry is not None and now - entry.requested < fresh:
+                self._entries.move_to_end(key)
+                future: Future[Packed] = Future()
+                future.set_result(entry.answer)
+                return future
             job = self._jobs.get(key)
             if job is None:
                 job = self._jobs[key] = Future()
-                begun = start(known.answer.version if known else None)
-                begun.add_done_callback(lambda done, job=job: self._done(key, now, done, job))  # type: ignore[misc]
+                task_future = start(entry.answer.version if entry else None)
+                task_future.add_done_callback(lambda done, job=job: self._finish(key, now, done, job))  # type: ignore[misc]
             return job
 
-    def _done(self, key: Hashable, asked: float, done: Future[Any], job: Future[Packed]) -> None:
-        error = done.exception()
+    def _finish(self, key: Hashable, requested: float, future: Future[Any], job: Future[Packed]) -> None:
+        error = future.exception()
         with self._lock:
             self._jobs.pop(key, None)
             if error is None:
-                known = self._kept.get(key)
-                answer = done.result()
+                entry = self._entries.get(key)
+                answer = future.result()
                 if answer == UNCHANGED:
-                    answer = known.answer if known else None
+                    answer = entry.answer if entry else None
                 if answer is None:  # evicted from the cache meanwhile
                     error = BusyError("ask again")
                 else:
-                    self._keep(key, _Kept(answer, asked))
+                    self._add(key, _Entry(answer, requested))
         if error is not None:
             job.set_exception(error)
         else:
             job.set_result(answer)
 
-    def _keep(self, key: Hashable, kept: _Kept) -> None:
-        before = self._kept.pop(key, None)
-        self._bytes += len(kept.answer.body) - (len(before.answer.body) if before else 0)
-        self._kept[key] = kept
-        while len(self._kept) > MOST_ANSWERS or (self._bytes > self._most and len(self._kept) > 1):
-            _, oldest = self._kept.popitem(last=False)
+    def _add(self, key: Hashable, entry: _Entry) -> None:
+        previous = self._entries.pop(key, None)
+        self._bytes += len(entry.answer.body) - (len(previous.answer.body) if previous else 0)
+        self._entries[key] = entry
+        while len(self._entries) > MOST_ANSWERS or (self._bytes > self._limit and len(self._entries) > 1):
+            _, oldest = self._entries.popitem(last=False)
             self._bytes -= len(oldest.answer.body)
 
 

@@ -14,9 +14,9 @@ from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import GROUPINGS, summary
 from gpumon.storage.usage.query import read_accounts
-from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of
+from gpumon_web.api.parameters import BadParameter, ParameterValues, QueryParameter, one_of
 from gpumon_web.api.route import ApiData
-from gpumon_web.api.series import WINDOW, window_of
+from gpumon_web.api.series import WINDOW, requested_window
 from gpumon_web.jobs import Packed, packed
 
 LONGEST = 366 * 86400
@@ -31,14 +31,14 @@ PARAMETERS: Sequence[QueryParameter] = (
 )  # fmt: skip
 
 
-def start(data: ApiData, asked: Asked) -> Future[Packed]:
+def start(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Start the job for the accounts. Raises BadParameter."""
-    feed, by = data.feed, asked["by"]
+    feed, by = data.feed, values["by"]
     with feed.lock:
         feed.refresh()
         path, newest = feed.live.history_file(), feed.history.end
     now = newest if is_known(newest) else time.time()
-    window = window_of(asked, now, LONGEST, USUAL)
+    window = requested_window(values, now, LONGEST, USUAL)
     if by == "hour" and window.end - window.begin > BY_HOUR:
         raise BadParameter(f"the window is too long for hours: at most {BY_HOUR} seconds")
     # Whole hours, none in the future, and the same window for all requests within a minute.
@@ -47,7 +47,7 @@ def start(data: ApiData, asked: Asked) -> Future[Packed]:
     return data.runs.ask(("api-accounts", path, begin, end, by), accounts, path, begin, end, by)
 
 
-def accounts(ledgers: Sequence[str], now: float, known: Any, path: str, begin: float, end: float, by: str) -> Packed:
+def accounts(ledgers: Sequence[str], now: float, version: Any, path: str, begin: float, end: float, by: str) -> Packed:
     """Return the accounts in groups. Runs in the worker process."""
     groups, problem = list[Any](), None if path else NO_HISTORY
     try:

@@ -48,9 +48,9 @@ class LiveStatus:
             frame = feed.frame or empty_frame(self._monotonic_ns(), time.time_ns())
             key = feed.boot, feed.newest, is_live, self._about
             if key != self._key:
-                before = earlier_frames(cast("Live", live), frame) if feed.frame else ()
+                earlier = earlier_frames(cast("Live", live), frame) if feed.frame else ()
                 self._known = document(
-                    frame, origin, driver, hostname, None, live=is_live, before=before, epochs=feed.epochs
+                    frame, origin, driver, hostname, None, live=is_live, before=earlier, epochs=feed.epochs
                 )
                 self._key = key
             daemon = self._daemon(live, state)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from gpumon.reports.status_json import users_json
-from gpumon_web.api.parameters import Asked, QueryParameter, one_of
+from gpumon_web.api.parameters import ParameterValues, QueryParameter, one_of
 from gpumon_web.api.route import ApiData, done
 from gpumon_web.jobs import Packed, packed
 
@@ -19,22 +19,22 @@ FINDINGS: Sequence[QueryParameter] = (
 )
 
 
-def status(data: ApiData, asked: Asked) -> Future[Packed]:
+def status(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Return the document of `gpumon status --json`."""
     return done(packed(data.status.document()))
 
 
-def findings(data: ApiData, asked: Asked) -> Future[Packed]:
+def findings(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Return the findings that match the parameters."""
-    document, least = data.status.document(), SEVERITIES.index(asked["severity"])
-    found = [
+    document, minimum = data.status.document(), SEVERITIES.index(values["severity"])
+    matches = [
         finding for finding in document["findings"]
-        if SEVERITIES.index(finding["severity"]) >= least and asked["subject"] in (None, finding["subject"]["kind"])
+        if SEVERITIES.index(finding["severity"]) >= minimum and values["subject"] in (None, finding["subject"]["kind"])
     ]  # fmt: skip
     head = {name: document[name] for name in ("time", "live", "age")}
-    return done(packed({"schema": SCHEMA, **head, "findings": found}))
+    return done(packed({"schema": SCHEMA, **head, "findings": matches}))
 
 
-def users(data: ApiData, asked: Asked) -> Future[Packed]:
+def users(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Return the users who hold GPUs."""
     return done(packed(users_json(data.status.document())))

@@ -134,20 +134,22 @@ def schemas() -> Mapping[str, Schema]:
     status = json.loads((files("gpumon.reports") / "status.schema.json").read_text(encoding="utf-8"))
     parts: dict[str, Schema] = status.pop("$defs")
     status.pop("$schema")
-    parts["gpu"]["properties"] |= _described(GPU_METRICS, parts["gpu"]["properties"])
+    parts["gpu"]["properties"] |= _metric_schemas(GPU_METRICS, parts["gpu"]["properties"])
     for column in shown(PROCESSES, View.JSON):
         if column.key in parts["process"]["properties"]:
             parts["process"]["properties"][column.key] |= {"title": column.title, "description": column.help}
-    status["properties"]["host"]["properties"] |= _described(HOST_METRICS, status["properties"]["host"]["properties"])
+    status["properties"]["host"]["properties"] |= _metric_schemas(
+        HOST_METRICS, status["properties"]["host"]["properties"]
+    )
     return {"status": status, **parts, **RUN_SCHEMAS, **OWN}
 
 
-def _described(metrics: tuple[Metric, ...], known: Mapping[str, Any]) -> dict[str, Schema]:
+def _metric_schemas(metrics: tuple[Metric, ...], properties: Mapping[str, Any]) -> dict[str, Schema]:
     """Return the schemas of metrics, with title, description and unit."""
-    usual = {Unit.RATIO: "ratio"}
+    types = {Unit.RATIO: "ratio"}
     return {
         metric.key: {
-            **known.get(metric.key, ref(usual.get(metric.unit, "amount"))),
+            **properties.get(metric.key, ref(types.get(metric.unit, "amount"))),
             "title": metric.title, "description": metric.help, "x-unit": metric.unit.value,
         }
         for metric in metrics
@@ -157,7 +159,7 @@ def _described(metrics: tuple[Metric, ...], known: Mapping[str, Any]) -> dict[st
 VERSION = "1.0"
 _ALWAYS = (401, 403, 405, 421, 429, 431, 503)
 """Error statuses of every route: from checks before the route, or because the server is busy."""
-_WHY = {
+_REASONS = {
     400: "a parameter that is unknown, out of bounds or given twice",
     401: "no token, a wrong one, or one that was revoked",
     403: "asked by a page of another site",
@@ -172,7 +174,7 @@ _WHY = {
 
 def document(routes: Sequence[ApiRoute], server: str, cookie: str) -> dict[str, Any]:
     """Return the document; `server` is the base path of the routes, `cookie` the name of the session cookie."""
-    found = {
+    content = {
         "openapi": "3.1.0",
         "info": {
             "title": "gpumon", "version": VERSION,
@@ -191,8 +193,8 @@ def document(routes: Sequence[ApiRoute], server: str, cookie: str) -> dict[str, 
             "schemas": dict(schemas()),
         },
     }  # fmt: skip
-    moved: dict[str, Any] = json.loads(json.dumps(found).replace("#/$defs/", "#/components/schemas/"))
-    return moved
+    result: dict[str, Any] = json.loads(json.dumps(content).replace("#/$defs/", "#/components/schemas/"))
+    return result
 
 
 def statuses(route: ApiRoute) -> Sequence[int]:
@@ -203,7 +205,7 @@ def statuses(route: ApiRoute) -> Sequence[int]:
 def _operation(route: ApiRoute) -> Mapping[str, Any]:
     return {
         "operationId": route.name, "summary": route.title, "description": route.meaning,
-        "parameters": [_parameter(one) for one in route.parameters],
+        "parameters": [_parameter(parameter) for parameter in route.parameters],
         "responses": {
             "200": {
                 "description": "the answer",
@@ -211,7 +213,7 @@ def _operation(route: ApiRoute) -> Mapping[str, Any]:
             },
             **{
                 str(status): {
-                    "description": f"{HTTPStatus(status).phrase}: {_WHY[status]}",
+                    "description": f"{HTTPStatus(status).phrase}: {_REASONS[status]}",
                     **_body(status),
                 }
                 for status in statuses(route)
@@ -227,10 +229,21 @@ def _body(status: int) -> Mapping[str, Any]:
     return {"content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}}}
 
 
-def _parameter(one: QueryParameter) -> Mapping[str, Any]:
-    usual = {} if one.default is None else {"default": one.default}
-    found: dict[str, Any] = {"name": one.name, "in": "query", "description": one.meaning, "required": one.is_required}
-    if not one.is_list:
-        return {**found, "schema": {**one.schema, **usual}}
-    items = {"type": "array", "items": dict(one.schema), "minItems": 1, "maxItems": one.most, **usual}
-    return {**found, "style": "form", "explode": False, "schema": items}
+def _parameter(parameter: QueryParameter) -> Mapping[str, Any]:
+    default = {} if parameter.default is None else {"default": parameter.default}
+    content: dict[str, Any] = {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.meaning,
+        "required": parameter.is_required,
+    }
+    if not parameter.is_list:
+        return {**content, "schema": {**parameter.schema, **default}}
+    items = {
+        "type": "array",
+        "items": dict(parameter.schema),
+        "minItems": 1,
+        "maxItems": parameter.max_items,
+        **default,
+    }
+    return {**content, "style": "form", "explode": False, "schema": items}

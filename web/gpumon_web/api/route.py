@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from gpumon_web.api.live_status import LiveStatus
-from gpumon_web.api.parameters import Asked, QueryParameter
+from gpumon_web.api.parameters import ParameterValues, QueryParameter
 from gpumon_web.feed import Feed
 from gpumon_web.jobs import AnswerCache, Packed, Work
 from gpumon_web.live.runs import Runs
@@ -24,15 +24,15 @@ class ApiData:
         self.runs = runs
         self.work = work
         """Worker in this process for tasks that would delay a tick."""
-        self.answers = AnswerCache(most=MOST)
+        self.answers = AnswerCache(limit=MOST)
         self.status = LiveStatus(feed)
 
 
 def done(answer: Packed) -> Future[Packed]:
     """Return a finished future with `answer`."""
-    found: Future[Packed] = Future()
-    found.set_result(answer)
-    return found
+    future: Future[Packed] = Future()
+    future.set_result(answer)
+    return future
 
 
 class ApiRoute(NamedTuple):
@@ -45,11 +45,11 @@ class ApiRoute(NamedTuple):
     """Description for the documentation."""
     answer: str
     """Name of the schema of its answer."""
-    start: Callable[[ApiData, Asked], Future[Packed]]
+    start: Callable[[ApiData, ParameterValues], Future[Packed]]
     """Starts the job that makes the answer. Raises BadParameter for parameters that contradict each other, SourceError
     for an item that does not exist."""
     parameters: Sequence[QueryParameter] = ()
-    of: str = "this"
+    item: str = "this"
     """Name of the requested item in errors."""
     has_missing: bool = False
     """Whether it answers 404 for an item that does not exist."""

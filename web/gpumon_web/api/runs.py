@@ -17,7 +17,7 @@ from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow
-from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
+from gpumon_web.api.parameters import ParameterValues, QueryParameter, number, one_of, text, whole
 from gpumon_web.api.route import ApiData
 from gpumon_web.jobs import NOTHING, Packed, packed
 from gpumon_web.stored.run_page import ledger_answer
@@ -35,14 +35,14 @@ PAGING: Sequence[QueryParameter] = (
 LIST: Sequence[QueryParameter] = (
     text("user", "only runs of this user"),
     text("name", "only runs whose name begins like this"),
-    one_of("state", "only runs in one of these states", STATES, is_list=True, most=len(STATES)),
+    one_of("state", "only runs in one of these states", STATES, is_list=True, max_items=len(STATES)),
     text("framework", "only runs with this framework"),
     number("from", "only runs that began at this time or later, seconds since 1970", 0, FURTHEST),
     number("to", "only runs that began before this time, seconds since 1970", 0, FURTHEST),
     *PAGING,
 )
 ID = text("id", "the id of a run", is_required=True)
-ONE: Sequence[QueryParameter] = (ID,)
+SINGLE_RUN: Sequence[QueryParameter] = (ID,)
 EPOCHS: Sequence[QueryParameter] = (text("run", "the id of a run", is_required=True), *PAGING)
 
 
@@ -56,78 +56,81 @@ class RunFilter(NamedTuple):
     begin: float | None
     end: float | None
 
-    def takes(self, run: RunRow) -> bool:
+    def matches(self, run: RunRow) -> bool:
         """Whether a run matches."""
         return (
             self.user in (None, run.user)
             and run.name.startswith(self.name or "")
             and (self.states is None or run.state.name.lower() in self.states)
             and self.framework in (None, run.framework)
-            # A run with an unknown begin (NaN) is in no window.
+            # A run that began at an unknown time (NaN) is in no window.
             and (self.begin is None or run.started >= self.begin)
             and (self.end is None or run.started < self.end)
         )
 
 
-def start_list(data: ApiData, asked: Asked) -> Future[Packed]:
+def start_list(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Start the job for a page of the list."""
-    states = tuple(asked["state"]) if asked["state"] else None
-    wanted = RunFilter(asked["user"], asked["name"], states, asked["framework"], asked["from"], asked["to"])
-    limit, offset = asked["limit"], asked["offset"]
-    why = _why(data)
-    return data.runs.ask(("api-runs", *wanted, limit, offset, why), listed, wanted, limit, offset, why)
+    states = tuple(values["state"]) if values["state"] else None
+    run_filter = RunFilter(values["user"], values["name"], states, values["framework"], values["from"], values["to"])
+    limit, offset = values["limit"], values["offset"]
+    reason = _missing_reason(data)
+    return data.runs.ask(("api-runs", *run_filter, limit, offset, reason), run_list, run_filter, limit, offset, reason)
 
 
-def start_one(data: ApiData, asked: Asked) -> Future[Packed]:
+def start_run(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Start the job for one run."""
-    why = _why(data)
-    return data.runs.ask(("api-run", asked["id"], why), one, asked["id"], why)
+    reason = _missing_reason(data)
+    return data.runs.ask(("api-run", values["id"], reason), single_run, values["id"], reason)
 
 
-def start_epochs(data: ApiData, asked: Asked) -> Future[Packed]:
+def start_epochs(data: ApiData, values: ParameterValues) -> Future[Packed]:
     """Start the job for a page of a run's epochs."""
-    run, limit, offset = asked["run"], asked["limit"], asked["offset"]
-    why = _why(data)
-    return data.runs.ask(("api-epochs", run, limit, offset, why), epochs, run, limit, offset, why)
+    run, limit, offset = values["run"], values["limit"], values["offset"]
+    reason = _missing_reason(data)
+    return data.runs.ask(("api-epochs", run, limit, offset, reason), epochs, run, limit, offset, reason)
 
 
-def _why(data: ApiData) -> str:
+def _missing_reason(data: ApiData) -> str:
     """Return why present runs are not stored; empty if they are."""
     return NO_HISTORY if data.runs.why() else ""
 
 
-def listed(
-    paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int, why: str
+def run_list(
+    paths: Sequence[str], now: float, version: Any, run_filter: RunFilter, limit: int, offset: int, reason: str
 ) -> Packed | str:
-    """Return the matching runs, the newest first; `why`: why present runs are not stored."""
-    found, more, problem = list[Any](), False, why or None
+    """Return the matching runs, the newest first; `reason`: why present runs are not stored."""
+    summaries, has_more, problem = list[Any](), False, reason or None
     try:
         with Ledgers(paths) as ledgers:
-            rows = [(ledger, run) for ledger, run in ledgers.candidates() if wanted.takes(run)]
-            found = [ledger.summary(run) for ledger, run in rows[offset : offset + limit]]
-            more = len(rows) > offset + limit
+            rows = [(ledger, run) for ledger, run in ledgers.candidates() if run_filter.matches(run)]
+            summaries = [ledger.summary(run) for ledger, run in rows[offset : offset + limit]]
+            has_more = len(rows) > offset + limit
     except GpumonError as error:
         problem = str(error)
-    return packed({**run_json.listing(found, now), "next_offset": offset + limit if more else None, "problem": problem})
+    return packed(
+        {**run_json.listing(summaries, now), "next_offset": offset + limit if has_more else None, "problem": problem}
+    )
 
 
-def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Packed | str:
+def single_run(paths: Sequence[str], now: float, version: Any, run: str, reason: str) -> Packed | str:
     """Return one run without its epochs."""
 
-    def made(ledger: Ledger, row: RunRow) -> Packed:
+    def read_run(ledger: Ledger, row: RunRow) -> Packed:
         document = run_json.run_document(ledger.record(row.id), now)
         count = len(document.pop("epochs"))
         return packed({**document, "epochs_total": count})
 
-    return _or(
-        why, ledger_answer(paths, run, None, made)
-    )  # no version is passed, because the duration and the state depend on the time
+    # No version is passed, because the duration and the state depend on the time.
+    return _with_reason(reason, ledger_answer(paths, run, None, read_run))
 
 
-def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, offset: int, why: str) -> Packed | str:
+def epochs(
+    paths: Sequence[str], now: float, version: Any, run: str, limit: int, offset: int, reason: str
+) -> Packed | str:
     """Return a page of a run's epochs, the oldest first."""
 
-    def made(ledger: Ledger, row: RunRow) -> Packed:
+    def read_run(ledger: Ledger, row: RunRow) -> Packed:
         total = ledger.epoch_count(row.id)
         record = ledger.record(row.id, ordinals=(offset, offset + limit))
         phases = aggregate.phase_summaries(record)
@@ -144,9 +147,9 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
             }
         )  # fmt: skip
 
-    return _or(why, ledger_answer(paths, run, known, made))
+    return _with_reason(reason, ledger_answer(paths, run, version, read_run))
 
 
-def _or(why: str, answer: Packed | str) -> Packed | str:
-    """Return the answer; if the run does not exist, with the reason."""
-    return Packed(b"", missing=why) if answer == NOTHING else answer
+def _with_reason(reason: str, answer: Packed | str) -> Packed | str:
+    """Return the answer; if the run does not exist, an answer with the reason."""
+    return Packed(b"", missing=reason) if answer == NOTHING else answer

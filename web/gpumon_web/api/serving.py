@@ -11,7 +11,7 @@ from flask import Flask, Response, request
 from gpumon_web.api import accounts, events, now, runs, series
 from gpumon_web.api.parameters import BadParameter, read
 from gpumon_web.api.route import ApiData, ApiRoute
-from gpumon_web.auth.http_errors import V1, failure
+from gpumon_web.auth.http_errors import V1, error_response
 from gpumon_web.http.prefix import prefix_of
 from gpumon_web.routes.responses import Sender
 
@@ -42,7 +42,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ),
     ApiRoute(
         "run", "One run", "The run as `gpumon runs show --json` has it, without its epochs.",
-        "run_whole", runs.start_one, runs.ONE, "this run", has_missing=True,
+        "run_whole", runs.start_run, runs.SINGLE_RUN, "this run", has_missing=True,
     ),
     ApiRoute(
         "epochs", "Epochs of a run, the oldest first", "As `gpumon runs show --json` has them, in pages.",
@@ -70,21 +70,21 @@ _PREFIXES = 8
 def add_api(server: Flask, data: ApiData, sent: Sender, cookie: str) -> None:
     """Register every route below `/api/v1/`; `cookie` is the name of the session cookie."""
 
-    def described() -> Response:
+    def openapi_response() -> Response:
         """Return the OpenAPI document, which does not include its own route."""
         try:
             read((), request.args)
         except BadParameter as error:
-            return failure(request, 400, "Bad parameter", f"{error}.")
-        return Response(written(prefix_of(request.headers) + V1.strip("/")), mimetype="application/json")
+            return error_response(request, 400, "Bad parameter", f"{error}.")
+        return Response(openapi_json(prefix_of(request.headers) + V1.strip("/")), mimetype="application/json")
 
     @lru_cache(_PREFIXES)
-    def written(server: str) -> str:
+    def openapi_json(server: str) -> str:
         from gpumon_web.api.openapi import document  # slow to import, and rarely requested
 
         return json.dumps(document(ROUTES, server, cookie))
 
-    server.add_url_rule(f"{V1}{OPENAPI}", "api_v1_openapi", described, methods=["GET"])
+    server.add_url_rule(f"{V1}{OPENAPI}", "api_v1_openapi", openapi_response, methods=["GET"])
     for route in ROUTES:
         server.add_url_rule(f"{V1}{route.name}", f"api_v1_{route.name}", _view(route, data, sent), methods=["GET"])
 
@@ -92,9 +92,9 @@ def add_api(server: Flask, data: ApiData, sent: Sender, cookie: str) -> None:
 def _view(route: ApiRoute, data: ApiData, sent: Sender) -> Callable[[], Response]:
     def view() -> Response:
         try:
-            asked = read(route.parameters, request.args)
-            return sent(lambda: route.start(data, asked), route.of)
+            values = read(route.parameters, request.args)
+            return sent(lambda: route.start(data, values), route.item)
         except BadParameter as error:
-            return failure(request, 400, "Bad parameter", f"{error}.")
+            return error_response(request, 400, "Bad parameter", f"{error}.")
 
     return view
