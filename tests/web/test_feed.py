@@ -20,7 +20,7 @@ from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import RECORDED, Origin
 from gpumon.storage.history.tiers import SHAPES
 from gpumon_web.components import fleet_summary
-from gpumon_web.feed import AT_ONCE, FIRST_WINDOW, POINTS, SPARK, followed, shown
+from gpumon_web.feed import AT_ONCE, FIRST_WINDOW, POINTS, SPARK, ring_reader, shown
 from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.months import fill
@@ -439,7 +439,7 @@ class TestFullRing:
         feed = Served(long_ring()).feed
         with ExitStack() as stack:
             feed.lock.acquire()  # the thread waits
-            stack.enter_context(followed(feed))
+            stack.enter_context(ring_reader(feed))
             stack.callback(feed.lock.release)
             feed.refresh()
             times = feed.history.sampled()
@@ -453,7 +453,7 @@ class TestFullRing:
     def test_what_is_answered_then_is_the_same_as_if_it_was_read_at_once(self) -> None:
         at_once, served = Served(long_ring()), Served(long_ring())
         wanted = at_once.told("gpu", id=device().uuid)
-        with followed(served.feed):
+        with ring_reader(served.feed):
             before = served.told("gpu", id=device().uuid)
             until(lambda: not served.told()["left_out"])
             found = served.told("gpu", boot=before["boot"], since=before["seq"], id=device().uuid)
@@ -465,7 +465,7 @@ class TestFullRing:
     def test_frames_that_come_while_older_ones_are_read_are_not_lost(self) -> None:
         served = Served(long_ring())
         feed = served.feed
-        with followed(feed):
+        with ring_reader(feed):
             for n in range(420, 440):
                 served.writer.append(tick(n, [sample(0, utilization=0.25)]))
                 served.told()
@@ -477,21 +477,21 @@ class TestFullRing:
     def test_new_frames_are_read_while_nobody_asks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gpumon_web.feed.KEEPS_UP", 0.01)
         served = Served([tick(1)])
-        with followed(served.feed):
+        with ring_reader(served.feed):
             served.writer.append(tick(2))
             until(lambda: served.feed.newest == 2)
 
     def test_new_frames_of_a_recording_are_read_while_nobody_asks(self) -> None:
         played = Origin("replay", "R", capabilities=RECORDED, speed=1000.0)
         served = Served([tick(1, origin=played)])
-        with followed(served.feed):
+        with ring_reader(served.feed):
             served.writer.append(tick(2, origin=played))
             until(lambda: served.feed.newest == 2)
 
     def test_what_is_played_is_read_at_once(self) -> None:
         ticks = [one._replace(origin=Origin("replay", "R", capabilities=RECORDED)) for one in long_ring()]
         served = Served(ticks)
-        with followed(served.feed):
+        with ring_reader(served.feed):
             assert served.told()["left_out"] == ""
             with served.feed.lock:
                 assert served.feed.history.first_frame == TIME / 1e9 + 1

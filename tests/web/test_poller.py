@@ -102,10 +102,10 @@ def test_a_connection_that_the_kernel_no_longer_watches_is_forgotten_all_the_sam
     with ours, theirs:
         poller = Poller({})
         poller._epoll.register(ours.fileno(), select.EPOLLIN)
-        poller._waits_for[ours.fileno()] = select.EPOLLIN
+        poller._registered[ours.fileno()] = select.EPOLLIN
         poller._epoll.unregister(ours.fileno())  # as where a signal interrupts `_tell` between the two
         poller.forget(ours.fileno())
-        assert not poller._waits_for
+        assert not poller._registered
         poller.close()
 
 

@@ -215,7 +215,7 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
     try:
         for task, given in ((os._exit, 3), (time.sleep, 3600)):
             if task is time.sleep:
-                begun[-1]._longest = 0.5  # of this piece alone: no other one is given up, however slow the machine
+                begun[-1]._timeout = 0.5  # of this piece alone: no other one is given up, however slow the machine
             failed = work.ask(task, lambda given=given: (given,))  # type: ignore[misc]
             assert isinstance(failed.exception(PATIENCE), EOFError | OSError | WorkError)
             assert work.ask(os.getpid, tuple).result(PATIENCE) != os.getpid()

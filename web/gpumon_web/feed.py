@@ -1,8 +1,8 @@
 """The live data of the pages, read from the ring: the newest frame, the state of GPUs and runs, and chart lines.
 
-The first request of a tick reads the new frames. Reading a full ring takes seconds, so a thread (`followed`) reads the
-older frames while requests are answered from the newest ones. It also keeps up with the ring while there are no
-requests; for a recording it does only that. Frames are numbered; `boot` changes when the numbers restart.
+The first request of a tick reads the new frames. Reading a full ring takes seconds, so a thread (`ring_reader`) reads
+the older frames while requests are answered from the newest ones. It also reads new frames while there are no requests;
+for a recording it does only that. Frames are numbered; `boot` changes when the numbers restart.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from gpumon_web.stored.run_course import LoggedValues
 FIRST_WINDOW = float(DEFAULT_WINDOW.seconds)
 """Seconds of history that a page gets when it opens."""
 POINTS = 900
-"""Most points per line in that history."""
+"""Maximum number of points per line in that history."""
 LOCKED_FOR = 0.02
 """Seconds for which a tick waits for a locked history file; it is then answered from frames alone."""
 PACE = 0.5
-"""Shortest time between points of a line, in seconds: faster sampling is only shown in charts, not at each tick."""
+"""Shortest time between points of a line, in seconds: faster sampling only shows in charts, not at each tick."""
 COLUMNS = tuple(panel.metric.name for panel in GPU_PANELS)
 SPARK = "gpu.utilization"
 AT_ONCE = 60
-"""Most frames that a request reads itself; the thread reads the older ones."""
+"""Maximum number of frames that a request reads itself; the thread reads the older ones."""
 PART = 30
 """Frames that the thread reads before it checks for changes."""
 KEEPS_UP = 10.0
@@ -53,7 +53,7 @@ PAUSE = 4.0
 """Shortest pause of the thread, as a multiple of its reading time: a recording can be played at any speed."""
 READING = "the last hour is still being read: charts and idle times begin {ago} ago"
 ABOUT_EVERY = 5.0
-"""Seconds between updates of slowly changing data; a process that comes or goes, or a new epoch, updates it at once."""
+"""Seconds between updates of slowly changing data; started or ended processes and new epochs update it at once."""
 
 
 class JsonBody(NamedTuple):
@@ -105,12 +105,12 @@ class FrameState:
 
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
-        before = self.history.end
+        previous_end = self.history.end
         self.history.add(frame)
         self.epochs.add(frame)
         self.logged.add(frame)
         self.fleet.add(frame)
-        if before < self.history.pause < frame.time:
+        if previous_end < self.history.pause < frame.time:
             self._gap = self.history.pause
         if not self.points or frame.time - self.points[-1].time >= PACE - frame.interval / 2:
             if self._gap is not None:
@@ -137,13 +137,13 @@ class Feed:
         self._play = play
         self._extent = extent
         self.lock = Lock()
-        self._known = FrameState(open_history(keep=keep, metrics=BY_NAME, timeout=LOCKED_FOR))
+        self._state = FrameState(open_history(keep=keep, metrics=BY_NAME, timeout=LOCKED_FOR))
         self._first = Point(0, 0.0)
         """The oldest frame of the ring at the first read."""
         self._unread: deque[Frame] | None = None
-        """Frames that the thread has yet to read; None if `_known` has them all. Guarded by `lock`."""
-        self._defers = False
-        self._wakes = Event()
+        """Frames that the thread has yet to read; None if `_state` has them all. Guarded by `lock`."""
+        self._can_defer = False
+        self._wake_up = Event()
         self.frame: Frame | None = None
         self._nonce = secrets.token_hex(4)
         self._restarts = 0
@@ -151,23 +151,23 @@ class Feed:
         self._dropped = 0
         self.about: dict[str, Any] = {}
         """Slowly changing data: devices, holders, runs. The caller holds `lock`."""
-        self._about_at = 0.0
+        self._about_time = 0.0
         self._outline: tuple[Any, ...] = ()
 
     @property
     def history(self) -> TieredHistory:
         """Values by time. The caller holds `lock`."""
-        return self._known.history
+        return self._state.history
 
     @property
     def epochs(self) -> Epochs:
         """Epochs of the runs in the ring. The caller holds `lock`."""
-        return self._known.epochs
+        return self._state.epochs
 
     @property
     def logged(self) -> LoggedValues:
         """Values that trainings logged. The caller holds `lock`."""
-        return self._known.logged
+        return self._state.logged
 
     @property
     def boot(self) -> str:
@@ -220,12 +220,12 @@ class Feed:
     def values(self, uuid: str) -> dict[str, float | None]:
         """Return the newest value of each metric in `COLUMNS`. The caller holds `lock`."""
         newest = [self.history.end]
-        return {name: self._picked(uuid, name, newest)[0] for name in COLUMNS}
+        return {name: self._values_at(uuid, name, newest)[0] for name in COLUMNS}
 
     def host_rates(self) -> dict[str, float | None]:
         """Return the machine's present disk and network rates (bytes/s). The caller holds `lock`."""
         rates = [metric for metric in HOST_METRICS if metric.kind is Kind.COUNTER]
-        return {metric.key: self._picked(HOST, metric.name, [self.history.end])[0] for metric in rates}
+        return {metric.key: self._values_at(HOST, metric.name, [self.history.end])[0] for metric in rates}
 
     def mean(self, uuid: str, name: str, seconds: float) -> tuple[float, float] | None:
         """Return the mean of a metric over the last `seconds`, and how many of them have data; None if unknown.
@@ -233,38 +233,38 @@ class Feed:
         The caller holds `lock`.
         """
         end = self.history.end
-        whole = Grid(0, seconds, 1, end - seconds + PACE)  # shifted so that it includes the newest sample
-        found = self.history.query(Query(uuid, (name,), end - seconds, end, grid=whole, seen=True))[name]
-        return (found.mean[0], found.seen[0]) if math.isfinite(found.mean[0]) else None
+        grid = Grid(0, seconds, 1, end - seconds + PACE)  # shifted so that it includes the newest sample
+        series = self.history.query(Query(uuid, (name,), end - seconds, end, grid=grid, seen=True))[name]
+        return (series.mean[0], series.seen[0]) if math.isfinite(series.mean[0]) else None
 
-    def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
+    def lines(self, metrics: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
         """Return chart lines by name, each of a (GPU, metric): the points after frame `since`; 0 returns the history.
 
         `every` is the time between points in seconds, which may exceed that between frames. The caller holds `lock`.
         """
         is_whole = since == 0 or since < self._dropped
-        if is_whole and has_past and named:
+        if is_whole and has_past and metrics:
             end = self.history.end
-            found = self._past(named, end)
+            series_by_name = self._past(metrics, end)
             fine = aligned(end - FIRST_WINDOW, end, POINTS)
-            if any(series.step > fine.step for series in found.values()):
-                found = self._past(named, end, fine)
-            times = [min(time, end) for time in next(iter(found.values())).times]
-            lines = {name: [shown(value) for value in series.mean] for name, series in found.items()}
+            if any(series.step > fine.step for series in series_by_name.values()):
+                series_by_name = self._past(metrics, end, fine)
+            times = [min(time, end) for time in next(iter(series_by_name.values())).times]
+            lines = {name: [shown(value) for value in series.mean] for name, series in series_by_name.items()}
         else:
-            known = self._known.points
-            points = known[-1:] if is_whole else known[_after(known, since) :]
+            points = self._state.points
+            points = points[-1:] if is_whole else points[_after(points, since) :]
             times = [point.time for point in points]
-            lines = {name: self._picked(uuid, metric, times) for name, (uuid, metric) in named.items() if times}
-        every = max(PACE, self.frame.interval) if self.frame else PACE
-        return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole, "every": every}
+            lines = {name: self._values_at(uuid, metric, times) for name, (uuid, metric) in metrics.items() if times}
+        interval = max(PACE, self.frame.interval) if self.frame else PACE
+        return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole, "every": interval}
 
-    def _past(self, named: Mapping[str, tuple[str, str]], end: float, grid: Grid | None = None) -> dict[str, Series]:
+    def _past(self, metrics: Mapping[str, tuple[str, str]], end: float, grid: Grid | None = None) -> dict[str, Series]:
         """Return the lines of the first window. On a fine `grid`, a stored minute is a horizontal line."""
         begin = end - FIRST_WINDOW
         return {
             name: self.history.query(Query(uuid, (metric,), begin, end, POINTS, grid))[metric]
-            for name, (uuid, metric) in named.items()
+            for name, (uuid, metric) in metrics.items()
         }
 
     def refresh(self) -> None:
@@ -273,30 +273,30 @@ class Feed:
         if not frames:
             return
         self.history.set_path(self.live.history_file())
-        is_anew = frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60)
-        if is_anew:
-            self._begin_anew()
-        if is_anew or self.frame is None:
+        is_restarted = frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60)
+        if is_restarted:
+            self._restart()
+        if is_restarted or self.frame is None:
             self._first = Point(frames[0].number, frames[0].time)
             if len(frames) > AT_ONCE and self._is_deferred():
                 self._unread = deque(frames)
-                self._wakes.set()
+                self._wake_up.set()
                 frames = frames[-AT_ONCE:]
         if self._unread is not None and (not self._unread or self._unread[-1].number < frames[0].number):
             self._unread.extend(frames)
         for frame in frames:
-            self._known.add(frame)
+            self._state.add(frame)
         self.frame = frames[-1]
         self._newest = self.frame.number
-        oldest, points = self.frame.time - 2 * FIRST_WINDOW, self._known.points
+        oldest, points = self.frame.time - 2 * FIRST_WINDOW, self._state.points
         if points[0].time < oldest:
-            kept = bisect_left(points, oldest, key=lambda point: point.time)
-            self._dropped = points[kept - 1].number
-            del points[:kept]
+            index = bisect_left(points, oldest, key=lambda point: point.time)
+            self._dropped = points[index - 1].number
+            del points[:index]
         key = outline(self.frame)
-        if key != self._outline or not 0 <= self.frame.time - self._about_at < ABOUT_EVERY:
+        if key != self._outline or not 0 <= self.frame.time - self._about_time < ABOUT_EVERY:
             self._outline = key
-            self._tell_about()
+            self._update_about()
 
     def known(self) -> dict[str, Any]:
         """Return the time range of the samples, and whether older ones were dropped. The caller holds `lock`."""
@@ -307,34 +307,34 @@ class Feed:
             begin = min(begin, self._first.time)
         return {"begin": begin, "end": end, "cut": self._first.number > 1 or begin > self._first.time}
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._restarts += 1
         self._dropped = 0
         self._unread = None
-        self._known = FrameState(self.history.without_frames())
+        self._state = FrameState(self.history.without_frames())
 
-    def _tell_about(self) -> None:
+    def _update_about(self) -> None:
         """Update the slowly changing data from the newest frame."""
         assert self.frame is not None
-        self._about_at = self.frame.time
-        live, of = self.live, self._known.fleet.about
-        self.about = of(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
+        self._about_time = self.frame.time
+        live, fleet = self.live, self._state.fleet
+        self.about = fleet.about(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
 
-    def _follow(self, ended: Event) -> None:
+    def _read_ring(self, ended: Event) -> None:
         """Thread: read older frames of the ring, and new ones while there are no requests, until `ended`."""
         while not ended.is_set():
             with self.lock:
-                began = time.perf_counter()
+                start = time.perf_counter()
                 self.refresh()
-                took = time.perf_counter() - began
+                duration = time.perf_counter() - start
                 interval = self.frame.interval / max(1.0, self.live.origin().speed) if self.frame else 1.0
             self._read_older(ended)
-            self._wakes.wait(max(PAUSE * took, min(KEEPS_UP, AT_ONCE / 2 * interval)))
-            self._wakes.clear()
+            self._wake_up.wait(max(PAUSE * duration, min(KEEPS_UP, AT_ONCE / 2 * interval)))
+            self._wake_up.clear()
 
     def _is_deferred(self) -> bool:
         """Whether the thread reads older frames. Not for recordings, whose frames may come faster than it reads."""
-        return self._defers and Capability.NOW in self.live.origin().capabilities
+        return self._can_defer and Capability.NOW in self.live.origin().capabilities
 
     def _read_older(self, ended: Event) -> None:
         """Read the deferred frames into a second state, then switch to it."""
@@ -347,28 +347,28 @@ class Feed:
                 part = [unread.popleft() for _ in range(min(PART, len(unread)))]
                 if not part:
                     self._restarts += 1
-                    self._dropped, self._known, self._unread = 0, state, None
-                    self._tell_about()
+                    self._dropped, self._state, self._unread = 0, state, None
+                    self._update_about()
                     return
             for frame in part:
                 state.add(frame)
 
-    def _picked(self, uuid: str, name: str, times: Sequence[float]) -> list[float | None]:
+    def _values_at(self, uuid: str, name: str, times: Sequence[float]) -> list[float | None]:
         return [shown(value) for value in self.history.at(uuid, name, times)]
 
 
 @contextmanager
-def followed(feed: Feed) -> Iterator[None]:
-    """Run a thread that reads the ring, so that no request has to read more than the newest frames."""
+def ring_reader(feed: Feed) -> Iterator[None]:
+    """Run a thread that reads the ring, so that requests only have to read the newest frames."""
     ended = Event()
-    thread = Thread(target=feed._follow, args=(ended,), name="ring", daemon=True)
-    feed._defers = True
+    thread = Thread(target=feed._read_ring, args=(ended,), name="ring", daemon=True)
+    feed._can_defer = True
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        feed._wakes.set()
+        feed._wake_up.set()
         thread.join()
 
 
@@ -400,6 +400,6 @@ def outline(frame: Frame) -> tuple[Any, ...]:
     )
 
 
-def said(value: float) -> float | str | None:
+def logged_value(value: float) -> float | str | None:
     """Return a logged number for JSON: as text if it is NaN or infinite, because None would mean missing."""
     return shown(value) if math.isfinite(value) else logged(value)

@@ -35,45 +35,49 @@ from gpumon.reports.figures.run import COLORS
 from gpumon.reports.run_json import nullable
 from gpumon.storage.history.recent import RecentHistory
 from gpumon_web.components import levels
-from gpumon_web.health import checks, throttled_lately
+from gpumon_web.health import checks, recent_throttling
 
 SHOWN = 6
 """Findings shown at first; the others are shown when expanded, and in print."""
 
 
-def news_of(
-    statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, frame: Frame, history: RecentHistory | None
+def present_findings(
+    statuses: Sequence[GpuStatus],
+    all_ranks: Sequence[Ranks],
+    epochs: Epochs,
+    frame: Frame,
+    history: RecentHistory | None,
 ) -> list[Finding]:
     """Return the present findings about the GPUs and runs of a frame, the worst first."""
-    all_found = findings(statuses, joined, epochs, frame.time, history, monotonic_ns=frame.monotonic_ns)
-    return [finding for finding in all_found if is_recent(finding)]
+    candidates = findings(statuses, all_ranks, epochs, frame.time, history, monotonic_ns=frame.monotonic_ns)
+    return [finding for finding in candidates if is_recent(finding)]
 
 
-def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:
+def overview_notes(all_findings: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:
     """Return findings as {"kind", "level", "about", "text", "action", "link"}; free GPUs share one entry."""
-    others = [_note(group) for group in group_findings(finding for finding in found if finding.kind != "free")]
-    free = {finding.subject.id for finding in found if finding.kind == "free"}
+    others = [_note(group) for group in group_findings(finding for finding in all_findings if finding.kind != "free")]
+    free = {finding.subject.id for finding in all_findings if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
-    return [*notes[:SHOWN], *_more(len(notes) - SHOWN), *notes[SHOWN:]]
+    return [*notes[:SHOWN], *_expander(len(notes) - SHOWN), *notes[SHOWN:]]
 
 
-def news_about(found: Sequence[Finding], uuid: str) -> list[Finding]:
+def findings_about(all_findings: Sequence[Finding], uuid: str) -> list[Finding]:
     """Return the findings about one GPU."""
-    return [one for one in found if (one.subject.kind, one.subject.id) == ("gpu", uuid)]
+    return [finding for finding in all_findings if (finding.subject.kind, finding.subject.id) == ("gpu", uuid)]
 
 
-def notes_of(found: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
+def gpu_notes(all_findings: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
     """Return the findings about one GPU for its own page, which already shows whether it is free."""
-    own = [one for one in news_about(found, uuid) if one.kind != "free"]
+    own = [finding for finding in findings_about(all_findings, uuid) if finding.kind != "free"]
     return [{**_note(group), "link": ""} for group in group_findings(own)]
 
 
 def fault(status: GpuStatus, now: float) -> dict[str, Any] | None:
     """Return the most urgent fault of a GPU, and how many it has: {"level", "text", "count"}; None without one."""
-    found = diagnose(FAULT_RULES, [GpuContext(status=status, now=now)])
-    if not found:
+    faults = diagnose(FAULT_RULES, [GpuContext(status=status, now=now)])
+    if not faults:
         return None
-    return {"level": levels.SEVERITY_LEVELS[found[0].severity], "text": found[0].summary, "count": len(found)}
+    return {"level": levels.SEVERITY_LEVELS[faults[0].severity], "text": faults[0].summary, "count": len(faults)}
 
 
 def _note(group: FindingGroup) -> dict[str, str]:
@@ -88,33 +92,33 @@ def _note(group: FindingGroup) -> dict[str, str]:
     }
 
 
-def _more(count: int) -> Iterable[dict[str, str]]:
-    """Yield the row that expands the `count` findings after it."""
+def _expander(count: int) -> Iterable[dict[str, str]]:
+    """Yield the row that expands the `count` findings below it."""
     if count > 0:
         yield {"kind": "more", "text": f"and {count} more", "opened": "show fewer", "opens": "look"}
 
 
 def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]:
-    """Yield one sentence for all GPUs that have been free for long, with the shortest of their times."""
+    """Yield one sentence for all GPUs that have been free for long, with the shortest time of any of them."""
     if statuses:
         newest = max(statuses, key=lambda status: status.since.time if status.since else 0.0)
-        about = f"GPU {named([status.sample.device for status in statuses])}"
+        about = f"GPU {gpu_ranges([status.sample.device for status in statuses])}"
         more = " or longer" if len(statuses) > 1 and newest.since and not newest.since.at_least else ""
         link = f"#/gpu/{statuses[0].sample.device.uuid}" if len(statuses) == 1 else "#/fleet"
         text = f"free for {idle_text(GpuContext(status=newest, now=now))}{more}"
         yield {"kind": "free", "level": "ok", "about": about, "text": text, "action": "", "link": link}
 
 
-def named(devices: Sequence[Device]) -> str:
+def gpu_ranges(devices: Sequence[Device]) -> str:
     """Return the GPUs as ranges such as `0–3, 6`, and each MIG instance by itself."""
     whole = ranges([device.index for device in devices if not device.is_instance])
     return ", ".join(filter(None, (whole, *(device.label for device in devices if device.is_instance))))
 
 
 NAMED = 8
-"""Most holders listed; the others are combined into one."""
+"""Maximum number of holders listed; the others are combined into one."""
 PROGRAMS = 3
-"""Most programs named per holder."""
+"""Maximum number of programs named per holder."""
 _STEP = 2.0**26
 
 _SHOWN = frozenset(panel.metric.name for panel in GPU_PANELS)
@@ -135,9 +139,9 @@ class Fleet:
         history: RecentHistory | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Return the slowly changing data: devices, holders, runs, and processes without their command lines."""
-        joined = ranks_of(frame.runs)
-        statuses = gpu_statuses(frame, joined, self._activity)
-        news = news_of(statuses, joined, epochs, frame, history)
+        all_ranks = ranks_of(frame.runs)
+        statuses = gpu_statuses(frame, all_ranks, self._activity)
+        news = present_findings(statuses, all_ranks, epochs, frame, history)
         return {
             "hostname": hostname,
             "driver": driver.version,
@@ -145,26 +149,26 @@ class Fleet:
             "source": origin.source,
             "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": [
-                {**gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time),
-                           news_about(news, status.sample.device.uuid)),
-                 "fault": fault(status, frame.time), "look": notes_of(news, status.sample.device.uuid)}
+                {**gpu_row(status, all_ranks, recent_throttling(history, status.sample.device.uuid, frame.time),
+                           findings_about(news, status.sample.device.uuid)),
+                 "fault": fault(status, frame.time), "look": gpu_notes(news, status.sample.device.uuid)}
                 for status in statuses
             ],
-            "runs": [run_row(ranks, frame, epochs) for ranks in joined],
-            "look": worth_a_look(news, statuses, frame.time),
+            "runs": [run_row(ranks, frame, epochs) for ranks in all_ranks],
+            "look": overview_notes(news, statuses, frame.time),
             "not_judged": not_judged(frame.samples, tells_processes=Capability.PROCESSES in origin.capabilities),
         }  # fmt: skip
 
 
 def gpu_row(
     status: GpuStatus,
-    joined: Sequence[Ranks],
+    all_ranks: Sequence[Ranks],
     throttled: Mapping[str, float] = MappingProxyType({}),
-    found: Sequence[Finding] = (),
+    gpu_findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """Return one GPU: device data, state and since when, holders, processes, runs and health checks.
 
-    `throttled` is the result of `throttled_lately`; `found` are the findings about it.
+    `throttled` is the result of `recent_throttling`; `gpu_findings` are the findings about the GPU.
     """
     sample, since, processes = status.sample, status.since, status.processes
     device = sample.device
@@ -184,12 +188,12 @@ def gpu_row(
         "power_limit": nullable(sample.value("gpu.power_limit")),
         "age": round(sample.age, 1) if sample.state is Availability.STALE else None,
         "last": last_known(sample),
-        "holders": holders(processes, joined),
+        "holders": holders(processes, all_ranks),
         "unlisted": status.is_unlisted,
         "empty": status.is_empty,
-        "health": checks(sample, throttled, found),
+        "health": checks(sample, throttled, gpu_findings),
         "split": parts(sample),
-        "processes": [process_row(process, joined) for process in processes],
+        "processes": [process_row(process, all_ranks) for process in processes],
         "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,
         "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
         "runs": [ranks.first.id for ranks in status.runs],
@@ -206,27 +210,29 @@ def last_known(sample: Sample) -> dict[str, float | None] | None:
 
 def parts(sample: Sample) -> list[dict[str, Any]]:
     """Return the memory breakdown of a GPU, part by part; empty if the driver does not report it."""
-    divided = breakdown_of(sample)
+    breakdown = breakdown_of(sample)
     colors = dict(zip((part.name for part in PARTS), COLORS, strict=True))
     return [
         {"title": part.title, "bytes": coarse(value), "color": colors[part.name]}
-        for part, value in (known_parts(divided) if divided else ())
+        for part, value in (known_parts(breakdown) if breakdown else ())
     ]
 
 
-def holders(processes: Sequence[Process], joined: Sequence[Ranks]) -> list[dict[str, Any]]:
+def holders(processes: Sequence[Process], all_ranks: Sequence[Ranks]) -> list[dict[str, Any]]:
     """Return the holders of memory by user and run, the largest first; those beyond `NAMED` as one with `user` None.
 
     An empty `user` is unknown, for example for a process in another container.
     """
     groups: dict[tuple[str, str | None], list[Process]] = {}
     for process in processes:
-        groups.setdefault((process.user, _run_id(process, joined)), []).append(process)
-    ordered = sorted(groups.items(), key=lambda group: -sum(_or_nothing(one.memory_used) for one in group[1]))
-    found = [_holder(user, run, members) for (user, run), members in ordered[:NAMED]]
+        groups.setdefault((process.user, _run_id(process, all_ranks)), []).append(process)
+    ordered = sorted(
+        groups.items(), key=lambda group: -sum(_known_or_zero(process.memory_used) for process in group[1])
+    )
+    largest = [_holder(user, run, members) for (user, run), members in ordered[:NAMED]]
     rest = [process for _, members in ordered[NAMED:] for process in members]
-    alone = sum(_run_id(process, joined) is None for process in rest)  # runs are listed separately
-    return [*found, *([{**_holder(None, None, rest), "alone": alone}] if rest else [])]
+    without_run = sum(_run_id(process, all_ranks) is None for process in rest)  # runs are listed separately
+    return [*largest, *([{**_holder(None, None, rest), "alone": without_run}] if rest else [])]
 
 
 def _holder(user: str | None, run: str | None, members: Sequence[Process]) -> dict[str, Any]:
@@ -241,18 +247,18 @@ def _holder(user: str | None, run: str | None, members: Sequence[Process]) -> di
     }
 
 
-def _or_nothing(memory: float) -> float:
+def _known_or_zero(memory: float) -> float:
     return memory if is_known(memory) else 0.0
 
 
-def _run_id(process: Process, joined: Iterable[Ranks]) -> str | None:
+def _run_id(process: Process, all_ranks: Iterable[Ranks]) -> str | None:
     if not process.run:
         return None
-    return next((ranks.first.id for ranks in joined if any(run.key == process.run for run in ranks.all)), None)
+    return next((ranks.first.id for ranks in all_ranks if any(run.key == process.run for run in ranks.all)), None)
 
 
-def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
-    """Return what viewers may know of a process; never its command line."""
+def process_row(process: Process, all_ranks: Iterable[Ranks]) -> dict[str, Any]:
+    """Return the data of a process that viewers may see; never its command line."""
     return {
         "pid": process.pid,
         "user": process.user,
@@ -264,7 +270,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "decoder": nullable(round(process.decoder_utilization, 2)),
         "cpu": nullable(round(process.cpu_utilization, 1)),
         "started": nullable(process.started),
-        "run": _run_id(process, joined),
+        "run": _run_id(process, all_ranks),
         "where": job_or_container(process),
     }
 
@@ -272,7 +278,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
 def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
     """Return a run for a list: owner, state, progress and time left."""
     run = ranks.slowest
-    now = progress(ranks, epochs, frame.time)
+    estimate = progress(ranks, epochs, frame.time)
     running = ranks.state is RunState.RUNNING
     return {
         "id": run.id,
@@ -288,8 +294,8 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
         "step_text": _step_text(run),
         "phase": run.phase,
         "resumed": run.first_epoch if run.resumed else None,
-        "progress": nullable(round(now.done, 3)),
-        "left": coarse_time(now.left),
+        "progress": nullable(round(estimate.done, 3)),
+        "left": coarse_time(estimate.left),
     }
 
 

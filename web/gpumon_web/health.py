@@ -31,12 +31,12 @@ LATELY = QUIET / SECOND
 """Seconds for which a GPU still counts as throttled afterward, as in the event log."""
 
 
-def throttled_lately(history: RecentHistory | None, uuid: str, now: float) -> dict[str, float]:
+def recent_throttling(history: RecentHistory | None, uuid: str, now: float) -> dict[str, float]:
     """Return, for each of `CAUSES` that is known, its highest share of a second during the last `LATELY` seconds."""
     if history is None:
         return {}
-    found = {metric.name: history.peak(uuid, metric.name, now - LATELY, now) for metric in CAUSES}
-    return {name: share for name, share in found.items() if is_known(share)}
+    shares = {metric.name: history.peak(uuid, metric.name, now - LATELY, now) for metric in CAUSES}
+    return {name: share for name, share in shares.items() if is_known(share)}
 
 
 def checks(
@@ -44,30 +44,30 @@ def checks(
 ) -> list[Cells]:
     """Return the checks of a GPU in display order: level, title, text and more text.
 
-    `throttled` is the result of `throttled_lately`; `faults` are the findings about this GPU.
+    `throttled` is the result of `recent_throttling`; `faults` are the findings about this GPU.
 
     For a GPU that does not answer, only its faults are listed, marked as of its last answer.
     """
-    found = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample, faults), _thresholds(sample)]
-    return found if sample.state is Availability.OK else [_as_it_was(one) for one in found]
+    results = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample, faults), _thresholds(sample)]
+    return results if sample.state is Availability.OK else [_mark_outdated(check) for check in results]
 
 
-def attention(found: Sequence[Cells]) -> str:
+def attention(results: Sequence[Cells]) -> str:
     """Return a summary such as `1 of 5 needs attention`; unknown checks never count as usual."""
-    known = [one for one in found if one["level"] != UNKNOWN]
-    bad = [one for one in known if one["level"] in ("warn", "bad")]
-    if bad:
-        return f"{len(bad)} of {len(known)} need{'s' if len(bad) == 1 else ''} attention"
-    if not known:
+    judged = [check for check in results if check["level"] != UNKNOWN]
+    alarms = [check for check in judged if check["level"] in ("warn", "bad")]
+    if alarms:
+        return f"{len(alarms)} of {len(judged)} need{'s' if len(alarms) == 1 else ''} attention"
+    if not judged:
         return "nothing is reported"
-    return "as usual" if len(known) == len(found) else f"as usual, as far as known ({len(known)} of {len(found)})"
+    return "as usual" if len(judged) == len(results) else f"as usual, as far as known ({len(judged)} of {len(results)})"
 
 
-def nothing_wrong(of_each: Sequence[Sequence[Cells]], not_judged: Sequence[str]) -> str:
+def nothing_wrong(checks_by_gpu: Sequence[Sequence[Cells]], not_judged: Sequence[str]) -> str:
     """Return the sentence shown if nothing needs attention; `of_each`: the checks of each GPU that answers."""
-    counts = Counter(one["title"] for found in of_each for one in found if one["level"] == UNKNOWN)
+    counts = Counter(check["title"] for results in checks_by_gpu for check in results if check["level"] == UNKNOWN)
     unknown = [
-        (title if title.isupper() else title.lower()) + ("" if counts[title] == len(of_each) else " of some GPUs")
+        (title if title.isupper() else title.lower()) + ("" if counts[title] == len(checks_by_gpu) else " of some GPUs")
         for title in _FAULTS if counts[title]
     ]  # fmt: skip
     if not_judged or not unknown:
@@ -75,10 +75,10 @@ def nothing_wrong(of_each: Sequence[Sequence[Cells]], not_judged: Sequence[str])
     return f"{NOTHING.removesuffix('.')}, as far as known; not reported: {', '.join(unknown)}."
 
 
-def _as_it_was(one: Cells) -> Cells:
-    if one["level"] not in ("warn", "bad"):
-        return _none(one["title"])
-    return {**one, "more": " · ".join(filter(None, (one["more"], "when it last answered")))}
+def _mark_outdated(check: Cells) -> Cells:
+    if check["level"] not in ("warn", "bad"):
+        return _none(check["title"])
+    return {**check, "more": " · ".join(filter(None, (check["more"], "when it last answered")))}
 
 
 def _check(title: str, text: str, more: str = "", level: str = "ok") -> Cells:
@@ -91,19 +91,19 @@ def _none(title: str) -> Cells:
 
 def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     reasons = throttle_reasons(sample)
-    told = [metric for metric in CAUSES if severity_of(metric, throttled.get(metric.name, NAN)) is not Severity.INFO]
+    causes = [metric for metric in CAUSES if severity_of(metric, throttled.get(metric.name, NAN)) is not Severity.INFO]
     if reasons is None and not throttled:
         return _none(THROTTLING)
-    words = f"clocks held by {', '.join(reasons)}" if reasons else "none now" if told else "none"
+    text = f"clocks held by {', '.join(reasons)}" if reasons else "none now" if causes else "none"
     # A sample has the present causes of throttling; counters include those since the sample before.
     more = [
         f"{metric.title[0].lower()}{metric.title[1:]} for up to {_share(throttled[metric.name])} of a second"
-        for metric in told
+        for metric in causes
     ]
     if more:
         more = [f"· in the last {LATELY:.0f} s {' and '.join(more)}"]
-    is_severe = bool(told) or not SEVERE_REASONS.isdisjoint(reasons or ())
-    return _check(THROTTLING, words, " ".join(more), "warn" if is_severe else "ok")
+    is_severe = bool(causes) or not SEVERE_REASONS.isdisjoint(reasons or ())
+    return _check(THROTTLING, text, " ".join(more), "warn" if is_severe else "ok")
 
 
 def _share(share: float) -> str:
@@ -111,14 +111,14 @@ def _share(share: float) -> str:
 
 
 def _ecc(sample: Sample) -> Cells:
-    bad, mended = sample.value("gpu.ecc_uncorrected"), sample.value("gpu.ecc_corrected")
-    if not is_known(bad) and not is_known(mended):
+    uncorrected, corrected = sample.value("gpu.ecc_uncorrected"), sample.value("gpu.ecc_corrected")
+    if not is_known(uncorrected) and not is_known(corrected):
         return _none(ECC)
     parts = []
-    if is_known(mended):
-        parts.append(f"{units.count(round(mended))} corrected")
+    if is_known(corrected):
+        parts.append(f"{units.count(round(corrected))} corrected")
     rows = [sample.value(f"gpu.rows_remapped_{kind}") for kind in ("corrected", "uncorrected")]
-    if all(is_known(one) for one in rows):
+    if all(is_known(row) for row in rows):
         count = round(sum(rows))
         parts.append(f"{units.count(count)} {'row' if count == 1 else 'rows'} remapped")
     if sample.value("gpu.remapping_pending") > 0 or sample.value("gpu.retirement_pending") > 0:
@@ -126,7 +126,11 @@ def _ecc(sample: Sample) -> Cells:
     if sample.value("gpu.remapping_failed") > 0:
         parts.append("rows could not be replaced")
     names = ("ecc_uncorrected", "remapping_pending", "remapping_failed", "retirement_pending")
-    text = f"{units.count(round(bad))} uncorrected" if is_known(bad) else "uncorrected errors are not reported"
+    text = (
+        f"{units.count(round(uncorrected))} uncorrected"
+        if is_known(uncorrected)
+        else "uncorrected errors are not reported"
+    )
     return _check(ECC, text, " · ".join(parts), _worst(sample, names))
 
 
@@ -142,13 +146,13 @@ def _xid(sample: Sample) -> Cells:
 
 def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
     parts, more, level = [], [], "ok"
-    wrong = [one for one in faults if one.kind in OF_LINKS]
+    link_findings = [finding for finding in faults if finding.kind in OF_LINKS]
     generation, width = sample.value("gpu.pcie_generation"), sample.value("gpu.pcie_width")
     if is_known(generation) and is_known(width):
         parts.append(f"PCIe {generation:.0f}.0 ×{width:.0f}")
-        best = [sample.value("gpu.pcie_generation_max"), sample.value("gpu.pcie_width_max")]
-        if all(is_known(one) for one in best) and best != [generation, width]:
-            more.append(f"of {best[0]:.0f}.0 ×{best[1]:.0f}{_excuse(sample, wrong)}")
+        maxima = [sample.value("gpu.pcie_generation_max"), sample.value("gpu.pcie_width_max")]
+        if all(is_known(maximum) for maximum in maxima) and maxima != [generation, width]:
+            more.append(f"of {maxima[0]:.0f}.0 ×{maxima[1]:.0f}{_link_note(sample, link_findings)}")
             level = UNKNOWN  # an idle link steps down: a slow link is only a fault under load
     active, links = sample.value("gpu.nvlink_active"), sample.value("gpu.nvlink_links")
     if is_known(active) and is_known(links) and links:
@@ -156,15 +160,15 @@ def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
     replays = sample.value("gpu.pcie_replays")
     if is_known(replays):
         more.append(units.counted(round(replays), "replay"))
-    if wrong:
-        level = levels.SEVERITY_LEVELS[max(one.severity for one in wrong)]
+    if link_findings:
+        level = levels.SEVERITY_LEVELS[max(finding.severity for finding in link_findings)]
     return _check("Link", ", ".join(parts), " · ".join(more), level) if parts else _none("Link")
 
 
-def _excuse(sample: Sample, wrong: Sequence[Finding]) -> str:
-    """Return a clause on why a slow link is not judged yet; empty once it is judged under load."""
+def _link_note(sample: Sample, link_findings: Sequence[Finding]) -> str:
+    """Return a clause that says why a slow link is not judged yet; empty once it is judged under load."""
     is_loaded = sample.value("gpu.utilization") >= thresholds.LOADED
-    if any(one.kind == SLOW_LINK for one in wrong):
+    if any(finding.kind == SLOW_LINK for finding in link_findings):
         return "" if is_loaded else "; slow under load too"
     if is_loaded:
         return f"; judged after {thresholds.LOADED_FOR:.0f} s of load"
@@ -172,16 +176,18 @@ def _excuse(sample: Sample, wrong: Sequence[Finding]) -> str:
 
 
 def _thresholds(sample: Sample) -> Cells:
-    slow, stop = sample.value("gpu.temperature_slowdown"), sample.value("gpu.temperature_shutdown")
+    slowdown, shutdown = sample.value("gpu.temperature_slowdown"), sample.value("gpu.temperature_shutdown")
     watts = sample.value("gpu.power_limit")
-    told = [f"{word} {value:.0f} °C" for word, value in (("slowdown", slow), ("shutdown", stop)) if is_known(value)]
+    temperatures = [
+        f"{word} {value:.0f} °C" for word, value in (("slowdown", slowdown), ("shutdown", shutdown)) if is_known(value)
+    ]
     limit = f"power limit {watts:,.0f} W" if is_known(watts) else ""
-    if not told and not limit:
+    if not temperatures and not limit:
         return _none("Thresholds")
-    return _check("Thresholds", ", ".join(told) or limit, limit if told else "")
+    return _check("Thresholds", ", ".join(temperatures) or limit, limit if temperatures else "")
 
 
 def _worst(sample: Sample, names: Sequence[str]) -> str:
-    found = [severity_of(BY_NAME[f"gpu.{name}"], sample.value(f"gpu.{name}")) for name in names]
-    worst = max(found, default=Severity.INFO)
+    severities = [severity_of(BY_NAME[f"gpu.{name}"], sample.value(f"gpu.{name}")) for name in names]
+    worst = max(severities, default=Severity.INFO)
     return levels.SEVERITY_LEVELS[worst] or "ok"

@@ -38,16 +38,16 @@ class NamedFrames:
 
     def sums(self) -> Sums | None:
         """Return the daemon's running sums; users shown under the same name are added up."""
-        found: Sums | None = self._live.sums()
-        if found is None or USERS not in found.tables:
-            return found
-        users = found.tables[USERS]
-        same: dict[tuple[str, ...], list[Sequence[float]]] = {}
+        sums: Sums | None = self._live.sums()
+        if sums is None or USERS not in sums.tables:
+            return sums
+        users = sums.tables[USERS]
+        rows_by_user: dict[tuple[str, ...], list[Sequence[float]]] = {}
         for key, row in users.rows.items():
-            same.setdefault((*key[:-1], self._people.name(key[-1])), []).append(row)
-        rows = {key: merge_rows(users.columns, of_key) for key, of_key in same.items()}
-        tables = {**found.tables, USERS: users._replace(rows=rows)}
-        return found._replace(tables=tables)
+            rows_by_user.setdefault((*key[:-1], self._people.name(key[-1])), []).append(row)
+        rows = {key: merge_rows(users.columns, same_rows) for key, same_rows in rows_by_user.items()}
+        tables = {**sums.tables, USERS: users._replace(rows=rows)}
+        return sums._replace(tables=tables)
 
     def origin(self) -> Origin:
         """Return the source, with paths and names removed from its texts."""
@@ -96,25 +96,25 @@ class _NamedParts:
     def processes(self) -> tuple[Process, ...]:
         people = self._people
         return tuple(
-            one._replace(
-                user=people.name(one.user), name=people.text(one.name), pod=people.text(one.pod),
-                container=people.text(one.container), job=_job(one.job, people),
+            process._replace(
+                user=people.name(process.user), name=people.text(process.name), pod=people.text(process.pod),
+                container=people.text(process.container), job=_job(process.job, people),
             )
-            for one in self._frame.processes
+            for process in self._frame.processes
         )  # fmt: skip
 
     def runs(self) -> tuple[Run, ...]:
         people = self._people
         return tuple(
-            one._replace(
-                user=people.name(one.user), name=people.run_id(one.id), id=people.run_id(one.id),
-                phase=people.text(one.phase) if contains_user_name(one.phase, one.user) else one.phase,
-                facts=one.facts._replace(job=_job(one.facts.job, people)),
+            run._replace(
+                user=people.name(run.user), name=people.run_id(run.id), id=people.run_id(run.id),
+                phase=people.text(run.phase) if contains_user_name(run.phase, run.user) else run.phase,
+                facts=run.facts._replace(job=_job(run.facts.job, people)),
                 metrics={
-                    name: value for name, value in one.metrics.items() if not contains_user_name(name, one.user)
+                    name: value for name, value in run.metrics.items() if not contains_user_name(name, run.user)
                 },
             )
-            for one in self._frame.runs
+            for run in self._frame.runs
         )  # fmt: skip
 
     def boundaries(self) -> tuple[Boundary, ...]:

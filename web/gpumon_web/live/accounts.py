@@ -16,7 +16,7 @@ from gpumon.model.origin import Capability
 from gpumon.storage.usage.period_totals import UserWindow, parse_window
 from gpumon_web.components.page import Args, Cells, Page, StoredSubject
 from gpumon_web.feed import Feed
-from gpumon_web.fleet import named
+from gpumon_web.fleet import gpu_ranges
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
 from gpumon_web.live import stored_values
 from gpumon_web.live.stored_values import why_no_history
@@ -99,4 +99,6 @@ class Accounts:
         if frame is None:
             return {}
         found = devices_by_user(gpu_statuses(frame, ranks_of(frame.runs)))
-        return {user: (named(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()}
+        return {
+            user: (gpu_ranges(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()
+        }

@@ -17,7 +17,7 @@ from gpumon.common.config import Prices
 from gpumon.reports import run_json
 from gpumon_web.charts.run_gpus import EACH, MEAN
 from gpumon_web.components.page import Args, Page, StoredSubject
-from gpumon_web.feed import Feed, said
+from gpumon_web.feed import Feed, logged_value
 from gpumon_web.fleet import run_row
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
 from gpumon_web.live import stored_values
@@ -167,7 +167,7 @@ class Runs:
             return {
                 ranks.first.id: {
                     **run_row(ranks, frame, self._feed.epochs),
-                    "metrics": {name: said(value) for name, value in ranks.first.metrics.items()},
+                    "metrics": {name: logged_value(value) for name, value in ranks.first.metrics.items()},
                     "step": ranks.slowest.step,
                     "wait": run_json.nullable(ranks.slowest.wait),
                     "label": self._feed.live.origin().label,
