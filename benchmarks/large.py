@@ -124,7 +124,7 @@ def _terminal(place: Place, effort: Effort) -> tuple[dict[str, Figures], Figures
                 for letter in letters:
                     key = bytes((letter,))
                     _press(terminal, keys if turn else {}, page, key)
-                    if key in b"?:\r":
+                    if key in b"?:o\r":
                         terminal.press(b"\x1b")
     return keys, cpu
 
