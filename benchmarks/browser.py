@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.chromium import program as chromium_program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
 
-CHROMIUM = "/usr/bin/chromium"
 SIZE = {"width": 1440, "height": 900}
 _PATIENCE = 60.0
 _ARGUMENTS = (
@@ -47,7 +47,7 @@ def missing() -> str:
         import playwright.sync_api  # noqa: F401
     except ImportError:
         return "playwright is not installed (pip install playwright)"
-    return "" if Path(CHROMIUM).exists() else f"there is no {CHROMIUM} (apt-get install chromium)"
+    return "" if chromium_program() else "there is no Chromium (apt-get install chromium)"
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=chromium_program(), args=_ARGUMENTS)
         try:
             yield browser
         finally:

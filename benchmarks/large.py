@@ -1,9 +1,10 @@
 """Both views with much data: 5,000 runs, one of them of 10,000 epochs, 10,000 events, 32 GPUs and 2,048 processes.
 
-Each key is timed from the byte written to the last byte of the answer, a pause behind it left out, on every page of the
-terminal view. The pages of the browser view are opened in a browser that was nowhere yet, from the navigation to the
-frame in which the page shows its data. CPU is that of each program while nothing is pressed. Everything is measured
-with little data as well, in the same run: what grows with data shows by the difference.
+Each key is timed from the byte written to the last byte of the next frame, on every page of the terminal view; details
+of rows that the ledger is still asked for follow in later frames. The pages of the browser view are opened in a browser
+that was nowhere yet, from the navigation to the frame in which the page shows its data. CPU is that of each program
+while nothing is pressed. Everything is measured with little data as well, in the same run: what grows with data shows
+by the difference.
 """
 
 from __future__ import annotations

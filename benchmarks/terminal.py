@@ -29,6 +29,8 @@ _ANSWERS = (
 )
 _REFRESH, _PAUSE = 1.5, 0.15
 """Seconds within which a program draws anew, and for which it is quiet behind that."""
+_FRAME_PAUSE = 0.01
+"""Seconds without a byte that end a frame."""
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78]|P[^\x1b]*\x1b\\)")
 
 Complete = Callable[[str], bool]
@@ -67,7 +69,7 @@ class Terminal:
     def press(self, key: bytes, timeout: float = 5.0, *, whole: bool = False) -> float:
         """Write a key once the program is quiet; return the seconds until it sends something, `timeout` at most.
 
-        With `whole`, until the last byte before a pause. A refresh that follows within it counts as a part.
+        With `whole`, until the end of the first frame: the last byte before a pause.
         """
         self._quiet()
         self._came.clear()
@@ -79,7 +81,7 @@ class Terminal:
             while self._came.is_set() and answered < timeout:
                 answered = self._last - begun
                 self._came.clear()
-                self._came.wait(_PAUSE)
+                self._came.wait(_FRAME_PAUSE)
         return answered
 
     def _quiet(self) -> None:
