@@ -100,6 +100,8 @@ class Parents:
         self._proc = proc
         self._boot = boot_time(proc)
         self._ancestors: dict[tuple[int, float], tuple[ParentProcess, ...]] = {}
+        self._chains: dict[tuple[int, int], tuple[ParentProcess, ...]] = {}
+        """Processes with their ancestors, by PID and start (clock ticks after boot)."""
 
     def above(self, process: Process) -> tuple[ParentProcess, ...]:
         """Return the ancestors, nearest first; empty if unknown or if the PID refers to another process here."""
@@ -108,6 +110,7 @@ class Parents:
         if ancestors is None:
             if len(self._ancestors) >= _MAX_CACHED:
                 self._ancestors.clear()
+                self._chains.clear()
             ancestors = self._ancestors[key] = self._read(process)
         return ancestors
 
@@ -115,13 +118,19 @@ class Parents:
         stat = read_stat(process.pid, self._proc)
         if stat is None or not is_known(process.started) or not has_same_start(process, stat, self._boot):
             return ()
-        ancestors: list[ParentProcess] = []
-        while stat is not None and stat.parent > _INIT and len(ancestors) < _MAX_DEPTH:
-            pid = stat.parent
-            stat = read_stat(pid, self._proc)
-            if stat is not None:
-                ancestors.append(ParentProcess(pid, clean(os.fsdecode(stat.name), 64)))
-        return tuple(ancestors)
+        return self._with_ancestors(stat.parent, _MAX_DEPTH)
+
+    def _with_ancestors(self, pid: int, depth: int) -> tuple[ParentProcess, ...]:
+        """Return a process and its ancestors, nearest first; siblings share what was read for the first of them."""
+        stat = read_stat(pid, self._proc) if pid > _INIT and depth else None
+        if stat is None:
+            return ()
+        key = pid, stat.started
+        chain = self._chains.get(key)
+        if chain is None:
+            process = ParentProcess(pid, clean(os.fsdecode(stat.name), 64))
+            chain = self._chains[key] = (process, *self._with_ancestors(stat.parent, depth - 1))
+        return chain
 
 
 def build_tree(processes: Sequence[Process], above: Callable[[Process], Sequence[ParentProcess]]) -> list[TreeRow]:
