@@ -293,6 +293,22 @@ test("a line has the color of who holds the GPU a few samples ahead of what is k
   assert.deepStrictEqual(colors([], true, 5), [[0, 5, ""]]);
 });
 
+test("a validation loss of many epochs is a line, and of a few it is dots", () => {
+  const { gpumon } = load(["00", "52"]);
+  const drawn = (epochs) => {
+    const count = { dots: 0, lines: 0, dashed: 0 };
+    const pen = { beginPath() {}, moveTo() {}, stroke() {}, fill() {}, closePath() {},
+      lineTo() { count.lines += 1; }, arc() { count.dots += 1; },
+      setLineDash(dash) { count.dashed += Number(dash.length > 0); } };
+    const x = Array.from({ length: epochs }, (_, at) => at), mean = x.map((at) => 1 / (at + 1));
+    const scale = { x: (at) => (at * 600) / epochs, y: (value) => value * 100, from: 0, to: epochs };
+    gpumon.trace(pen, { x, mean, look: "dots" }, scale, 2, () => "red");
+    return count;
+  };
+  assert.deepStrictEqual(drawn(50), { dots: 50, lines: 49, dashed: 1 });
+  assert.deepStrictEqual(drawn(500), { dots: 0, lines: 499, dashed: 0 });
+});
+
 test("lines that began anew are not put behind the old ones", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   const before = found.shown.length;

@@ -127,7 +127,7 @@ def epoch_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA,
     `while` in a cell is the run's epoch at that time: the cell is outdated once the ring has another one.
     """
     is_current = is_ongoing(row, run, is_live=is_live)
-    judgement = row["verdict"]
+    judgment = row["verdict"]
     within = {"while": run["epoch"]} if is_current and is_live and run.get("epoch") else {}
     return {
         "key": str(row["ordinal"]),
@@ -136,15 +136,15 @@ def epoch_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA,
         "seconds": {"since": row["begun"], **within} if is_current and row["begun"] is not None else row["seconds"],
         **_measured(row, run, maxima),
         "beside": row["beside"],
-        "verdict": {**verdict, **within} if (verdict := _verdict(judgement)) else None,
-        "verdict_text": judgement["text"] if judgement else None,
-        "search": f"{row['epoch']} {units.count(row['epoch'])} {judgement['text'] if judgement else ''}".lower(),
+        "verdict": {**verdict, **within} if (verdict := _verdict(judgment)) else None,
+        "verdict_text": judgment["text"] if judgment else None,
+        "search": f"{row['epoch']} {units.count(row['epoch'])} {judgment['text'] if judgment else ''}".lower(),
     }
 
 
 def fold_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA) -> Cells:
     """Return the cells of folded epochs; `first` and `last` are the ordinals that the row covers."""
-    judgement, numbers = row["verdict"], row["epochs"]
+    judgment, numbers = row["verdict"], row["epochs"]
     key = f"fold {row['first']}"
     return {
         "key": key,
@@ -155,7 +155,7 @@ def fold_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA) 
         "seconds": row["seconds"],
         **_measured(row, run, maxima),
         "beside": row["beside"],
-        "verdict": _verdict(judgement),
+        "verdict": _verdict(judgment),
     }
 
 
