@@ -1,14 +1,14 @@
-"""A tracker for Accelerate, from 1.0 on.
+"""A tracker for Accelerate 1.0 or newer.
 
     import gpumon.callbacks.accelerate
 
     accelerator = Accelerator(log_with="gpumon")                    # Accelerate 1.15 or newer
-    accelerator = Accelerator(log_with=[GpuMonitorTracker(), ...])  # any
+    accelerator = Accelerator(log_with=[GpuMonitorTracker(), ...])  # any version
     accelerator.init_trackers("my_project", config={"learning_rate": 1e-3})
     run = accelerator.get_tracker("gpumon", unwrap=True)            # to mark epochs: run.epochs(), run.steps(loader)
 
 The run begins with `init_trackers` and ends with `end_training`. Accelerate passes logged values to a tracker, but no
-epochs or steps: the `step` of its `log` counts whatever the training counts.
+epochs or steps. The `step` argument of `log` has no fixed meaning, because each training chooses what it counts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ except ModuleNotFoundError as error:
 
 require("accelerate", accelerate.__version__)
 
-from accelerate import tracking  # noqa: E402  # only now: an older one may lack it
+from accelerate import tracking  # noqa: E402  # after the version check: old versions may lack it
 
 
-class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed or not, by what is installed
+class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed only in some versions
     """Shows a training in gpumon: its configuration and logged values. Accelerate uses it in the main process only."""
 
     name = "gpumon"
@@ -54,13 +54,13 @@ class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed
 
     @guarded
     def store_init_configuration(self, values: Mapping[str, object]) -> None:
-        """Keep the configuration with the run."""
+        """Store the configuration `values` with the run."""
         if self._hook.run is not None:
             self._hook.run.config(values)
 
     @guarded
     def log(self, values: Mapping[str, object], step: int | None = None, **kwargs: Any) -> None:
-        """Show `values`."""
+        """Show the logged `values`. `step` is ignored."""
         self._hook.log(values)
 
     @guarded

@@ -35,7 +35,10 @@ def frames(function: str) -> Iterator[FrameType]:
 
 
 def variables(module: str, *functions: str) -> Mapping[str, Any]:
-    """Return the local variables of the first of `functions` of `module` on this thread's stack; empty if none is."""
+    """Return the local variables of a function of `module` that this thread is running.
+
+    `functions` are the names of the functions to look for on the stack, tried in this order. Empty if none is found.
+    """
     for function in functions:
         for frame in frames(function):
             if frame.f_globals.get("__name__") == module:
@@ -44,7 +47,7 @@ def variables(module: str, *functions: str) -> Mapping[str, Any]:
 
 
 class Endable(Protocol):
-    """A hook, for `end_with_cell`."""
+    """The part of `Hook` that `end_with_cell` uses."""
 
     @property
     def is_paused(self) -> bool: ...
@@ -52,10 +55,10 @@ class Endable(Protocol):
 
 
 def end_with_cell(hook: Endable) -> None:
-    """End `hook` as failed or interrupted at the end of the current notebook cell if its training still runs then.
+    """End the run of `hook` as failed or interrupted if its training has not ended by the end of the notebook cell.
 
-    A paused hook is left alone: an evaluation in a later cell belongs to its run. Does nothing outside of IPython, or
-    in a thread other than the main one, since other threads outlive a cell.
+    A paused hook is not ended, because an evaluation in a later cell may continue its run. Does nothing outside of
+    IPython, or in a thread other than the main one, since other threads outlive a cell.
     """
     shell = _shell()
     if shell is None or threading.current_thread() is not threading.main_thread():
@@ -103,7 +106,7 @@ P = ParamSpec("P")
 _paused: WeakSet[Hook] = WeakSet()
 """Hooks whose training is over and whose run may be resumed."""
 MAX_EPOCHS = 1_000_000
-"""More epochs are not a plan."""
+"""A larger number of planned epochs counts as unknown: frameworks use it for trainings that run until stopped."""
 
 
 def guarded(method: Callable[P, object]) -> Callable[P, None]:
@@ -120,12 +123,15 @@ def guarded(method: Callable[P, object]) -> Callable[P, None]:
 
 
 def warn_failed(what: str, error: Exception) -> None:
-    """Warn once that `what` failed. Methods called at each step use it directly, which saves a call."""
+    """Warn once that `what` (the name of a method or phase) failed.
+
+    Methods that run at each step call this directly instead of being `guarded`, which saves one call per step.
+    """
     warn_once(f"callback {what}", f"{what}: {type(error).__name__}: {error}")
 
 
 class Hook:
-    """Settings of a callback, and its run while there is one. Is pickled and copied without the run."""
+    """The settings of a callback and, during a training, its run. Pickles and copies do not contain the run."""
 
     def __init__(self, framework: str, name: str | None = None, **settings: Any) -> None:
         self._framework = framework
@@ -139,15 +145,15 @@ class Hook:
     def begin(
         self, epochs: int | None, base: int, env: Mapping[str, str] | None = None, loggers: Sequence[object] = ()
     ) -> None:
-        """Begin the run of a training with `epochs` in all, which its framework counts from `base` (0 or 1).
+        """Begin the run of a training.
 
-        `env`: the environment, completed with what the framework knows about its ranks. `loggers`: the training's
-        loggers, to which the framework's name in `log_to` refers.
+        `epochs`: total number of planned epochs, None if unknown. `base`: number of the framework's first epoch, 0 or
+        1. `env`: environment variables, completed with the ranks that the framework knows; None: those of this process.
+        `loggers`: the training's loggers, which replace the framework's name in `log_to`.
         """
         self.end(failed=True, late=True)  # a run that is still open has failed: trainings do not overlap
         for other in list(_paused):
-            other.end()  # its run is not resumed
-        # A framework that trains until it is stopped may plan a huge number of epochs.
+            other.end()  # its run can no longer be resumed
         planned = epochs if epochs and 0 < epochs <= MAX_EPOCHS else None
         settings = with_loggers(self._settings, self._framework, loggers)
         self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **settings)
@@ -160,9 +166,11 @@ class Hook:
     def end(
         self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
     ) -> None:
-        """End the run, if any; `error`: the exception that ended the training, if known.
+        """End the run, if there is one.
 
-        `stopped`: it was ended early on purpose; `late`: it ended some time ago, without notice from the framework.
+        `error`: the exception that ended the training, None if unknown. `failed`: the training failed, even if `error`
+        is None. `stopped`: it was stopped early on purpose. `late`: it ended at an unknown earlier time, because the
+        framework did not report its end.
         """
         if self.run is not None:
             run, self.run, self.is_paused = self.run, None, False
@@ -189,12 +197,12 @@ class Hook:
         return True
 
     def plan(self, steps: object) -> None:
-        """Publish the planned number of steps over the whole run; an invalid number is ignored."""
+        """Publish the planned number of steps of the whole run. An invalid number is ignored."""
         if self.run is not None:
             self.run.plan(steps=steps)
 
     def config(self, values: Mapping[str, object]) -> None:
-        """Keep parameters of the framework; None stands for an unknown one."""
+        """Store the framework's parameters with the run. A parameter with the value None is unknown and left out."""
         if self.run is not None:
             self.run.framework_config({name: value for name, value in values.items() if value is not None})
 
@@ -211,37 +219,40 @@ class Hook:
         return self.run.begin_phase(name) if self.run is not None else ""
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """Publish that a step takes `times` batches of `loader`."""
+        """Publish the number of samples per step, for steps of `times` batches of `loader`."""
         if self.run is not None:
             self.run.batch_of(loader, times)
 
     def set_batch_size(self, size: BatchSize) -> None:
-        """Publish the samples per step."""
+        """Publish the number of samples per step."""
         if self.run is not None:
             self.run.set_batch_size(size)
 
     def at_step(self, step: int, since: int = 0) -> None:
-        """Set the number of steps; `since`: when a wait for data began that ends now (ns, `monotonic_ns`), or 0."""
+        """Set the number of steps done so far.
+
+        `since`: start of a wait for data that has just ended (ns, from `monotonic_ns`); 0 if there was none.
+        """
         if self.run is not None:
             self.run.at_step(step, since)
 
     def skip_to_step(self, step: int) -> None:
-        """Set the number of steps if it is unknown when each was made."""
+        """Set the number of steps done so far, without times for the single steps."""
         if self.run is not None:
             self.run.skip_to_step(step)
 
     def waited(self, nanoseconds: int) -> None:
-        """Add a wait for data."""
+        """Add a wait for data of this duration."""
         if self.run is not None:
             self.run.waited(nanoseconds)
 
     def waited_since(self, since: int) -> None:
-        """Add a wait for data that began at `since` (ns, `monotonic_ns`); 0: there was none."""
+        """Add a wait for data that began at `since` (ns, from `monotonic_ns`) and ends now. 0 means no wait."""
         if self.run is not None and since:
             self.run.waited(monotonic_ns() - since)
 
     def wait_unknown(self) -> None:
-        """Mark the wait for data as unknown: it cannot be measured from here."""
+        """Mark the wait for data as unknown, because this callback cannot measure it."""
         if self.run is not None:
             self.run.wait_unknown()
 
@@ -253,9 +264,9 @@ class Hook:
         return {**self.__dict__, "run": None, "is_paused": False, "_settings": without_log(self._settings)}
 
     def __del__(self) -> None:
-        # Dropped before its training ended: some frameworks do not report exceptions to callbacks. The exception being
-        # handled now is another one: its own would keep the callback alive by its traceback. At the end of the process
-        # the run has been ended already, and this module may be gone.
+        # The callback was dropped before its training ended: some frameworks do not report exceptions to callbacks. An
+        # exception that is being handled now is not the training's, whose traceback would keep the callback alive. At
+        # the end of the process the run has already been ended, and this module may be gone.
         run = getattr(self, "run", None)
         if run is not None and run.on:
             self.run = None
@@ -268,7 +279,10 @@ Phase = Callable[[str], str]
 
 
 def in_phase(method: Callable[..., Any], get_phase: Callable[[Any], Phase | None], name: str) -> Callable[..., Any]:
-    """Wrap `method` of a class to run in the phase `name`; `get_phase(self)` returns None if there is no run."""
+    """Wrap `method` of a class so that each call is recorded as the phase `name`.
+
+    `get_phase(self)` returns the function that begins a phase, or None if there is no run.
+    """
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -289,7 +303,7 @@ def in_phase(method: Callable[..., Any], get_phase: Callable[[Any], Phase | None
 
 
 def restore_phase(phase: Phase, previous: str) -> None:
-    """Return to the phase `previous`; never raises."""
+    """Begin the phase `previous` again. Never raises."""
     try:
         phase(previous)
     except Exception as error:

@@ -1,11 +1,11 @@
-"""A monitor for trainings with PyTorch Ignite, from 0.5 on.
+"""A monitor for trainings with PyTorch Ignite 0.5 or newer.
 
     from gpumon.callbacks.ignite import GpuMonitor
 
     GpuMonitor().attach(trainer, validate=evaluator)
 
 Epochs count from 1, as in Ignite; steps are iterations of the trainer. Ignite calls handlers in the order in which they
-were attached: later handlers of the end of an epoch run between epochs.
+were attached. So a handler for the end of an epoch that is attached after the monitor runs between two epochs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, guarded, restore_phas
 from gpumon.common.errors import FrameworkError, pip
 
 _PREVIOUS = "_gpumon_previous_phase"
-"""Attribute of a checkpoint handler that is saving: the phase function, and the previous phase."""
+"""Name of an attribute of a checkpoint handler. While it saves, this is the phase function and the previous phase."""
 
 
 def mark_saving(get_phase: Callable[[], Phase | None]) -> None:
-    """Patch Ignite's Checkpoint once per process, so that saving is a phase; `get_phase` returns None without a run."""
+    """Patch Ignite's Checkpoint, once per process, so that saving a checkpoint is recorded as a phase.
+
+    `get_phase` returns the function that begins a phase, or None if there is no run.
+    """
     kind = getattr(sys.modules.get("ignite.handlers.checkpoint"), "Checkpoint", None)
     if kind is None or hasattr(kind, _PREVIOUS):
         return
@@ -35,7 +38,7 @@ def mark_saving(get_phase: Callable[[], Phase | None]) -> None:
 
     @wraps(collect)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Begin the phase; called only if something is saved."""
+        """Begin the phase. Ignite calls this method only if it saves something."""
         try:
             phase = get_phase()
             self.__dict__[_PREVIOUS] = (phase, phase(CHECKPOINT)) if phase is not None else None
@@ -75,7 +78,7 @@ class GpuMonitor:
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
         self._hook = Hook("ignite", name, **settings)
         self._training = False
         self._alone = True
@@ -100,7 +103,7 @@ class GpuMonitor:
         return self
 
     def attach_evaluator(self, evaluator: Engine) -> None:
-        """Monitor an unnamed evaluator, as `evaluate`, `evaluate_2`, … For `gpumon run --auto`."""
+        """Monitor an evaluator under the next free name: `evaluate`, `evaluate_2`, … Used by `gpumon run --auto`."""
         self._unnamed += 1
         self._attach_evaluator(evaluator, "evaluate" if self._unnamed == 1 else f"evaluate_{self._unnamed}")
 
@@ -179,7 +182,10 @@ class GpuMonitor:
             self._hook.pause()
 
     def _raised(self, engine: Engine, error: BaseException) -> None:
-        """End the run and raise the exception again, as Ignite does without a handler, if there is no other handler."""
+        """End the run and raise the exception again, if there is no other handler of exceptions.
+
+        Ignite raises an exception itself only if it has no handler at all.
+        """
         if len(engine._event_handlers[Events.EXCEPTION_RAISED]) == 1:
             self._fail(error)
             raise error
@@ -203,7 +209,7 @@ def _current_phase() -> Phase | None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics that may be single numbers."""
+    """Return the metrics without those that cannot be single numbers: mappings, texts, lists and arrays."""
     return {
         name: value
         for name, value in metrics.items()

@@ -9,8 +9,8 @@ Epochs count from 1, as Keras prints them; steps are batches.
 On the torch and JAX backends the wait for data is measured at each fetch, in training and in validation. TensorFlow
 fetches inside its graph, where the wait cannot be separated from the step.
 
-Keras calls `on_train_batch_end` in a thread of its own, so that nothing waits for the GPU (asynchronous dispatch),
-unless a callback with this method does not declare that it is safe. This one declares it (`async_safe`).
+Keras calls `on_train_batch_end` in a separate thread, so that nothing waits for the GPU (asynchronous dispatch). It
+does so only if every callback with this method declares that this is safe. This callback does (`async_safe`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpumon.tracking.dataloader import BatchSize, batch_size_of_pass
 from gpumon.tracking.logged_values import PendingNumber, number_of, whole
 
 _LISTENERS = "_gpumon_listeners"
-"""Attribute of an iterator with the functions that receive the duration of each fetch."""
+"""Name of an attribute of an iterator: the functions that are called with the duration of each fetch."""
 
 
 def epoch_iterator(method: str) -> Any:
@@ -42,7 +42,7 @@ def epoch_iterator(method: str) -> Any:
 
 
 def is_fitting(model: Any) -> bool:
-    """Whether a `fit` of `model` runs in this thread around the innermost `fit`."""
+    """Whether the innermost `fit` of this thread runs inside a `fit` of `model`."""
     fits = [frame.f_locals for frame in frames("fit") if "epoch_iterator" in frame.f_locals]
     return any(variables.get("self") is model for variables in fits[1:])
 
@@ -101,19 +101,19 @@ except ModuleNotFoundError as error:
 require("keras", keras.__version__)
 
 _THREADS = 64
-"""Batches whose ends may arrive out of order: more than Keras has threads."""
+"""Number of latest batch ends to remember, since they may arrive out of order. Keras has fewer threads than that."""
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""The monitor whose training began last in each thread."""
+"""By thread id, the monitor whose training began last in this thread."""
 _started: WeakSet[GpuMonitor] = WeakSet()
 """Monitors with a running training; Keras does not notify callbacks of a failure."""
 
 
-class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or not, by what is installed
+class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only in some versions
     """Shows a training in gpumon: its epochs, steps, validation and logged metrics.
 
-    Passed only to `evaluate` or `predict`, it shows that call as a run of its own. An exception in `fit` ends the run.
-    Keras reports no exception in the other two: the run then ends with the next training in this thread that is not
-    part of it, with the notebook cell, or with the process.
+    If it is passed only to `evaluate` or `predict`, the call is shown as a separate run. An exception in `fit` ends the
+    run. Keras does not report exceptions in `evaluate` and `predict`. After one, the run ends with the notebook cell,
+    with the process, or when this thread begins another training that is not part of the run.
     """
 
     async_safe = True
@@ -137,7 +137,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._rate: float | PendingNumber | None = None
 
     def set_params(self, params: Any) -> None:
-        """Called for each new list of callbacks: the next call is not part of the previous one."""
+        """Called for each new list of callbacks: a `fit`, `evaluate` or `predict` that follows is a new call."""
         super().set_params(params)
         self._new = True
 
@@ -166,7 +166,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._leave_fit()
 
     def trains(self, model: Any) -> bool:
-        """Whether this monitor's training is one of `model` in this thread."""
+        """Whether this monitor shows a training of `model` that runs in this thread."""
         return self._training and self._thread == get_ident() and self._model is model
 
     def _leave_fit(self) -> None:
@@ -223,7 +223,11 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._leave(None)
 
     def _still_fitting(self, earlier: GpuMonitor | None) -> GpuMonitor | None:
-        """Return the monitor of the training that this one is nested in; later ones have failed silently and end."""
+        """Return the monitor of the training that encloses this one; None if there is none.
+
+        The search goes outward from `earlier`, the monitor of the previous training in this thread. Monitors whose
+        `fit` no longer runs have failed without notice, and their runs are ended.
+        """
         while earlier is not None and earlier.params is not self.params:  # same params: same list of callbacks
             if is_fitting(earlier._model):
                 return earlier
@@ -232,7 +236,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return None
 
     def _measure_wait(self, method: str) -> None:
-        """Measure the wait for each batch of `method`, which has just begun."""
+        """Measure the wait for each batch of `method`, which has just begun. For `fit`, also publish the batch size."""
         iterator = epoch_iterator(method)
         if iterator is None:
             return
@@ -250,7 +254,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
             time_fetches(iterator, self._hook.waited, first)
 
     def _read_batch_size(self, batch: Any) -> None:
-        """Publish the batch size, from the first batch of a training."""
+        """Publish the batch size of a training: the length of its first batch."""
         shapes = [shape for array in keras.tree.flatten(batch) if (shape := getattr(array, "shape", ()))]
         if shapes:
             self._hook.set_batch_size(BatchSize(int(shapes[0][0])))
@@ -278,25 +282,25 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return self._hook.phase if self._training else None
 
     def _publish_rate(self) -> None:
-        """Publish the learning rate once it is known; never waits for a GPU that has it."""
+        """Publish the learning rate once it can be read without waiting for a GPU."""
         rate = self._rate
         if rate is not None and (isinstance(rate, float) or rate.ready()):
             self._rate = None
             self._hook.config({"learning_rate": float(f"{rate if isinstance(rate, float) else rate.value():.6g}")})
 
     def _epoch_steps(self) -> int:
-        """Return the steps of this epoch after its last batch has begun; not all batches may have ended."""
+        """Return the number of steps of this epoch. Called when its last batch has begun, but may not have ended."""
         if keras.backend.backend() == "torch" or self._steps():
             return self._capped(self._batch + self._each)
         # If the length is unknown, Keras begins one more batch and finds that there is none.
         return max(self._batch, max(self._ends.copy(), default=-1) + 1)
 
     def _capped(self, steps: int) -> int:
-        """Limit `steps` to those of an epoch: the last execution of several steps may have had data for fewer."""
+        """Limit `steps` to the length of an epoch: the last of several steps per execution may have had no data."""
         return min(steps, self._steps() or steps)
 
     def _steps(self) -> int | None:
-        """Return the steps of an epoch; None if unknown at the start of the training."""
+        """Return the number of steps per epoch; None if it is unknown at the start of the training."""
         steps: int | None = (self.params or {}).get("steps")
         return steps
 
@@ -305,7 +309,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
 
 
 def _parameters(model: Any) -> dict[str, object]:
-    """Return parameters of a training that need not be read from a GPU."""
+    """Return the parameters of a training that can be read without waiting for a GPU."""
     optimizer, loss = getattr(model, "optimizer", None), getattr(model, "loss", None)
     return {
         "optimizer": type(optimizer).__name__ if optimizer is not None else None,
@@ -326,7 +330,7 @@ def _learning_rate(optimizer: Any) -> float | PendingNumber | None:
 
 
 def _reporting(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `fit` of a model, so that its monitors end their run if it raises."""
+    """Wrap the method `fit` of a model so that its monitors end their run if it raises."""
 
     @wraps(fit)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A callback for LightGBM, from 4.0 on: `train`, `cv` and its estimators for scikit-learn.
+"""A callback for LightGBM 4.0 or newer: for `train`, `cv` and the estimators with scikit-learn's interface.
 
     from gpumon.callbacks.lightgbm import GpuMonitor
 
@@ -30,20 +30,20 @@ except ModuleNotFoundError as error:
 require("lightgbm", lightgbm.__version__)
 
 _PRECEDING, _FOLLOWING = "callbacks_before_iter", "callbacks_after_iter"
-"""The local variables of `train` and `cv` with the callbacks before and after a round."""
+"""Names of the local variables of `train` and `cv` that hold the callbacks called before and after each round."""
 
 
 class GpuMonitor:
     """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    LightGBM calls no callback when a round fails: the run then ends when this object is dropped, with its next
-    training, or with the process.
+    LightGBM calls no callback when a round fails. The run then ends when this object is dropped, when its next training
+    begins, or with the process.
     """
 
     before_iteration = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
         self._hook = Hook("lightgbm", name, **settings)
 
     def __call__(self, env: Any) -> None:
@@ -64,7 +64,7 @@ class GpuMonitor:
 
 
 class _Callbacks:
-    """Calls other callbacks. An exception of one passes through and ends the run."""
+    """Wraps other callbacks, and ends the run if one of them raises. The exception is raised again."""
 
     def __init__(self, hook: Hook, callbacks: Sequence[Callable[[Any], object]]) -> None:
         self._hook = hook

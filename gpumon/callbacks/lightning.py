@@ -1,4 +1,4 @@
-"""A callback for Lightning: `lightning.pytorch` or `pytorch_lightning`, from 2.0 on.
+"""A callback for Lightning 2.0 or newer, as the package `lightning.pytorch` or `pytorch_lightning`.
 
     from gpumon.callbacks.lightning import GpuMonitor
 
@@ -31,7 +31,7 @@ _CALLBACKS = tuple(f"{package}.callbacks.callback" for package in PACKAGES)
 
 
 class _Hooks:
-    """The hooks of the callback, for either package."""
+    """The methods that Lightning calls. They are the same for both packages."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
         """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`.
@@ -191,13 +191,16 @@ def _adopt(callback: type) -> None:
 
 
 class _AdoptingFinder:
-    """A module finder that makes GpuMonitor a subclass of the Callback of a Lightning imported later.
+    """A module finder that makes GpuMonitor a subclass of Callback when Lightning is imported after gpumon.
 
-    With sorted imports, gpumon is imported before lightning.
+    This is the usual order, since sorted imports list gpumon before lightning.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec by the other finders for a module with a Callback, with an adapted loader; else None."""
+        """Return the spec of a module that defines Callback, with a loader that adopts the class when it is loaded.
+
+        The other finders find the module. Returns None for every other module.
+        """
         if name not in _CALLBACKS:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
@@ -216,10 +219,10 @@ def _exec_and_adopt(exec_module: Callable[[Any], None], module: Any) -> None:
 
 
 def adopt_callbacks() -> None:
-    """Make GpuMonitor a Callback of each imported Lightning package; imports one if none is.
+    """Make GpuMonitor a subclass of the Callback of each Lightning package that has been imported.
 
-    The two packages have different classes, and importing an unused package takes seconds. Raises FrameworkError if
-    Lightning is missing or too old.
+    If neither package has been imported, imports one. It does not import both, because they have different classes and
+    importing an unused package takes seconds. Raises FrameworkError if Lightning is missing or too old.
     """
     for module in [sys.modules[name] for name in PACKAGES if name in sys.modules] or [_import_installed()]:
         require(module.__name__.partition(".")[0], getattr(module, "__version__", ""))
@@ -234,9 +237,10 @@ def _import_installed() -> Any:
 
 
 def select_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of `trainer.callback_metrics` to show.
+    """Return the metrics to show, from those in `trainer.callback_metrics`.
 
-    A metric logged both by step and by epoch appears three times: without a suffix, with `_step` and with `_epoch`.
+    A metric that is logged both by step and by epoch appears there three times: without a suffix, with `_step` and with
+    `_epoch`. Only the first of these is returned.
     """
     return {
         name: value
@@ -258,7 +262,7 @@ def _environment(trainer: Any) -> Mapping[str, str] | None:
 
 
 def _parameters(trainer: Any) -> dict[str, object]:
-    """Return parameters of a training, with the first of several optimizers."""
+    """Return the parameters of a training. If it has several optimizers, only the first one is described."""
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
     group = (getattr(optimizer, "param_groups", None) or [{}])[0]
     rate = group.get("initial_lr", group.get("lr"))
@@ -273,7 +277,7 @@ def _parameters(trainer: Any) -> dict[str, object]:
 
 
 def _mark_saving(trainer: Any, hooks: _Hooks | None) -> None:
-    """Make saving a checkpoint a phase; None undoes this."""
+    """Make the trainer record the saving of a checkpoint as a phase in the run of `hooks`; None undoes this."""
     trainer.__dict__.pop("save_checkpoint", None)
     if hooks is not None:
         save = in_phase(type(trainer).save_checkpoint, lambda _: hooks._hook.phase, CHECKPOINT)
@@ -284,7 +288,7 @@ def _measure_fetches(trainer: Any, hooks: _Hooks | None) -> None:
     """Measure each fetch of a training batch for `hooks`; None undoes this.
 
     The time between callback hooks would include transfers, loggers, and a wait for the GPU if a progress bar shows the
-    loss. The wrapped two methods of the loop serve its profiler; if it has none of them, nothing is measured.
+    loss. The loop has the two wrapped methods for its profiler. If they do not exist, nothing is measured.
     """
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
     before, after = (hooks._before_fetch, hooks._after_fetch) if hooks is not None else (None, None)

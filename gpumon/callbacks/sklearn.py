@@ -1,4 +1,4 @@
-"""A callback for scikit-learn, from 1.9 on: searches, pipelines and other estimators that support callbacks.
+"""A callback for scikit-learn 1.9 or newer: for searches, pipelines and other estimators that support callbacks.
 
     from gpumon.callbacks.sklearn import GpuMonitor
 
@@ -33,17 +33,17 @@ except ModuleNotFoundError as error:
     ) from None
 
 _REFIT = "refit-with-best-params"
-"""The task of a search that fits the best candidate again."""
+"""Name of the task in which a search fits the best candidate again."""
 
 
 class GpuMonitor:
-    """Shows a fit in gpumon: its finished tasks as steps, the parts of a search as phases, and its best score.
+    """Shows a fit in gpumon: its finished tasks as steps, the stages of a search as phases, and its best score.
 
     Fits in other processes (`n_jobs`) are counted only at the end of the search.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
         self._hook = Hook("sklearn", name, **settings)
         self._done = 0
         self._is_complete = False

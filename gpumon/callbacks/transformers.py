@@ -1,11 +1,11 @@
-"""A callback for `transformers.Trainer`, from Transformers 5 on.
+"""A callback for `transformers.Trainer` of Transformers 5 or newer.
 
     from gpumon.callbacks.transformers import GpuMonitor
 
     trainer = Trainer(..., callbacks=[GpuMonitor()])
 
-Epochs count from 1, as in the Trainer's table; steps are `state.global_step`, each an optimizer step over all batches
-whose gradients are accumulated.
+Epochs count from 1, as in the Trainer's table. Steps are `state.global_step`, which counts optimizer steps: one for
+several batches if gradients are accumulated.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ require("transformers", transformers.__version__)
 
 _PATCHED = "_gpumon_patched"
 _PRUNING = "_report_to_hp_search"
-"""The method of the Trainer that prunes a trial of a search; callbacks see only the end of a training."""
+"""Name of the Trainer's method that prunes a trial of a search. To callbacks, this looks like the end of a training."""
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 
 
-class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed or not, by what is installed
+class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed only in some versions
     """Shows a training of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
 
     The Trainer calls it in every rank. It calls no callback when a training fails, so `train` is wrapped: an exception
@@ -137,7 +137,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # The first sign of an unannounced evaluation, or of a second one if a checkpoint was announced.
+        # This is the first call for an evaluation that was not announced, or that runs although a checkpoint was.
         if self._phase == "evaluate":
             return
         self._alone = not self._training and not self._hook.resume()
@@ -163,18 +163,18 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._start_wait(args)
 
     def checkpoint_phase(self) -> Phase | None:
-        """Return the function that begins a phase; None if a checkpoint was announced or no training runs."""
+        """Return the function that begins a phase; None if no training runs, or if the checkpoint phase has begun."""
         return self._hook.phase if self._training and self._phase != CHECKPOINT else None
 
     def _start_wait(self, args: Any) -> None:
-        # With several ranks, this would include the wait for each other: they count the tokens of a step together.
+        # With several ranks, this would include the wait for other ranks, which count the tokens of a step together.
         self._since = monotonic_ns() if args.world_size == 1 and self._in_epoch else 0
 
     def _begin_next_phase(self, state: Any, control: Any) -> None:
         """Begin the evaluation or checkpoint that the Trainer has announced, if it comes next.
 
-        There is no hook for its begin: after a step or epoch the Trainer logs, evaluates and saves, in this order, each
-        if `control` announces it. It logs a step only once.
+        No callback method is called when either begins. After a step or epoch the Trainer logs, evaluates and saves, in
+        this order, and each only if `control` announces it. It logs a step only once.
         """
         if control.should_log and state.global_step > self._logged:
             return
@@ -214,7 +214,7 @@ def _checkpoint_phase(trainer: Any) -> Phase | None:
 
 
 def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `train` of a Trainer, so that its monitors end their run if it raises."""
+    """Wrap the method `train` of a Trainer so that its monitors end their run if it raises."""
 
     @wraps(train)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -229,9 +229,9 @@ def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_trainer() -> None:
-    """Patch the Trainer, once it is imported, to report exceptions and to mark saving as a phase.
+    """Patch the Trainer, once it is imported, to report exceptions and to record the saving of a checkpoint as a phase.
 
-    Saving the best model is not announced to callbacks.
+    Saving is patched because callbacks are not told before the best model is saved.
     """
     kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if kind is None or hasattr(kind, _PATCHED):
@@ -246,7 +246,7 @@ def _patch_trainer() -> None:
 
 
 def _parameters(args: Any, batch: int) -> dict[str, object]:
-    """Return parameters of a training; `batch`: samples per device and pass."""
+    """Return the parameters of a training. `batch`: samples per device in each forward pass."""
     precision = next((name for name in ("bf16", "fp16", "tf32") if getattr(args, name, None)), None)
     names = ("learning_rate", "gradient_accumulation_steps", "weight_decay", "warmup_steps", "max_grad_norm", "seed")
     return {

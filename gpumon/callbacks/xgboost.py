@@ -1,4 +1,4 @@
-"""A callback for XGBoost, from 2.0 on: `train`, `cv` and its estimators for scikit-learn.
+"""A callback for XGBoost 2.0 or newer: for `train`, `cv` and the estimators with scikit-learn's interface.
 
     from gpumon.callbacks.xgboost import GpuMonitor
 
@@ -27,15 +27,15 @@ except ModuleNotFoundError as error:
 require("xgboost", xgboost.__version__)
 
 
-class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed or not, by what is installed
+class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed only in some versions
     """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    An exception of another callback ends the run. XGBoost does not report other exceptions to callbacks: the run then
-    ends when this object is dropped, with its next training, or with the process.
+    An exception of another callback ends the run. XGBoost does not report other exceptions to callbacks. After one, the
+    run ends when this object is dropped, when its next training begins, or with the process.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
         super().__init__()
         self._hook = Hook("xgboost", name, **settings)
         self._started = 0
@@ -44,22 +44,22 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
         self._evaluated: Mapping[str, Mapping[str, Sequence[Any]]] = {}
 
     def before_training(self, model: Any) -> Any:
-        """Called when the training begins; XGBoost continues with the returned model."""
+        """Called when the training begins. Returns the model with which XGBoost continues."""
         self._begin()
         return model
 
     def after_training(self, model: Any) -> Any:
-        """Called when the training has ended; XGBoost returns the returned model."""
+        """Called when the training has ended. Returns the model that XGBoost returns to its caller."""
         self._end()
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Called before a round; returns False to continue the training."""
+        """Called before a round. Returns False to continue the training."""
         self._started, self._evaluated = epoch + 1, evals_log
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Called after a round and its evaluation; returns False to continue the training."""
+        """Called after a round and its evaluation. Returns False to continue the training."""
         try:
             self._finish_round(epoch + 1)
         except Exception as error:
@@ -95,7 +95,10 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
 
 
 def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, object]:
-    """Return the last value of each metric by its printed name; for a cross-validation, the mean."""
+    """Return the last value of each metric, by the name that XGBoost prints.
+
+    In a cross-validation, the value is the mean over the folds.
+    """
     return {
         f"{data}-{metric}": values[-1][0] if isinstance(values[-1], tuple) else values[-1]
         for data, metrics in evaluated.items()
@@ -105,7 +108,7 @@ def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, o
 
 
 def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `method` of a container of callbacks, so that its monitors end their run if a callback raises."""
+    """Wrap `method` of the callback container so that the monitors in it end their run if a callback raises."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
