@@ -10,9 +10,9 @@ from gpumon.loggers.registry import make_loggers
 
 
 def epoch_log(log_to: object, *, run: str, places: Callable[[], Places], wait: float) -> EpochLog:
-    """Return the log of the run with the id `run`; it writes once it is started.
+    """Return the epoch log for `log_to`. It writes nothing until its method `start` is called.
 
-    `places` returns the directories of the daemon; `wait`: seconds that the end of the run may wait for its last
-    epochs. Raises UsageError if `log_to` is not a logger.
+    `run`: id of the run. `places`: returns the directories of the daemon. `wait`: maximum seconds that the end of the
+    run waits for the values of its last epochs. Raises UsageError if `log_to` is not a logger.
     """
     return EpochLog(make_loggers(log_to, run), places, wait)

@@ -1,7 +1,7 @@
 """Writes epochs from the ledger to the loggers of a training, on the training's own thread.
 
 Few loggers support several threads. So epochs are written only when the training calls `poll`, at a step or at the
-begin or end of an epoch.
+start or end of an epoch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.tracking.warn import warn_once
 
 MAX_FAILURES = 3
-"""Failures in a row after which a logger is dropped: each may have taken as long as its server's timeout."""
+"""Consecutive failures after which a logger is dropped. Each failure may take as long as its server's timeout."""
 _MAX_STEPS = 100_000
 
 
 class EpochLog:
-    """The loggers of a run. `wait`: seconds that its end may wait for the last epochs. Raises nothing."""
+    """Writes the epochs of a run to its loggers. No method raises.
+
+    `wait`: maximum seconds that the end of the run waits for the values of its last epochs.
+    """
 
     def __init__(self, loggers: Sequence[Logger], places: Callable[[], Places], wait: float) -> None:
         self._loggers = list(loggers)
@@ -33,7 +36,7 @@ class EpochLog:
         self._reader: EpochReader | None = None
         self._wait = wait
         self._steps: dict[int, int] = {}
-        """Steps at the end of each epoch that is not yet written, by its number."""
+        """By epoch number, the number of steps at the end of each epoch that has not been written yet."""
         self._step = 0
         self._is_due = False
         """Whether an epoch has ended since the last wait."""
@@ -41,7 +44,7 @@ class EpochLog:
         self._lock = Lock()
 
     def start(self, board: str) -> None:
-        """Start reading the epochs of the rank with the board file `board`, unless that is empty."""
+        """Start reading the epochs of the rank whose board file is `board`. Does nothing if `board` is empty."""
         if board and self._loggers:
             try:
                 self._reader = EpochReader(os.path.basename(board), self._places()).start()
@@ -49,7 +52,7 @@ class EpochLog:
                 warn_once("log_to", f"log_to writes nothing: {type(error).__name__}: {error}")
 
     def poll(self) -> None:
-        """Write the epochs that have arrived."""
+        """Write the epochs that the reader thread has found in the ledger."""
         reader = self._reader
         if reader is None or not reader.has_arrived or not self._lock.acquire(blocking=False):
             return
@@ -77,7 +80,7 @@ class EpochLog:
                 self._loggers.remove(logger)
 
     def epoch_ended(self, epoch: int, step: int) -> None:
-        """Called when an epoch has ended, `step` steps after the training's begin."""
+        """Called when an epoch has ended. `step`: number of steps since the start of the training."""
         self._steps[epoch] = self._step = step
         self._is_due = True
         if len(self._steps) > _MAX_STEPS:
@@ -88,13 +91,16 @@ class EpochLog:
                 _try(logger, lambda logger: logger.epoch_ended())
 
     def run_paused(self, rows_to: int) -> None:
-        """Called when the run is over unless more follows. Waits for the last epochs, `wait` seconds at most."""
+        """Called when the training is over, but an evaluation may continue the run. Waits for the last epochs.
+
+        Waits at most as long as the log's `wait`. `rows_to`: as for `EpochReader.wait`.
+        """
         self._wait_once(rows_to)
         for logger in self._loggers:
             _try(logger, lambda logger: logger.flush())
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
-        """Called when the run is over. If `waits`, waits for the last epochs, `wait` seconds at most."""
+        """Called when the run is over. Waits for the last epochs if `waits`, at most as long as the log's `wait`."""
         if waits:
             self._wait_once(rows_to)
         self.poll()
@@ -104,7 +110,7 @@ class EpochLog:
             _try(logger, lambda logger: logger.close())
 
     def _wait_once(self, rows_to: int) -> None:
-        """Wait for the epochs that have ended since the last wait, or for rows of steps up to `rows_to`."""
+        """Wait for the epochs that have ended since the last wait, or for the rows of steps up to step `rows_to`."""
         if self._reader is not None and (self._is_due or rows_to > self._rows_to):
             self._is_due, self._rows_to = False, rows_to
             for logger in self._loggers if rows_to else ():

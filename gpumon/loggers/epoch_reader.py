@@ -1,4 +1,4 @@
-"""Reads the ended epochs of a running run from the ledger, in a thread of its own.
+"""Reads the completed epochs of a running training from the ledger, in a separate thread.
 
 The daemon writes an epoch some seconds after its end, when the driver's own samples have arrived. A read takes about
 1 ms, or more on a slow disk; the training does not wait for it. The ledger is open only while it is read, so that a
@@ -27,44 +27,44 @@ from gpumon.tracking.warn import warn_once
 MIN_INTERVAL, MAX_INTERVAL = 1.0, 30.0
 """Seconds between two reads of the ledger."""
 PATIENCE = 120.0
-"""Seconds after the last epoch's end for which the ledger is read: the daemon waits up to 20 s for samples."""
+"""Seconds after the end of an epoch during which the ledger is read. The daemon waits up to 20 s for samples."""
 SETTLED_AFTER = 25.0
-"""Seconds after which no more samples of a row of steps arrive."""
+"""Seconds after the end of a row of steps when all its samples have arrived."""
 WAITING_INTERVAL = 0.1
 """Seconds between two reads while the training waits."""
 MAX_EPOCHS = 512
-"""Epochs of one read."""
+"""Maximum number of epochs per read."""
 GONE_AFTER = 10.0
-"""Seconds without a daemon after which a warning is logged: a restart takes less."""
+"""Seconds without a daemon after which a warning is logged. A restart of the daemon takes less."""
 _COMPLETE = 0.999
-"""Share of an epoch's time from which on it counts as complete."""
+"""Share of an epoch's time and energy that must be measured for the epoch to count as complete."""
 _LAST_READ = 0.5
 """Seconds that the last read may take."""
 
 
 class EpochReader:
-    """Ended epochs of one rank, in order, each once."""
+    """Reads the completed epochs of one rank, in order and each only once."""
 
     def __init__(self, key: str, places: Places, clock: Callable[[], float] = monotonic) -> None:
-        """`key`: key of the rank, the name of its board; `places`: the directories of the daemon."""
+        """`key`: key of the rank, which is the name of its board file. `places`: the directories of the daemon."""
         self._key = key
         self._places = places
         self._clock = clock
         self._arrived: deque[EpochSummary] = deque()
         self._next = 0
         self._ended: int | None = None
-        """Number of the epoch that ended last in the training."""
+        """Number of the epoch that ended last in the training; None before the first."""
         self._ended_at = clock()
         self._read: int | None = None
-        """Number of the epoch that was read last."""
+        """Number of the epoch that was read last; None before the first."""
         self._rows_to = self._rows_read = 0
-        """Step to which rows are expected, and to which they were read."""
+        """The last step for which a row of steps is expected, and the last step for which one has been read."""
         self._by_driver = False
-        """Whether an epoch had the driver's own samples."""
+        """Whether any epoch read so far had the driver's own samples."""
         self._is_last = False
         self._problem = ""
         self._recorded_at: float | None = None
-        """When a daemon last recorded runs; None: never since the begin."""
+        """Time of `clock` at which a daemon last recorded runs; None if none has since this reader started."""
         self._wake, self._waited, self._all, self._over = Event(), Event(), Event(), Event()
         self._daemon = follow(places)
         self._thread = Thread(target=self._run, name="gpumon-log", daemon=True)
@@ -80,7 +80,7 @@ class EpochReader:
         return bool(self._arrived)
 
     def epoch_ended(self, number: int) -> None:
-        """Expect the epoch `number`, which has ended now, in the ledger."""
+        """Expect epoch `number`, which has just ended, in the ledger."""
         self._ended, self._ended_at = number, self._clock()
         self._wake.set()
 
@@ -90,9 +90,9 @@ class EpochReader:
         return [arrived.popleft() for _ in range(len(arrived))]
 
     def wait(self, timeout: float, rows_to: int = 0) -> None:
-        """Wait until the last ended epoch has arrived: `timeout` seconds at most; not at all without a daemon.
+        """Wait at most `timeout` seconds for the epoch that ended last. Does not wait if no daemon is running.
 
-        `rows_to`: in a training without epochs, the step to which its rows of steps lead.
+        `rows_to`: in a training without epochs, the last step, which the rows of steps must reach; otherwise 0.
         """
         self._rows_to = rows_to
         self._all.clear()
@@ -134,7 +134,7 @@ class EpochReader:
     def _run(self) -> None:
         try:
             if not self._is_recorded():
-                # A daemon that has ended or plays a recording writes no ledger.
+                # No ledger is written after the daemon has ended, or while it plays a recording.
                 state = self._daemon.state()
                 reason = state.text if not state.live else "the daemon records no runs"
                 warn_once("log_to", f"log_to has nothing to write yet: {reason or no_daemon(self._places)}")
@@ -160,7 +160,10 @@ class EpochReader:
         return self._daemon.is_alive() and Capability.LIVE in self._daemon.origin().capabilities
 
     def _check_daemon(self, *, at_once: bool) -> None:
-        """Warn once if values are missing because the daemon has ended; `at_once`: do not wait for a restart."""
+        """Warn once if values are missing because the daemon has ended.
+
+        `at_once`: warn at once, instead of waiting for a restart of the daemon.
+        """
         now = self._clock()
         if self._is_recorded():
             self._recorded_at = now
@@ -170,7 +173,7 @@ class EpochReader:
             warn_once("log_to gone", "log_to: the daemon has stopped: epochs that it has not recorded are not written")
 
     def _interval(self) -> float | None:
-        """Return the seconds until the next read; None: until an epoch ends."""
+        """Return the seconds until the next read; None if it need not happen before the next epoch ends."""
         if self._waited.is_set() and not self._all.is_set():
             return WAITING_INTERVAL
         since = self._clock() - self._ended_at
@@ -179,7 +182,7 @@ class EpochReader:
         return None if since > PATIENCE else min(MAX_INTERVAL, max(MIN_INTERVAL, since / 2))
 
     def _read_run(self, ledger: Ledger, run_id: str) -> None:
-        # Read first: epochs settled now do not change until the rows are read.
+        # Read before the record: the rows of an epoch that is settled at this point will not change any more.
         settled = ledger.settled_epochs(run_id)
         record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MAX_EPOCHS))
         # After the end of the rank, it is unknown which epochs are settled.
@@ -191,7 +194,7 @@ class EpochReader:
             if not is_final and not (self._waited.is_set() and has_ended and is_good):
                 return
             self._next = epoch.ordinal + 1
-            if has_ended:  # an epoch that was left early has no values of a complete one
+            if has_ended:  # the values of an epoch that was left early would not describe a whole epoch
                 self._by_driver = self._by_driver or "driver" in epoch.utilization_from
                 self._arrived.append(epoch)
                 self._read = epoch.epoch
@@ -209,10 +212,11 @@ class EpochReader:
             self._arrived.append(row)
 
     def _is_complete(self, epoch: EpochSummary, record: Record) -> bool:
-        """Whether an epoch was sampled to its end, and with the driver's own samples if earlier epochs had them."""
+        """Whether the samples of an epoch reach its end, and include the driver's own if earlier epochs had them."""
         if self._by_driver and "driver" not in epoch.utilization_from:
             return False
-        # The last sample before the end is valid beyond it, so that only counters show that one more is missing.
+        # The last sample before the end counts until after the end. So only the energy counter shows whether the next
+        # sample, with the energy up to the end, is still missing.
         rows = [row for row in record.whole_epochs if row.ordinal == epoch.ordinal]
         is_short = any(row.value("energy") < _COMPLETE * row.value("power_mean") * row.value("seconds") for row in rows)
         is_read = record.run.updated >= epoch.ended + self._daemon.interval()

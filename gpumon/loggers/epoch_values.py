@@ -1,4 +1,4 @@
-"""The table of values that loggers get for each epoch, combined over ranks and devices as in `runs show`.
+"""The table of values that loggers get for each epoch. They are combined over ranks and devices as in `runs show`.
 
 Values are in base units. A name ends in its unit; without one, the value is a count or a share from 0 to 1.
 """
@@ -15,9 +15,9 @@ from gpumon.model.metrics import Unit
 from gpumon.storage.ledger.summary import EpochSummary
 
 SECTION = "gpu"
-"""First part of each name: loggers group charts by it."""
+"""First part of each name, by which loggers group their charts."""
 EPOCH = f"{SECTION}/epoch"
-"""Name of an epoch's number for a logger that needs it among the values."""
+"""Name of the epoch number, for loggers that store it like a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,13 @@ class EpochValue:
     read: Callable[[EpochSummary], float]
     """Returns the value; NaN if unknown."""
     sampled: bool = True
-    """Whether it comes from samples, so that it is unknown for an epoch with too few; else the training measures it."""
+    """Whether the value comes from samples. If an epoch has too few of them, it is unknown. Otherwise the training
+    measures the value."""
 
 
 def values_of(epoch: EpochSummary) -> dict[str, float]:
     """Return the known values of an epoch by name."""
-    # A chart could not show that a value covers only a part of its epoch.
+    # Values of an epoch with too few samples are left out: a chart could not show that they cover only part of it.
     is_sampled = epoch.sampled_share >= SAMPLED
     values = {value.name: value.read(epoch) for value in EPOCH_VALUES if is_sampled or not value.sampled}
     return {name: value for name, value in values.items() if is_known(value)}
@@ -44,7 +45,11 @@ def values_of(epoch: EpochSummary) -> dict[str, float]:
 def _value(
     name: str, key: str, read: Callable[[EpochSummary], float] | None = None, *, sampled: bool = True
 ) -> EpochValue:  # fmt: skip
-    """Return the value in the epoch column `key`, with the loggers' `name` for it."""
+    """Return the value of the epoch column `key`.
+
+    `name`: the value's name in loggers, without section and unit. `read`: reads the value from an epoch, by default the
+    number in the column.
+    """
     column = BY_KEY[key]
     if column.unit is None:
         raise TypeError(f"{key} is not a number")
@@ -55,7 +60,7 @@ def _value(
 
 
 def _live_peak(epoch: EpochSummary) -> float:
-    """Return the framework's own peak if it was reached in this epoch; else NaN."""
+    """Return the framework's peak of live tensors if it was reached in this epoch; else NaN."""
     return epoch.framework_peak if epoch.live_peak.reached else NAN
 
 

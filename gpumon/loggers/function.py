@@ -1,4 +1,4 @@
-"""A function of the user, called as `function(values, epoch)`."""
+"""A user's function, which is called as `function(values, epoch)`."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class FunctionLogger(Logger):
         self._function = function
 
     def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
-        """Call the function. Its exceptions pass through."""
+        """Call the function. Its exceptions are not caught here."""
         self._function(dict(values), at.epoch)

@@ -1,7 +1,7 @@
 """Loggers with a method `log_metrics(values, step=...)`, as in Lightning and Comet.
 
-The step is the last of the epoch, counted from 0, at which Lightning logs the epoch's loss; the value `epoch` is the
-epoch's number.
+Values are logged at the last step of the epoch, counted from 0. Lightning logs the epoch's loss at the same step. The
+value named `epoch` is the epoch's number.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gpumon.loggers.logger import EpochPosition, Logger
 
 
 def has_log_metrics(logger: object) -> bool:
-    """Whether `logger` is such a logger."""
+    """Whether `logger` has a method `log_metrics`."""
     return callable(getattr(logger, "log_metrics", None))
 
 
 class MetricsLogger(Logger):
-    """Writes to `logger`, which its owner closes."""
+    """Writes to `logger` but does not close it: its owner does."""
 
     def __init__(self, logger: Any) -> None:
         self.name = type(logger).__name__

@@ -1,4 +1,4 @@
-"""MLflow: `log_to="mlflow"` for the active run, or a run object; the epoch's number is the step."""
+"""MLflow: `log_to="mlflow"` for the active run, or a run object. The epoch's number is used as the step."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpumon.loggers.logger import EpochPosition, Logger
 
 
 def is_run(run: object) -> bool:
-    """Whether `run` is a run of MLflow."""
+    """Whether `run` is an MLflow run."""
     return hasattr(getattr(run, "info", None), "run_id")
 
 
 class MlflowLogger(Logger):
-    """Writes to `run`; None: to the run that is active in the training's thread when the first epoch ends."""
+    """Writes to `run`; if it is None, to the run that is active in the training's thread when the first epoch ends."""
 
     name = "mlflow"
 
@@ -27,7 +27,7 @@ class MlflowLogger(Logger):
         self._client: Any = None
 
     def epoch_ended(self) -> None:
-        """Find the active run."""
+        """Remember the active run, unless a run is already known."""
         if self._run is None:
             self._run = self._mlflow.active_run()
 

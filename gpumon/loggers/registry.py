@@ -1,4 +1,4 @@
-"""Creates the loggers that `log_to` names."""
+"""Creates the loggers for the argument `log_to`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BY_OBJECT: tuple[tuple[Callable[[object], bool], Callable[[Any], Logger]], ...]
 
 
 def make_loggers(log_to: object, run: str) -> list[Logger]:
-    """Return the loggers for `log_to`, a list or a single target; `run`: id of the run.
+    """Return the loggers for `log_to`, which is a single target or a list of targets. `run`: id of the run.
 
     A logger that cannot be created, for example because its package is missing, is left out with a warning. Raises
     UsageError for an invalid target.

@@ -1,4 +1,4 @@
-"""TensorBoard: a SummaryWriter of torch or tensorboardX, or a directory; the epoch's number is the step."""
+"""TensorBoard: a SummaryWriter of torch or tensorboardX, or a directory. The epoch's number is used as the step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_writer(writer: object) -> bool:
 
 
 class TensorBoardLogger(Logger):
-    """Writes to `writer`, which its owner closes."""
+    """Writes to `writer` but does not close it: its owner does."""
 
     name = "TensorBoard"
 
@@ -35,10 +35,13 @@ class TensorBoardLogger(Logger):
 
 
 class TensorBoardDirectory(TensorBoardLogger):
-    """Writes to a directory with a writer of its own."""
+    """Creates a writer for a directory, and closes it at the end of the run."""
 
     def __init__(self, directory: str) -> None:
-        """Create the writer. Raises MissingPackage without tensorboard (if torch is imported) or tensorboardX."""
+        """Create the writer. Raises MissingPackage if its package is not installed.
+
+        The package is tensorboard if the training has imported torch, else tensorboardX.
+        """
         module = "torch.utils.tensorboard" if "torch" in sys.modules else "tensorboardX"
         try:
             writer = import_module(module).SummaryWriter

@@ -1,8 +1,8 @@
-"""Weights & Biases: `log_to="wandb"` for the active run, or a run object; with a step metric of its own.
+"""Weights & Biases: `log_to="wandb"` for the active run, or a run object. The charts use the epoch as x-axis.
 
-The steps of a W&B run only increase, and the user's calls of `log` define them. So values are added to the open row,
-and the row is never closed here, which would shift the user's steps. If several epochs arrive during one row, they wait
-for later rows, since the last would replace the others.
+The steps of a W&B run only increase, and the user's calls of `log` define them. So gpumon adds its values to the row
+that is open and does not close it, because that would shift the user's steps. A row can hold one epoch. If several
+epochs arrive during a row, all but the first wait for later rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpumon.loggers.logger import EpochPosition, Logger
 
 
 def is_run(run: object) -> bool:
-    """Whether `run` is a run of W&B."""
+    """Whether `run` is a W&B run."""
     return callable(getattr(run, "define_metric", None)) and hasattr(run, "step")
 
 
 class WandbLogger(Logger):
-    """Writes to `run`; None: to the run that is active when the first epoch ends."""
+    """Writes to `run`; if it is None, to the run that is active when the first epoch ends."""
 
     name = "wandb"
 
@@ -31,15 +31,15 @@ class WandbLogger(Logger):
         self._is_defined = False
         self._waiting: list[dict[str, float]] = []
         self._row = -1
-        """Step of the last row that got values of an epoch."""
+        """W&B step of the last row to which the values of an epoch were added; -1 before the first."""
 
     def epoch_ended(self) -> None:
-        """Find the active run."""
+        """Remember the active run, unless a run is already known."""
         if self._run is None:
             self._run = getattr(sys.modules.get("wandb"), "run", None)
 
     def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
-        """Add the values to the open row of the run. Raises GpumonError if there is none."""
+        """Add the values to the open row of the run, or keep them for a later row. Raises GpumonError without a run."""
         self.epoch_ended()
         if self._run is None:
             raise GpumonError("no run is active: call wandb.init() before the first epoch ends")
@@ -53,7 +53,7 @@ class WandbLogger(Logger):
             self._run.log(self._waiting.pop(0), commit=False)
 
     def flush(self) -> None:
-        """Write waiting epochs to rows of their own; W&B closes the last row with the run."""
+        """Write each waiting epoch to a row of its own. W&B closes the last row at the end of the run."""
         while self._waiting:
             if self._run.step == self._row:
                 self._run.log({}, commit=True)
