@@ -1,4 +1,4 @@
-"""`gpumon run --auto`: adds the callback to every training of a command, without a change to its code.
+"""`gpumon run --auto`: adds gpumon's callback to every training of a command, without changing its code.
 
 `prepare` puts the directory `site` in front of the command's PYTHONPATH. Each Python process of the command runs the
 `sitecustomize` in it, which installs `hook` and then runs the original `sitecustomize`, if any. The hook waits until
@@ -15,13 +15,16 @@ KNOWN = (
     "Keras, Lightning, Transformers, XGBoost, LightGBM, Ignite (from 2 epochs on), Accelerate (trackers) and "
     "scikit-learn (searches)"
 )
-"""Names of the supported frameworks (`hook.AWAITED`), for messages."""
+"""Names of the supported frameworks (`hook.AWAITED`) as text for messages."""
 NAME = "GPUMON_RUN_NAME"
-"""Environment variable with the name of the trainings; default: the name of the script."""
+"""Environment variable with the name for the command's trainings. If it is not set, they are named after the script."""
 
 
 def prepare(env: Mapping[str, str], name: str | None) -> dict[str, str]:
-    """Return `env` for a command whose trainings are monitored under the name `name`."""
+    """Return the environment of a command whose trainings shall be monitored.
+
+    `env`: environment variables of the caller. `name`: name for the trainings; None to name them after the script.
+    """
     directory = f"{os.path.dirname(os.path.abspath(__file__))}/site"
     path = env.get("PYTHONPATH")
     named = {NAME: name} if name else {}

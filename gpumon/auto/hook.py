@@ -1,7 +1,8 @@
-"""Waits for a framework to be imported, then patches it by `patches`. Loaded by path, without the package.
+"""Waits until a framework is imported, then patches it with a function of `patches`.
 
-Nothing else of gpumon is imported before that, and the program is never disturbed: an unexpected version of a framework
-is left unchanged. Every Python of the command loads this module, so it imports only modules that are loaded anyway.
+This file is loaded by its path, and no other part of gpumon is imported before a framework is. An unexpected version of
+a framework is left unchanged, so that the program is never disturbed. Every Python process of the command loads this
+module. Therefore it imports only modules that Python has loaded anyway.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ AWAITED = {
     "transformers.trainer_callback": "transformers",
     "xgboost.callback": "xgboost",
 }
-"""Modules to wait for, and the function of `patches` for each."""
+"""The modules to wait for, each with the name of the function in `patches` that patches it."""
 
 _HERE = __file__.rpartition("/")[0]
 _PACKAGE = _HERE.rpartition("/")[0]
 
 
 class PatchingFinder:
-    """A finder on `sys.meta_path` that wraps the loaders of awaited modules, which the other finders find."""
+    """A finder on `sys.meta_path` that wraps the loaders of awaited modules. Other finders find the modules."""
 
     def __init__(self) -> None:
         self._awaited = dict(AWAITED)
@@ -85,11 +86,11 @@ class PatchingLoader:
 
 
 class FallbackFinder:
-    """The last finder: finds the package gpumon, and nothing else, in a Python without gpumon."""
+    """The last finder on `sys.meta_path`. Finds the package gpumon if this Python does not have it installed."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Return the spec of the package that this file belongs to."""
+        """Return the spec of the gpumon package that contains this file; None for all other modules."""
         if name != "gpumon":
             return None
         return spec_from_file_location(name, f"{_PACKAGE}/__init__.py", submodule_search_locations=[_PACKAGE])
@@ -101,7 +102,7 @@ def install() -> None:
 
 
 def offer_package() -> None:
-    """Make gpumon importable if it is not; called before a callback is created."""
+    """Make gpumon importable if it is not installed. Called before a callback is created."""
     if FallbackFinder not in sys.meta_path:
         sys.meta_path.append(FallbackFinder)
 

@@ -1,7 +1,8 @@
-"""Patches one method of each framework: when a training begins, the callback is added unless there is one already.
+"""Patches a method of each framework, so that each training gets gpumon's callback unless it already has one.
 
-Loaded by path (`hook`), so that nothing of gpumon is imported before a training begins. Each function patches a module
-that was just imported, and may raise if the module is not as expected: then nothing is changed.
+This file is loaded by its path (`hook`), so that no other part of gpumon is imported before a training begins. Each
+function patches a module that has just been imported. If the module is not as expected, the function may raise, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 
 def keras(module: ModuleType) -> None:
-    """Patch `CallbackList` of Keras 3, for `fit`, the only method with a history."""
+    """Patch `CallbackList` of Keras 3 to add the callback in `fit`, which is the only method with `add_history`."""
     kind = module.CallbackList
     original = kind.__init__
 
@@ -79,9 +80,10 @@ def lightgbm(module: ModuleType) -> None:
 
 
 def ignite(module: ModuleType) -> None:
-    """Patch `run` of Ignite's engines: an engine of several epochs trains, and engines run within it evaluate.
+    """Patch `run` of Ignite's engines.
 
-    A top-level engine of one epoch may do either, so it is not monitored.
+    An engine with several epochs is a training, and the engines that run inside it are its evaluations. Another engine
+    with only one epoch may be either, so it is not monitored.
     """
     kind = module.Engine
     original = kind.run
@@ -89,7 +91,7 @@ def ignite(module: ModuleType) -> None:
     assert {"max_epochs", "max_iters"} <= {*parameters.parameters}
     running = local()
     monitors: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-    """Monitors by trainer."""
+    """The monitor of each training engine."""
 
     @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -141,7 +143,7 @@ def accelerate(module: ModuleType) -> None:
 
 
 def sklearn(module: ModuleType) -> None:
-    """Patch `fit` of scikit-learn's searches; a search within another one belongs to it."""
+    """Patch `fit` of scikit-learn's searches. A search inside another one gets no callback of its own."""
     kind = module.BaseSearchCV
     original = kind.fit
     running: list[Any] = []
@@ -169,7 +171,7 @@ def sklearn(module: ModuleType) -> None:
 
 
 def _with_callback(train: Any) -> Any:
-    """Wrap `train` to add a monitor to its callbacks."""
+    """Wrap LightGBM's function `train` or `cv` to add a monitor to its callbacks."""
     parameters = signature(train)
     assert "callbacks" in parameters.parameters
 
@@ -215,7 +217,7 @@ def _is_monitored(engine: Any) -> bool:
 
 
 def _has_no_monitor(callbacks: Iterable[Any]) -> bool:
-    """Whether none of `callbacks` is an instance of a monitor of gpumon or of a subclass."""
+    """Whether none of `callbacks` is one of gpumon's monitors or an instance of a subclass."""
     monitors = (
         kind.__module__.startswith("gpumon.callbacks.") and kind.__name__ in ("GpuMonitor", "GpuMonitorTracker")
         for callback in callbacks

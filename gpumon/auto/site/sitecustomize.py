@@ -1,8 +1,8 @@
-"""Start-up hook of every Python under `gpumon run --auto`, whatever it is for: it must cost next to nothing.
+"""Startup code of every Python process under `gpumon run --auto`. It must be fast, as most of them are no trainings.
 
-It sets up the import hook and takes itself out of the way: off `sys.path`, and its name is given to the
-`sitecustomize` that would have run without us. What it needs of importlib is loaded in every Python under these
-names; `importlib` itself would cost milliseconds.
+It installs the import hook, removes its directory from `sys.path`, and runs the `sitecustomize` that would have run
+without gpumon. It uses the frozen parts of importlib, which every Python has already loaded, because importing
+`importlib` itself would take milliseconds.
 """
 
 import _frozen_importlib as bootstrap
@@ -19,12 +19,15 @@ def _set_up(directory: str) -> None:
             hook = sys.modules["_gpumon_auto"] = bootstrap.module_from_spec(spec)
             spec.loader.exec_module(hook)
             hook.install()
-        except Exception:  # whatever it is: the program that starts here is not ours to disturb
+        except Exception:  # whatever the error is, it must not disturb the program that starts here
             sys.modules.pop("_gpumon_auto", None)
 
 
 def _run_next(directory: str) -> None:
-    """The sitecustomize that we hide. What it raises is its own, and so is that there is none: `site` expects both."""
+    """Run the `sitecustomize` that gpumon's own one hides.
+
+    Raises ImportError if there is none, and passes on its exceptions. `site` handles both as it would without gpumon.
+    """
     sys.path[:] = [place for place in sys.path if place.rstrip("/") != directory]
     spec = external.PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None:
