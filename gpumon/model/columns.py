@@ -40,7 +40,7 @@ class OverDevices(Enum):
     """How the values of several devices are combined."""
 
     SUM = "sum"
-    """Unknown if the value of any device is; a device shared by several ranks counts once."""
+    """Unknown if the value of any device is unknown. A device that several ranks share counts once."""
     MEAN = "mean"
     HIGHEST = "highest"
     LOWEST = "lowest"
@@ -49,7 +49,7 @@ class OverDevices(Enum):
 
 
 class OverTime(Enum):
-    """How the values of successive stretches of time are combined."""
+    """How the values of successive periods, such as epochs, are combined."""
 
     SUM = "sum"
     """Unknown if any value is."""
@@ -58,7 +58,7 @@ class OverTime(Enum):
     HIGHEST = "highest"
     FIRST = "first"
     UNKNOWN = "unknown"
-    """Cannot be computed from the parts, like a percentile."""
+    """Cannot be computed from the values of the periods. An example is a percentile."""
 
 
 class MeasuredBy(Enum):
@@ -76,15 +76,15 @@ class Form(Enum):
     """How the numbers of a column are written."""
 
     MEASURED = "measured"
-    """In its unit, with the decimals that suit the largest of the column."""
+    """With its unit, and the number of decimals that suits the largest value in the column."""
     FINE = "fine"
     """With three digits, for small quantities such as the energy of a step."""
     TOTAL = "total"
-    """Sums of hours and energy, each in a unit that suits it: `67.9 h`."""
+    """Sums of hours and energy, each in the unit that suits the value: `67.9 h`."""
     MOMENT = "moment"
     """Seconds since 1970 as date and time."""
     ID = "id"
-    """Digits alone: `1048576`."""
+    """Only digits, without separators: `1048576`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Column:
     """A column of a table."""
 
     key: str
-    """Name in JSON and in files, and of the attribute with its value."""
+    """Name in JSON and files, and name of the attribute that has its value."""
     title: str
     """Heading in the browser, in comparisons and in the documentation."""
     short: str
@@ -101,7 +101,7 @@ class Column:
     """None for text."""
     help: str
     keep: int = 0
-    """Priority: narrow tables drop the columns with the lowest first."""
+    """Priority: narrow tables drop the columns with the lowest numbers first."""
     views: View = View.ALL
     better: int = 0
     """1 if more is better, -1 if less is better, else 0."""
@@ -109,12 +109,12 @@ class Column:
     over_time: OverTime = OverTime.UNKNOWN
     measured_by: MeasuredBy = MeasuredBy.OWN
     metric: str = ""
-    """The metric that it shows or is measured from, such as `gpu.power`; empty if there is none."""
+    """Name of the metric that the column shows or is computed from, such as `gpu.power`; empty if there is none."""
     across: str = ""
     """For the documentation: how ranks or devices are combined, if no rule describes it."""
     form: Form = Form.MEASURED
     largest_first: bool | None = None
-    """Whether a table that is sorted by it begins with the largest value; None: as numbers do and text does not."""
+    """Whether a table sorted by this column starts with the largest value. None: yes for numbers, no for text."""
 
     @property
     def heading(self) -> str:
@@ -157,7 +157,7 @@ class Column:
         return units.in_column(value, self.unit, largest, is_fine=self.form is Form.FINE, is_narrow=is_narrow)
 
     def write_without_unit(self, value: float) -> str:
-        """A value below a `heading_with_unit`."""
+        """Format a value without its unit, for a column under `heading_with_unit`."""
         if self.unit is None:
             raise TypeError(f"{self.key} is text")
         return units.without_unit(value, self.unit)
@@ -276,12 +276,12 @@ BESIDE_EPOCHS: tuple[Column, ...] = (
     Column("beside", "Not training", "other", Unit.SECONDS, "Time in phases other than training.", 40, View.BROWSER),
     Column("verdict", "Verdict", "verdict", None, "What the diagnosis found.", 87, View.TERMINAL | View.BROWSER),
 )  # fmt: skip
-"""Other columns of epochs in views."""
+"""Columns of epochs that only views have, not files."""
 BY_KEY = {column.key: column for column in (*EPOCHS, *BESIDE_EPOCHS)}
 
 
 def _from_epochs(key: str, keep: int, views: View = View.COMMAND) -> Column:
-    """Return a column of epochs for another table."""
+    """Return the epoch column `key` for another table, with a priority and views of its own."""
     return replace(BY_KEY[key], keep=keep, views=views)
 
 
@@ -295,7 +295,7 @@ OF_RUNS: tuple[Column, ...] = (
     Column("package_energy", "CPU energy", "CPU energy", Unit.JOULES, "Energy of the machine's CPU packages during the "
            "run.", views=View.COMPARE),
 )  # fmt: skip
-"""Columns that only whole runs have, in comparisons."""
+"""Columns of whole runs in comparisons, which epochs do not have."""
 RANKS: tuple[Column, ...] = (
     Column("rank", "Rank", "rank", Unit.COUNT, "Rank in a distributed run.", 100, View.TABLES, form=Form.ID,
            largest_first=False),
@@ -319,7 +319,7 @@ RANKS: tuple[Column, ...] = (
            "cache and try again.", 30, View.COMMAND | View.TERMINAL),
     Column("ooms", "Out of memory", "OOMs", Unit.COUNT, "Out-of-memory errors.", 65, View.TABLES),
 )  # fmt: skip
-"""Values of a process of a run."""
+"""Columns of a rank, which is one process of a run."""
 
 RUNS: tuple[Column, ...] = (
     Column("id", "Run", "run", None, "Id of the run.", 100, View.COMMAND | View.TERMINAL | View.FILES),
@@ -349,7 +349,7 @@ RUNS: tuple[Column, ...] = (
     Column("framework", "Framework", "framework", None, "The framework that reports it.", 10,
            View.COMMAND | View.BROWSER | View.FILES),
 )  # fmt: skip
-"""A run in a list of runs."""
+"""Columns of a run in a list of runs."""
 RUN_BY_KEY = {column.key: column for column in RUNS}
 COSTS: tuple[Column, ...] = (
     Column("held", "Cost", "cost", None, "Cost of its GPU time.", 87, View.TABLES),
@@ -399,12 +399,12 @@ PROCESSES: tuple[Column, ...] = (
     Column("where", "Job or container", "job or container", None, "The Slurm job, pod or container that it runs in.",
            20, View.COMMAND | View.TERMINAL),
 )  # fmt: skip
-"""A process on a GPU, now or in a window of time."""
+"""Columns of a process on a GPU, either now or in a window of time."""
 PROCESS_BY_KEY = {column.key: column for column in PROCESSES}
 
 
 def _metric(name: str, short: str, keep: int, views: View, title: str = "") -> Column:
-    """Return a column for a metric, with its title, unit and help; for a counter of bytes, its rate."""
+    """Return the column of a metric, with the metric's title, unit and help. A counter of bytes is shown as a rate."""
     metric = METRICS[name]
     unit = Unit.BYTES_PER_SECOND if metric.kind is Kind.COUNTER else metric.unit
     return Column(metric.key, title or metric.title, short, unit, metric.help, keep, views, metric=name)
@@ -439,7 +439,7 @@ GPUS: tuple[Column, ...] = (
     Column("epoch", "Epoch", "epoch", None, "Current epoch of its run.", 60, View.TERMINAL),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until its run ends.", 20, View.TERMINAL),
 )  # fmt: skip
-"""A GPU now. In JSON it has all metrics by their keys."""
+"""Columns of a GPU with its current values. In JSON, a GPU has all metrics by their keys."""
 GPU_BY_KEY = {column.key: column for column in GPUS}
 USERS: tuple[Column, ...] = (
     Column("user", "User", "user", None, "The user who held GPUs.", 100, View.TABLES | View.FILES),
@@ -459,7 +459,7 @@ USERS: tuple[Column, ...] = (
            form=Form.TOTAL),
     Column("note", "Note", "note", None, "Notable facts, such as a high idle share.", 10, View.TERMINAL | View.BROWSER),
 )  # fmt: skip
-"""GPU usage of a user in a window of time."""
+"""Columns of a user's GPU usage in a window of time."""
 USER_BY_KEY = {column.key: column for column in USERS}
 
 TABLES: Mapping[str, tuple[Column, ...]] = {

@@ -10,17 +10,17 @@ REPLAY_PREFIX = "REPLAY-"
 
 
 class Device(NamedTuple):
-    """A GPU or a MIG instance, identified by its UUID; the index is only for people, and -1 if unknown.
+    """A GPU or a MIG instance, identified by its UUID. The index is only for display, and -1 if unknown.
 
-    An instance has the index of its GPU. Code that counts GPUs or sums their values uses either the GPUs
-    (`is_instance` is false) or their instances (`is_divided` is false).
+    An instance has the index of its GPU. Code that counts GPUs or sums their values must use either whole GPUs
+    (`is_instance` is false) or instances in place of divided GPUs (`is_divided` is false), to count nothing twice.
     """
 
     uuid: str
     index: int  # type: ignore[assignment]  # tuple.index() is of no use here
     name: str
     missing: Mapping[str, Availability] = {}
-    """Metrics that this device does not have, and why."""
+    """Metrics that this device does not have, each with the reason."""
     source: str = ""
     """Name of its source if several are combined; else empty."""
     parent: str = ""
@@ -28,12 +28,12 @@ class Device(NamedTuple):
     instance: int = -1
     """For a MIG instance, the driver's number of it on its GPU; else -1."""
     address: str = ""
-    """On the PCI bus, such as `00000000:65:00.0`; empty if unknown."""
+    """Address on the PCI bus, such as `00000000:65:00.0`; empty if unknown."""
     minor: int = -1
     """Number of its device file (`/dev/nvidia3`), which may differ from its index; -1 if unknown."""
     job: str = ""
-    """Job to which the scheduler has allocated it, used or not, then a space and the user's uid if known (`job_parts`);
-    empty if unknown."""
+    """The job to which the scheduler has allocated the device, even if the job does not use it; empty if unknown. If
+    the uid of the job's user is known, it follows after a space; `job_parts` separates them."""
 
     @property
     def is_instance(self) -> bool:
@@ -47,14 +47,14 @@ class Device(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its number as text: `2`, or `2:0` for a MIG instance; empty if unknown."""
+        """Its index as text: `2`, or `2:0` for a MIG instance; empty if unknown."""
         if self.index < 0:
             return ""
         return f"{self.index}:{self.instance}" if self.is_instance else str(self.index)
 
 
 def job_parts(job: str) -> tuple[str, str]:
-    """Return the job and the uid of its user from the text of a `Device`; each is empty if unknown.
+    """Return the job and the uid of its user from `Device.job`. Each is empty if unknown.
 
     >>> job_parts("4242 1000")
     ('4242', '1000')
@@ -66,12 +66,12 @@ def job_parts(job: str) -> tuple[str, str]:
 def countable_uuids(devices: Collection[Device]) -> frozenset[str]:
     """Return the UUIDs of the devices that count as GPUs: undivided GPUs, and the instances of divided ones.
 
-    A GPU that the driver lost is no longer divided: it counts once, without its lost instances.
+    A GPU that the driver lost no longer counts as divided. It counts once, and its lost instances do not count.
     """
     whole = {device.uuid for device in devices if not (device.is_instance or device.is_divided)}
     return frozenset(device.uuid for device in devices if not device.is_divided and device.parent not in whole)
 
 
 def by_number(device: Device) -> tuple[int, int]:
-    """Return the sort key of devices: by index, instances after their GPU."""
+    """Return the key that sorts devices by index, and instances after their GPU."""
     return device.index, device.instance

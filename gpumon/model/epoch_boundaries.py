@@ -1,7 +1,7 @@
-"""Folds the boundaries of a training into epochs: which there were, and how each ended.
+"""Derives the epochs of a training from its boundaries, and how each epoch ended.
 
-Attribution, views, ledger and `gpumon run` feed it the boundaries of a rank and keep what they need of each epoch; none
-of them decides by itself where an epoch begins or ends.
+Attribution, views, ledger and `gpumon run` pass in the boundaries of a rank and store the data they need of each epoch.
+Only this module decides where an epoch begins or ends.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ class EpochEnd(Enum):
     """Why an epoch is no longer open."""
 
     FINISHED = "finished"
-    """By its own end, or because the next epoch began directly after it."""
+    """It ended normally, or the next epoch began while it was open."""
     ABORTED = "aborted"
-    """Left before its end, or still open when the run ended."""
+    """It was left before its end, or was still open when the run ended."""
     LOST = "lost"
     """Its end is among boundaries that were overwritten before they were read."""
 
 
 class EpochChange(NamedTuple):
-    """The effect of a boundary, in the order of the fields."""
+    """The effects of a boundary. They apply in the order of the fields."""
 
     missed: int = 0
-    """Lost boundaries between the previous one and this one."""
+    """Number of lost boundaries between the previous one and this one."""
     closed: EpochEnd | None = None
-    """How the open epoch ended. `LOST` ends at the previous boundary, all others at this one."""
+    """How the open epoch ended; None if it did not. A lost epoch ends at the previous boundary, others at this one."""
     begun: bool = False
-    """Whether an epoch begins here, with the boundary's number."""
+    """Whether an epoch begins here. The boundary has its number."""
     revoked: int | None = None
     """Number of an epoch that was reported as finished but had been aborted."""
 
 
 class EpochFold:
-    """Processes the boundaries of one rank in the order of their numbers, each once."""
+    """Derives the epochs of one rank from its boundaries, which are added in the order of their numbers."""
 
     __slots__ = ("begin", "current", "lost", "newest", "open", "phase")
 
@@ -45,15 +45,15 @@ class EpochFold:
         self.newest = newest
         """Number of the newest boundary; 0 before the first."""
         self.lost = lost
-        """Boundaries lost so far."""
+        """Number of boundaries lost so far."""
         self.open = opened
         """Number of the open epoch; None between epochs."""
         self.current = -1 if opened is None else opened
-        """Number of the open or last epoch; -1 before the first, and if it is lost."""
+        """Number of the open or last epoch; -1 before the first, or if it is unknown because boundaries were lost."""
         self.begin: Boundary | None = None
-        """Start of `current`; None if unknown."""
+        """The boundary at the start of epoch `current`; None if unknown."""
         self.phase = ""
-        """The current phase, within an epoch or outside."""
+        """The current phase, inside or outside of an epoch."""
 
     def add(self, boundary: Boundary) -> EpochChange | None:
         """Process the next boundary and return its effect; None if it was processed before."""
@@ -83,8 +83,8 @@ class EpochFold:
         return EpochChange(missed, closed, revoked=revoked)
 
     def _update_current(self, boundary: Boundary, missed: int) -> None:
-        """Set the current epoch if its begin is lost."""
-        if boundary.mark is Mark.LOG:  # it belongs to another epoch than the current one
+        """Set the current epoch if the boundary at its start was lost."""
+        if boundary.mark is Mark.LOG:  # its values belong to an earlier epoch
             number = self.current if not missed or self.open is not None else -1
         else:
             number = boundary.epoch

@@ -1,4 +1,4 @@
-"""Events of the event log, and the table of their kinds."""
+"""Events of the event log, and the table of event kinds."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from gpumon.common.numbers import NAN
 
 
 class EventKind(NamedTuple):
-    """A row of the table."""
+    """A kind of event: a row of `EVENT_KINDS`."""
 
     name: str
-    """For programs."""
+    """Name for programs."""
     label: str
-    """For people."""
+    """Name in text for people."""
     severity: str
     """`info`, `warning` or `critical`, as for findings."""
     help: str
     """One sentence: what the time of the event means."""
     ends: str = ""
-    """Name of the kind that this one ends; empty if it ends none."""
+    """Name of the kind of event that is over when an event of this kind happens; empty if there is none."""
     unseen: str = ""
-    """For a lasting kind, the kind of event that closes it if its end was not seen."""
+    """For a kind of event that lasts, the kind of event that closes it if its end was not seen; else empty."""
     states: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """Label and severity by the state in an event's details, if they differ from the usual ones."""
+    """By the state in an event's details: label and severity, if they differ from the usual ones."""
 
     def for_details(self, details: Mapping[str, Any]) -> EventKind:
         """Return the kind with the label and severity for these details; the name stays the same."""
@@ -85,23 +85,23 @@ EVENT_KINDS: tuple[EventKind, ...] = (
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
 """Kinds by name."""
 LASTING = tuple(kind.name for kind in EVENT_KINDS if kind.unseen)
-"""Names of lasting kinds, which have a begin and an end."""
+"""Names of the kinds of events that last. Another event ends each of them."""
 
 
 class EventSubject(NamedTuple):
-    """What an event is about; parts that do not apply are empty."""
+    """What an event is about. Fields that do not apply are empty."""
 
     device: str = ""
-    """UUID."""
+    """UUID of the GPU."""
     user: str = ""
     run: str = ""
-    """Id."""
+    """Id of the run."""
     cause: str = ""
     """For throttling, the name of its metric; for an XID error, its code."""
 
 
 class Event(NamedTuple):
-    """Something that happened: one event."""
+    """An entry of the event log."""
 
     time_ns: int
     """ns since 1970."""
@@ -109,15 +109,15 @@ class Event(NamedTuple):
     """Name in `EVENT_KINDS`."""
     subject: EventSubject = EventSubject()
     details: Mapping[str, Any] = {}
-    """JSON."""
+    """Further data that can be stored as JSON."""
     lasted: float = NAN
-    """Seconds that what ended here had lasted; NaN if unknown, or if it ended nothing."""
+    """If this event ends another one, the seconds between the two; NaN if unknown or if it ends none."""
 
 
 TAKEN_BACK = "taken_back"
-"""Key in the details of a retraction, which no log keeps."""
+"""Key in the details that marks an event as a retraction. Event logs do not store retractions."""
 Key = tuple[str, EventSubject]
-"""Kind and subject of something that lasts."""
+"""Kind and subject of an event that lasts. They identify it until it ends."""
 
 
 def unseen_end(time_ns: int, kind: str, subject: EventSubject) -> Event:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpumon.model.run import Metadata
 
 TRAINING = "train"
-"""The training phase itself, which every epoch is in unless the training says otherwise."""
+"""Name of the training phase. Every epoch is in this phase unless the training begins another one."""
 EVALUATION = frozenset(
     ("validate", "validation", "valid", "val", "evaluate", "evaluation", "eval", "test", "testing", "predict", "sanity")
 )
@@ -46,27 +46,27 @@ class FrameworkMemory(NamedTuple):
     """Device memory as the framework of a training reports it: bytes, and counts since its process started."""
 
     allocated: float = NAN
-    """In live tensors."""
+    """Bytes in live tensors."""
     reserved: float = NAN
-    """Allocated from the driver: live tensors and the allocator's cache."""
+    """Bytes allocated from the driver: live tensors and the allocator's cache."""
     peak: float = NAN
     """Maximum of `allocated` since the process started, or since the user reset it."""
     active: float = NAN
-    """Live, or freed and still used by a stream."""
+    """Bytes that are live, or freed but still in use by a stream."""
     inactive_split: float = NAN
-    """Free parts of blocks with another live part, which cannot be returned to the driver."""
+    """Free bytes in blocks that are partly live. They cannot be returned to the driver."""
     requested: float = NAN
     """Bytes requested, before the allocator rounded them up."""
     retries: float = NAN
     """Number of times the allocator emptied its cache to find room."""
     ooms: float = NAN
-    """Out-of-memory errors."""
+    """Number of out-of-memory errors."""
     largest_free: float = NAN
-    """The largest free block of the pool; only newer versions of JAX report it."""
+    """Bytes in the largest free block of the pool. Only newer versions of JAX report it."""
 
 
 class Run(NamedTuple):
-    """A training process as published on its board; a distributed run has one per rank."""
+    """A training process, as it describes itself on its board. A distributed run has one for each rank."""
 
     key: str
     """Unique among all processes: the board's name."""
@@ -82,7 +82,7 @@ class Run(NamedTuple):
     epochs: int = 0
     """Planned epochs; 0 if unknown."""
     first_epoch: int = 0
-    """Number of the first epoch of this process, as the training counts; more than `base` after a resume."""
+    """Number of the first epoch of this process, in the training's own numbering; more than `base` after a resume."""
     base: int = 0
     """Number of the first epoch in the framework's counting: 0 or 1."""
     gpus: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Run(NamedTuple):
     epoch_started: float = NAN
     """Seconds since 1970."""
     updated: float = NAN
-    """Seconds since 1970 at which the process last wrote its board."""
+    """Time at which the process last wrote its board, in seconds since 1970."""
     wait: float = NAN
     """Seconds spent waiting for data since the run began; NaN if nothing measures it, or it is unknown."""
     memory: FrameworkMemory = FrameworkMemory()
@@ -105,7 +105,7 @@ class Run(NamedTuple):
     metrics: Mapping[str, float] = {}
     """The values that the training logged last, by name; NaN if it logged NaN."""
     lost_events: int = 0
-    """Boundaries that were overwritten before they were read."""
+    """Number of boundaries that were overwritten before they were read."""
     facts: RunFacts = RunFacts()
     """Properties that the training reports, such as its batch size; see `run.RUN_FACTS`."""
 
@@ -142,43 +142,46 @@ class Mark(IntEnum):
 
 
 class Boundary(NamedTuple):
-    """An exact point in a run, recorded by the training process itself."""
+    """A point in a run, such as the start of an epoch, with the exact time recorded by the training process itself."""
 
     run: str
     """Key of the run."""
     number: int
-    """Counts the boundaries of a board from 1, which shows a reader what it missed."""
+    """Number of this boundary on its board, counted from 1. A gap shows a reader that it missed some."""
     mark: Mark
     epoch: int
     step: int
     phase: str
-    """The phase from this boundary on."""
+    """The phase after this boundary."""
     monotonic_ns: int
     """ns of CLOCK_MONOTONIC."""
     time_ns: int
     """ns since 1970."""
     wait: float = NAN
-    """Seconds waited for data since the run began, as far as measured: 0 while nothing has measured it, NaN if it is
-    unknown. `wait_between` returns the difference of two boundaries."""
+    """Measured seconds of waiting for data since the run began: 0 until something measures it, NaN if it is unknown.
+    `wait_between` returns the wait between two boundaries."""
     asked: float = NAN
     free: float = NAN
-    """For OUT_OF_MEMORY: bytes that the allocation requested, and bytes that the device had free."""
+    """For OUT_OF_MEMORY: `asked` is the number of bytes that the allocation requested, `free` the free bytes on the
+    device."""
     metrics: Mapping[str, float] = {}
-    """For EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: what was logged in this epoch. The ledger has all of it; ring and
-    recordings have what was still the latest value when the frame was made."""
+    """For EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: the values logged in this epoch. The ledger has all of them. Ring
+    and recordings have those that were still the latest ones when the frame was made."""
     peak: float = NAN
-    """The framework's peak of live tensors so far: bytes, over all devices of the process; NaN if it was not read, or
-    the framework does not use a device yet. If it has risen since the boundary before, it is the peak between the two;
-    if not, that peak was not higher; if it has fallen, the training has reset it. In the ledger, not in the ring."""
+    """The framework's peak of live tensors so far, in bytes over all devices of the process; NaN if it was not read, or
+    if the framework does not use a device yet. If it has risen since the previous boundary, it was reached between the
+    two. If it is the same, it was not exceeded. If it has fallen, the training has reset it. Stored in the ledger, but
+    not in the ring."""
     of_step: int = 0
-    """For LOG, if not 0: the step to which its metrics belong, in a training without epochs, whose row has ended. In
-    the ledger, not in the ring."""
+    """For LOG in a training without epochs: the step to which its metrics belong, if its row has already ended; else 0.
+    Stored in the ledger, but not in the ring."""
 
 
 def wait_between(before: float, after: float) -> float:
-    """Return the seconds waited between two boundaries from their `wait`; NaN if nothing measured it.
+    """Return the seconds of waiting for data between two boundaries; NaN if nothing measured it.
 
-    Any measurement adds at least nanoseconds, so two equal numbers mean that nothing measured.
+    `before` and `after` are the `wait` of the boundaries. Any measurement adds at least nanoseconds, so two equal
+    numbers mean that there was no measurement.
     """
     return after - before if after > before else NAN
 
@@ -193,13 +196,13 @@ class Sample(NamedTuple):
     run: str = ""
     """Key of the run on this device; empty without one."""
     age: float = 0.0
-    """Seconds since the values were true; more than 0 if the device is stale."""
+    """Age of the values in seconds; more than 0 if the device is stale."""
     monotonic_ns: int = 0
     """ns of CLOCK_MONOTONIC when the gauges were read; 0 if only the time of the tick is known."""
     counters_monotonic_ns: int = 0
-    """ns of CLOCK_MONOTONIC when the counters had their values, from the driver's timestamp; 0 if as the gauges."""
+    """ns of CLOCK_MONOTONIC when the counters were read, by the driver's timestamp; 0 if it is the gauges' time."""
     unanswered: float = NAN
-    """Seconds since the pending driver call was started; NaN if unknown. Its `age` is longer."""
+    """Seconds since the start of the driver call that has not returned; NaN if unknown. `age` is longer than that."""
 
     @property
     def reason(self) -> str:
@@ -220,7 +223,7 @@ class XidEvent(NamedTuple):
     monotonic_ns: int
     """ns of CLOCK_MONOTONIC when the report arrived; drivers give no time."""
     time_ns: int
-    """ns since 1970, of the same time."""
+    """The same time in ns since 1970."""
 
 
 class Tick(NamedTuple):
@@ -238,21 +241,21 @@ class Tick(NamedTuple):
     driver: Driver = Driver()
     hostname: str = ""
     interval_ns: int = 0
-    """Planned ns between ticks."""
+    """Planned time between ticks in ns."""
     sample_duration_ns: int = 0
-    """ns that sampling took."""
+    """Duration of sampling in ns."""
     skipped_ticks: int = 0
-    """Ticks skipped since the daemon started, because an earlier one took too long."""
+    """Number of ticks skipped since the daemon started, because an earlier tick took too long."""
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
     """New utilization samples of the driver by UUID: (ns of CLOCK_MONOTONIC, ratio), oldest first. Not in the ring."""
     withdrawn: Sequence[str] = ()
-    """Keys of runs that are withdrawn, because another run reports more of the same training. Not in the ring."""
+    """Keys of runs that were withdrawn: another run reports the same training in more detail. Not in the ring."""
     about: Mapping[str, "Metadata"] = {}
     """Metadata of runs by key. Not in the ring, but in the ledger."""
     unread: int = 0
-    """Trainings whose boards were not read, because their users have too many."""
+    """Number of trainings whose boards were not read, because their users have too many."""
     dropped: int = 0
-    """Processes for which a recorded frame had no room."""
+    """Number of processes for which a recorded frame had no room."""
     xids: Sequence[XidEvent] = ()
     """XID errors since the last tick, in order. Not in the ring, but in the event log."""
 
@@ -268,10 +271,10 @@ class Parts(Protocol):
 
 
 class Frame:
-    """One tick as views see it: immutable; each part is decoded on first use.
+    """One tick in the form that views use. It is immutable, and each part is decoded on first use.
 
-    `RingReader` returns frames. Their numbers are those of the stored `Tick`; in a frame that is not full, gauges have
-    seven digits.
+    `RingReader` returns frames. They have the same values as the stored `Tick`, except that gauges of a frame that is
+    not full are rounded to seven digits.
     """
 
     __slots__ = (
@@ -294,7 +297,7 @@ class Frame:
         is_full: bool = True,
     ) -> None:
         self.number = number
-        """Counts from 1, and never goes back during the history of a ring."""
+        """Number of the frame, counted from 1. It only grows as long as the ring file exists."""
         self.monotonic_ns = monotonic_ns
         """ns of CLOCK_MONOTONIC when the sample was taken; for a recording, its own spacing."""
         self.time = time_ns / 1e9
@@ -304,14 +307,14 @@ class Frame:
         self.sample_duration = sample_duration
         """Seconds that sampling took."""
         self.skipped_ticks = skipped_ticks
-        """Ticks skipped since the daemon started."""
+        """Number of ticks skipped since the daemon started."""
         self.dropped = dropped
-        """Processes for which this frame had no room."""
+        """Number of processes for which this frame had no room."""
         self.dropped_runs = dropped_runs
-        """Runs for which this frame had no room, or whose boards were not read."""
+        """Number of runs for which this frame had no room, or whose boards were not read."""
         self.is_full = is_full
-        """Whether it has processes and runs: except for the last minutes, the ring keeps only values and boundaries.
-        If false, the processes are unknown, and `runs` has those that began or ended with this frame."""
+        """Whether the frame has processes and runs. For all but the last minutes, the ring has only values and
+        boundaries. If false, the processes are unknown, and `runs` has the runs that began or ended in this frame."""
         self._parts = parts
         self._samples: tuple[Sample, ...] | None = None
         self._host: tuple[float, ...] | None = None
@@ -356,7 +359,7 @@ class Frame:
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Boundaries that became known with this frame; their own times may be earlier."""
+        """Boundaries that the daemon read for this frame. Their own times may be earlier."""
         if self._boundaries is None:
             self._boundaries = self._parts.boundaries()
         return self._boundaries

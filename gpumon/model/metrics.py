@@ -1,7 +1,7 @@
 """The table of metrics.
 
-Ring layout, columns, charts, JSON keys and documentation derive from `METRICS`; nothing else defines a unit, a title or
-a threshold. The order is that in the ring: append, do not insert.
+Ring layout, columns, charts, JSON keys and documentation derive from `METRICS`. Units, titles and thresholds are
+defined nowhere else. The ring stores values in the order of this table: append new metrics, and insert none.
 
 Values are in base units: ratios 0 to 1, bytes, watts, joules, °C, hertz, seconds. A missing value is NaN; an
 `Availability` says why it is missing.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Unit(Enum):
-    """A base unit; `units` converts its numbers to text."""
+    """A base unit. The module `units` converts values to text."""
 
     RATIO = "ratio"
     BYTES = "bytes"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 class Scope(Enum):
-    """The subject of a metric; the first part of its name."""
+    """What a metric describes. It is the first part of the metric's name."""
 
     GPU = "gpu"
     HOST = "host"
@@ -47,7 +47,7 @@ class Scope(Enum):
 class Availability(IntEnum):
     """Whether a value is available, and if not, why. The number is stored in the ring."""
 
-    ABSENT = 0  # no device uses this row now
+    ABSENT = 0  # no device uses this row of the ring at present
     OK = 1
     NOT_SUPPORTED = 2  # this card or driver does not have it
     NO_PERMISSION = 3
@@ -60,15 +60,15 @@ class Availability(IntEnum):
     RESET_REQUIRED = 10  # the GPU does nothing until it is reset
     ASLEEP = 11  # powered down by the system; a driver call would wake it
     SWITCHED_OFF = 12  # disabled by an option
-    TOO_EARLY = 13  # a mean between two samples, of which only the first has been taken
-    SHARED_WITH_HOST = 14  # memory of a chip that uses the host's
-    IN_MIG_MODE = 15  # utilization, which the driver reports neither for a GPU in MIG mode nor for its instances
+    TOO_EARLY = 13  # a mean between two samples, but only one has been taken
+    SHARED_WITH_HOST = 14  # device memory of a chip that uses the host's memory
+    IN_MIG_MODE = 15  # utilization: the driver reports it neither for a GPU in MIG mode nor for its instances
     OF_WHOLE_GPU = 16  # not reported for an instance: its GPU has one power draw, one temperature, one link
     OF_INSTANCES = 17  # reported only for the instances of a GPU in MIG mode
 
     @property
     def title(self) -> str:
-        """Its name as words: `no driver`."""
+        """Its name in words: `no driver`."""
         return self.name.lower().replace("_", " ")
 
     @property
@@ -78,7 +78,7 @@ class Availability(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Availability | None:
-        """Treat a number from a later version as another error."""
+        """Treat a number that only a later version of gpumon defines as FAILED."""
         return cls.FAILED if isinstance(value, int) and value >= 0 else None
 
 
@@ -105,12 +105,12 @@ _REASONS = {
 
 
 class Metric(NamedTuple):
-    """A row of the table."""
+    """A row of the table of metrics."""
 
     name: str
     """Scope and key, such as `gpu.memory_used`."""
     title: str
-    """For a chart or a sentence."""
+    """Name in charts and sentences."""
     column: str
     """A table heading of at most 6 letters."""
     unit: Unit
@@ -118,9 +118,10 @@ class Metric(NamedTuple):
     """One sentence: what it means, and what it does not."""
     kind: Kind = Kind.GAUGE
     limit: str = ""
-    """The metric that is the full scale of this one, for bars and axes."""
+    """Name of the metric whose value is the full scale of this one in bars and on axes; empty if there is none."""
     warn: float = float("inf")
-    """Warning threshold, as a fraction of `limit` if there is one, else in the unit; so is `critical`."""
+    """Warning threshold. If there is a `limit`, it is a fraction of that, else in the unit. The same holds for
+    `critical`."""
     critical: float = float("inf")
     maximum: float = float("inf")
     """Largest plausible value in the unit; a driver's number beyond it is rejected."""
@@ -139,7 +140,8 @@ IDLE = 0.05
 """Utilization below which a GPU is idle: in every view, and in the ledger's idle share."""
 
 _C = Kind.COUNTER
-# Far beyond real cards: 1.4 kW, 14 GHz of GDDR7, generation 6 and 32 lanes. Most glitches are even larger.
+# Far above real cards, which have up to 1.4 kW, 14 GHz (GDDR7), generation 6 and 32 lanes. Most wrong readings are even
+# larger than these numbers.
 _HOTTEST, _KILOWATTS, _NEWEST_PCIE, _WIDEST_PCIE = 250.0, 10e3, 15.0, 64.0
 
 # name, title, column, unit, help, kind
@@ -304,7 +306,7 @@ GPU_METRICS: tuple[Metric, ...] = (
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
 """Metrics that no driver reports: the sampler derives them from training boards and the driver's processes."""
 FROM_DRIVERS = tuple(metric.name for metric in GPU_METRICS if metric.name not in FROM_TRAININGS)
-"""Metrics that a source can have; it gives a reason for each one that a device lacks."""
+"""Metrics that a source can read. For each one that a device lacks, the source gives the reason."""
 
 PROCESSES = "gpu.processes"
 """Not a metric: the key in `Device.missing` with the reason why the list of processes cannot be read."""
@@ -334,7 +336,7 @@ GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRI
 HOST_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(HOST_METRICS)}
 
 PCIE_LINK = ("gpu.pcie_generation", "gpu.pcie_width")
-"""Metrics that show the quality of a PCIe link."""
+"""Metrics of the current speed of a PCIe link, each with a `limit`."""
 
 
 _GPM = "Hopper or newer, and GPM in a driver of 525 or newer"
@@ -396,16 +398,19 @@ NEEDS: Mapping[str, str] = {
     ),
     "gpu.mig_instances": "a GPU with MIG",
 }
-"""Requirements of a metric for the GPU or driver by name; nearly every card has the metrics that are not here."""
+"""By metric, the GPU or driver that it needs. Nearly every card has the metrics that are not listed."""
 
 
 def why_missing(metric: str, why: Availability) -> str:
-    """Return why a GPU lacks a metric and, if it is not supported, what it needs."""
+    """Return why a GPU lacks a metric and, if it is not supported, which GPU or driver it needs."""
     need = NEEDS.get(metric, "") if why is Availability.NOT_SUPPORTED else ""
     return f"{why.reason} (needs {need})" if need else why.reason
 
 
 def title_within(metric: str) -> str:
-    """Return the title of a metric within a sentence: `corrected ECC errors`, `PCIe width`; else its name in words."""
+    """Return the title of a metric in the form for the middle of a sentence: `corrected ECC errors`, `PCIe width`.
+
+    `metric` is the name of a metric. If the table does not have it, returns the name in words.
+    """
     title = BY_NAME[metric].title if metric in BY_NAME else metric.removeprefix("gpu.").replace("_", " ")
     return title[:1].lower() + title[1:] if title[1:2].islower() else title

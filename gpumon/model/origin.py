@@ -5,27 +5,27 @@ from typing import NamedTuple
 
 
 class Driver(NamedTuple):
-    """The driver; empty before it has answered."""
+    """Versions of the driver. They are empty until the driver has answered."""
 
     version: str = ""
     runtime: str = ""
     """The newest programming interface that it supports, with its version: `CUDA 13.0`, `ROCm 7.0`."""
 
     def version_of(self, runtime: str) -> str:
-        """Return the version of a programming interface; empty if the driver has another one."""
+        """Return the version of the programming interface `runtime`; empty if the driver supports a different one."""
         name, _, version = self.runtime.partition(" ")
         return version if name == runtime else ""
 
 
 class Capability(Flag):
-    """Properties of a source. Code decides by these, never by the source's name."""
+    """Properties of a source. Code checks these and never the source's name."""
 
     LIVE = auto()
     """Reads hardware of this machine: its host, processes and ledger belong to it."""
     PROCESSES = auto()
     """Knows the processes on a device."""
     NOW = auto()
-    """Uses this machine's clock; other sources have their own times, such as a recording."""
+    """Its samples have the time of this machine's clock. A recording, for example, has its own times."""
 
 
 HARDWARE = Capability.LIVE | Capability.PROCESSES | Capability.NOW
@@ -34,25 +34,25 @@ RECORDED = Capability(0)
 
 
 class Origin(NamedTuple):
-    """Where values come from; views show `label` on every screen."""
+    """Where values come from. Views show `label` on every screen."""
 
     source: str
-    """Name of the source, such as `nvml`, for programs; no code decides by it."""
+    """Name of the source, such as `nvml`, for output to programs. Code checks `capabilities` instead."""
     label: str = ""
     """Empty for live hardware, else such as `SIMULATED` or `REPLAY file.csv.gz ×10`."""
     problem: str = ""
-    """Why no GPU can be read, and what to do, in one line; empty if all is well."""
+    """Why no GPU can be read, and what to do, in one line; empty if there is no problem."""
     ended: bool = False
-    """Whether a recording has been played to its end: the last values are shown, and nothing is live."""
+    """Whether a recording has been played to its end. Views then show its last values."""
     capabilities: Capability = HARDWARE
     parts: tuple["SourceInfo", ...] = ()
     """Each source of a combined one; else empty."""
     notice: str = ""
     """Which processes the daemon cannot see, and why, in one sentence; empty if it sees all."""
     unanswered: float = 0.0
-    """Whole seconds that the driver has not answered the scan for its GPUs, while none is known; else 0."""
+    """Whole seconds for which the driver has not answered the first search for GPUs; 0 once a GPU is known."""
     speed: float = 1.0
-    """Recorded seconds that are played per second; 1 for everything else."""
+    """Playback speed of a recording: recorded seconds per second; 1 for all other sources."""
 
 
 class SourceInfo(NamedTuple):

@@ -1,4 +1,4 @@
-"""The charts as data: each row is a chart in every view."""
+"""The table of charts. Every view shows each row as a chart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Panel(NamedTuple):
 
     metric: Metric
     full_scale: float = float("nan")
-    """Top of the axis if known beforehand; else the metric's limit, or the maximum of the data."""
+    """Upper end of the axis if it is fixed; NaN to use the metric's limit, or else the maximum of the data."""
 
     @property
     def title(self) -> str:

@@ -6,7 +6,7 @@ from gpumon.common.numbers import NAN
 
 
 class Process(NamedTuple):
-    """A process that holds memory on a device. NaN for what the driver does not report."""
+    """A process that holds memory on a device. Values that the driver does not report are NaN."""
 
     pid: int
     uuid: str
@@ -33,13 +33,14 @@ class Process(NamedTuple):
     container: str = ""
     """Its container, such as `docker 3f2a9c1b04de`; empty if there is none or it is unknown."""
     pod: str = ""
-    """UID of its Kubernetes pod, then a space and `namespace/name` if known; or empty (`pod_parts`)."""
+    """UID of its Kubernetes pod, followed by a space and `namespace/name` if known; empty if it runs in no pod.
+    `pod_parts` separates them."""
     job: str = ""
-    """Its Slurm job id; or empty."""
+    """Its Slurm job id; empty if it runs in no job."""
 
 
 def pod_parts(pod: str) -> tuple[str, str]:
-    """Return the UID of a pod and its `namespace/name` from the text of a `Process`; each is empty if unknown.
+    """Return the UID of a pod and its `namespace/name` from `Process.pod`. Each is empty if unknown.
 
     >>> pod_parts("0a1b2c3d-1111-2222-3333-444455556666 ml/train-0")
     ('0a1b2c3d-1111-2222-3333-444455556666', 'ml/train-0')

@@ -1,4 +1,4 @@
-"""Commands for a GPU that people are advised to run.
+"""Commands that gpumon's messages advise people to run for a GPU.
 
 A command names a GPU by its UUID, not by its index: indices change when a GPU is lost, and no other machine has a GPU
 with this UUID.
@@ -10,12 +10,15 @@ from gpumon.model.device import Device
 from gpumon.model.vendors import find_vendor
 
 STOP_DAEMON = "stop gpumon ('gpumon daemon stop')"
-"""Before a reset: a driver does not reset a GPU that a program has open."""
+"""First step of a reset, because a driver does not reset a GPU that a program has open."""
 RESTART_MACHINE = "restart the machine, which ends everything that runs on it"
 
 
 def command(device: Device, template: str) -> str:
-    """Return a vendor's command for a GPU, or for the GPU of a MIG instance; empty if it cannot be named."""
+    """Return a vendor's command for a device; empty if the GPU has no name that the command accepts.
+
+    `template`: the command, with `{gpu}` where the GPU belongs. For a MIG instance, this is the GPU that contains it.
+    """
     uuid, vendor = device.parent or device.uuid, find_vendor(device.name, device.uuid)
     gpu = uuid if vendor and uuid.startswith(vendor.whole) else device.address
     return template.format(gpu=gpu) if gpu else ""

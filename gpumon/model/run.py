@@ -1,8 +1,8 @@
 """Metadata of a run (parameters, program, notes, tags), and facts that a training reports.
 
 The training writes its metadata to its board as JSON within `ROOM`; the daemon reads it and keeps it in the ledger. The
-limits are defined here once: the writer applies them so that it always fits, the reader because all of it may be
-hostile.
+limits are defined only here. The writer applies them so that the text always fits, and the reader applies them because
+the text may come from a hostile process.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gpumon.common.text import clean
 
 ROOM = 12288
-"""Bytes of JSON."""
+"""Maximum size of the metadata, in bytes of JSON."""
 NAME_LENGTH = 96
 VALUE_LENGTH = 300
 NOTE_LENGTH = 500
@@ -26,7 +26,7 @@ MAX_TAGS = 16
 CUT = "…"
 """Appended to a text that was cut."""
 _EXACT = 1 << 53
-"""A larger integer becomes a text, because not every JSON reader is exact beyond it."""
+"""A larger integer is stored as text, because not every JSON reader is exact beyond this."""
 
 Parameter = str | int | float | bool | None
 """A stored value; a float is finite."""
@@ -51,14 +51,14 @@ class Metadata(NamedTuple):
     """Oldest first."""
     tags: tuple[str, ...] = ()
     omitted: int = 0
-    """Parameters and notes for which there was no room."""
+    """Number of parameters and notes for which there was no room."""
 
 
 NO_METADATA = Metadata()
 
 
 def bounded_text(text: str, length: int) -> str:
-    """Return `text` cleaned and on one line; one of more than `length` characters is cut and ends with `CUT`."""
+    """Return `text` cleaned and on one line. If it has more than `length` characters, it is cut and ends with `CUT`."""
     cleaned = clean(text, length + 1)
     return cleaned if len(cleaned) <= length else cleaned[: length - 1] + CUT
 
@@ -77,7 +77,10 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
 
 
 def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:
-    """Return the JSON of `about`, and what fits of it: the oldest notes and the last parameters are omitted."""
+    """Return the metadata as JSON, and the part of it that the JSON contains.
+
+    If there is not enough room, the oldest notes and the last parameters are omitted.
+    """
     about = about._replace(program=_parameters(about.program, MAX_FACTS))  # file names may be invalid UTF-8
     config = dict(islice(about.config.items(), MAX_PARAMETERS))
     notes = about.notes[-MAX_NOTES:]
@@ -95,7 +98,7 @@ def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:
 
 
 def decode_metadata(text: bytes) -> Metadata:
-    """Parse the metadata in a board's text; anything with a wrong type or size counts as absent."""
+    """Parse the metadata in a board's text. A field with a wrong type or size counts as absent."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -144,18 +147,18 @@ def _notes(entries: list[Any]) -> list[Note]:
 
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"
-"""Phase between trainings, as when a framework validates after training: this time does not count for the run."""
+"""Name of the phase between a training and an evaluation of the same run. This time does not count for the run."""
 SHOWN_FOR = 60.0
-"""Seconds for which a run that has ended stays in every view."""
+"""Seconds for which every view shows a run after its end."""
 NEWS_FOR = 600.0
-"""The same for a run that ended badly; also for how long an out-of-memory error is news."""
+"""The same for a run that failed or died. Also the seconds for which an out-of-memory error counts as recent."""
 
 
 class RunFacts(NamedTuple):
     """Facts that a training reports about itself; a default means "not reported"."""
 
     batch: float = 0.0
-    """Samples per step of this rank; in frames the mean of a pass whose last batch is smaller."""
+    """Samples per step of this rank. In frames, this is the mean over a pass if its last batch is smaller."""
     mean_batch: float = 0.0
     """The mean over a whole pass if its last batch is smaller; 0 if it equals `batch`."""
     begun: float = 0.0
@@ -167,12 +170,13 @@ class RunFacts(NamedTuple):
     job: str = ""
     """Slurm job id from its environment."""
     folded: float = 0.0
-    """Epochs without a row of their own: they ended so quickly that they are part of the one before."""
+    """Number of epochs that have no row because they were so short that they became part of the previous epoch."""
     claimed: float = 0.0
-    """GPUs that it claims but does not have, as the driver lists no process of its user there. Set by the sampler."""
+    """Number of GPUs that the training claims to use, although the driver lists no process of its user on them. Set by
+    the sampler."""
 
     def for_frames(self) -> "RunFacts":
-        """Return the facts as they are in frames."""
+        """Return the facts in the form for frames: `batch` has the mean, and `claimed` is reset for the sampler."""
         return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0)
 
 
@@ -188,7 +192,7 @@ class Fact(NamedTuple):
     """Key in JSON; empty if it is not shown."""
 
     def validate(self, value: object) -> Any:
-        """Return an untrusted value within the limits; the default if it has another type."""
+        """Return an untrusted value if it is within the limits, else the default. A long text is cut."""
         default = RunFacts._field_defaults[self.name]
         if isinstance(default, str):
             return clean(value, self.limit) if isinstance(value, str) else default
@@ -210,7 +214,7 @@ RUN_FACTS: tuple[Fact, ...] = (
 
 
 def read_facts(values: Mapping[str, Any]) -> RunFacts:
-    """Return the facts in a JSON object or a row by their names; missing ones are not reported."""
+    """Return the facts in a JSON object or a row that has them by name. Missing ones count as not reported."""
     return RunFacts(**{fact.name: fact.validate(values.get(fact.name)) for fact in RUN_FACTS})
 
 
@@ -220,12 +224,12 @@ def facts_from_row(cells: Mapping[str, Any]) -> RunFacts:
 
 
 def facts_to_row(facts: RunFacts) -> dict[str, Any]:
-    """Return the facts by column of the ledger's table `rank`; None if not reported."""
+    """Return the facts by their columns in the ledger's table `rank`. A value is None if it was not reported."""
     return {fact.column: getattr(facts, fact.name) or None for fact in RUN_FACTS if fact.column}
 
 
 def facts_to_json(facts: RunFacts) -> dict[str, Any]:
-    """Return the facts by JSON key; None if not reported, whole numbers without a decimal point."""
+    """Return the facts by JSON key. A value is None if it was not reported. Whole numbers have no decimal point."""
     return {fact.key: _json_value(getattr(facts, fact.name)) for fact in RUN_FACTS if fact.key}
 
 

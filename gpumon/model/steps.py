@@ -1,15 +1,18 @@
-"""Size of the rows of a training without epochs: 1, 2 or 5 times a power of ten steps, for 20 to 50 rows."""
+"""Size of the rows into which a training without epochs is divided.
+
+A row has 1, 2 or 5 times a power of ten steps, so that the training has 20 to 50 rows.
+"""
 
 from __future__ import annotations
 
 from itertools import cycle
 
 MAX_ROWS = 50
-"""With more rows than this, rows become longer."""
+"""Maximum number of rows. A training that would have more gets longer rows."""
 
 
 def row_size(steps: int) -> int:
-    """Return the number of steps per row of a training that has made `steps`."""
+    """Return the number of steps per row of a training that has done `steps` steps."""
     size, doubled = 1, cycle((4, 5, 4))
     while steps > MAX_ROWS * size:
         size = size * next(doubled) // 2
@@ -17,9 +20,10 @@ def row_size(steps: int) -> int:
 
 
 def mark_size(steps: int) -> int:
-    """Return the number of steps between the boundaries of a training, so that they add up to rows of any size.
+    """Return the number of steps between the boundaries that a training records after `steps` steps.
 
-    Boundaries every 2 steps do not add up to rows of 5, so they are set at every step.
+    Boundaries must fit the current row size and every larger one, since rows become longer. So rows of 2 steps have a
+    boundary at every step: with one at every second step, rows of 5 could not be formed.
     """
     size = row_size(steps)
     return size // 2 if str(size)[0] == "2" else size

@@ -1,6 +1,6 @@
-"""Converts numbers to text: the only place where values in base units become readable.
+"""Formats values in base units as text for people. No other module does this.
 
-A missing value (NaN) is "–", and so is an infinite measurement, which no sensor returns.
+A missing value (NaN) becomes "–". An infinite measurement does so, too, since no sensor returns one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
 AT_MOST, AT_LEAST, ABOUT = "≤", "≥", "≈"
-"""Prefix of an upper bound, of a lower bound, and of a value that may still change."""
+"""Prefixes of an upper bound, a lower bound, and a value that may still change."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -29,7 +29,7 @@ def signed(text: str) -> str:
 
 
 def _non_finite(value: float) -> str:
-    """Text for NaN and infinities (untrusted input); empty if finite."""
+    """Return the text for NaN or an infinity, which untrusted input may contain; empty for a finite number."""
     if not is_known(value):
         return MISSING
     if math.isinf(value):
@@ -38,7 +38,7 @@ def _non_finite(value: float) -> str:
 
 
 def metric(value: float, metric: Metric) -> str:
-    """Format a value of a metric; for a counter, its rate per second."""
+    """Format a value of a metric. For a counter, `value` is its rate per second."""
     if metric.kind is Kind.COUNTER:
         return rate(value, metric.unit)
     return number(value, metric.unit)
@@ -77,17 +77,17 @@ def bytes_binary(value: float) -> str:
 
 
 def rounded(value: float) -> str:
-    """Format a rounded number without a unit, which the heading or a neighbor has: `612`."""
+    """Format a rounded number without a unit: `612`. The heading or a neighboring cell shows the unit."""
     return f"{value:.0f}" if math.isfinite(value) else MISSING
 
 
 def gibibytes(value: float) -> str:
-    """Format bytes as GiB with one decimal, without the unit, which the heading has: `72.0`."""
+    """Format bytes as GiB with one decimal, without the unit, which is in the heading: `72.0`."""
     return f"{value / 2**30:.1f}" if math.isfinite(value) else MISSING
 
 
 def without_unit(value: float, unit: Unit) -> str:
-    """Format a measured value without its unit, which the heading has: `97`, `72.0` for GiB, `1.98` for GHz."""
+    """Format a measured value without its unit, which is in the heading: `97`, `72.0` for GiB, `1.98` for GHz."""
     return signed(_BARE.get(unit, rounded)(value)) if math.isfinite(value) else MISSING
 
 
@@ -97,7 +97,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_total(used: float, total: float) -> str:
-    """Format bytes of bytes in the unit of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
+    """Format used and total bytes, both in the unit of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
     if not math.isfinite(total):
         return bytes_binary(used)
     unit = bytes_binary(total).rpartition(" ")[2]
@@ -195,7 +195,7 @@ def about(text: str, *, is_final: bool) -> str:
 
 
 def limited(value: float, unit: Unit, sign: str) -> str:
-    """Format an upper (`≤`) or lower (`≥`) bound: `≤5.0 GiB`; with an empty sign like `number`."""
+    """Format an upper or lower bound with its `sign` (`≤` or `≥`): `≤5.0 GiB`. With an empty sign, same as `number`."""
     return f"{sign}{number(value, unit)}" if is_known(value) else MISSING
 
 
@@ -224,17 +224,17 @@ def clock(seconds: float) -> str:
 
 
 def epoch(number: int, planned: int, base: int) -> str:
-    """Format an epoch by the training's own number, with its position in the plan if the two differ.
+    """Format an epoch with the training's own number, and with its position in the plan if the two differ.
 
-    The eighth of 90 epochs is `7 (8/90)` if the training counts from 0, and `8/90` if it counts from 1. `planned` is 0
-    if unknown; a run beyond its plan is shown without it.
+    The eighth of 90 epochs is `7 (8/90)` if the training counts from 0 (`base`), and `8/90` if it counts from 1.
+    `planned` is the number of planned epochs, 0 if unknown. An epoch beyond the plan is shown without the plan.
     """
     position = epoch_position(number, planned, base)
     return position if position.partition("/")[0] == str(number) or number < 0 else f"{number} ({position})"
 
 
 def epoch_position(number: int, planned: int, base: int) -> str:
-    """Format the position of an epoch in the plan for a narrow column: `8/90`; its own number without a plan."""
+    """Format the position of an epoch in the plan for a narrow column: `8/90`. Without a plan, returns its number."""
     if number < 0:
         return MISSING
     position = number - base + 1
@@ -242,13 +242,16 @@ def epoch_position(number: int, planned: int, base: int) -> str:
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `7 (8/90)` if the last epoch of the plan fits into `cells` in this form, so rows agree; else `8/90`."""
+    """Format an epoch like `epoch` (`7 (8/90)`) if there is enough room, else like `epoch_position` (`8/90`).
+
+    `cells`: width of the column. The last epoch of the plan must fit too, so that all rows have the same form.
+    """
     last = epoch(base + planned - 1 if planned else number, planned, base)
     return epoch(number, planned, base) if len(last) <= cells else epoch_position(number, planned, base)
 
 
 def without_plan(position: str, cells: int) -> str:
-    """Return `8/90` if it fits, else `8`: the plan must not be truncated."""
+    """Return the position `8/90` if it fits into `cells`, else only `8`, because a truncated plan would be wrong."""
     return position if len(position) <= cells else position.partition("/")[0]
 
 
@@ -261,7 +264,10 @@ def moment(seconds: float) -> str:
 
 
 def age(seconds: float, now: float) -> str:
-    """Format how long ago the time `seconds` is, or its date if it is older: `12 min ago`, `5 h ago`, `2026-01-31`."""
+    """Format how long ago a time was: `12 min ago`, `5 h ago`; as a date after a day: `2026-01-31`.
+
+    Both arguments are in seconds since 1970.
+    """
     past = now - seconds
     if not -60 <= past < 86400:
         return moment(seconds).partition(" ")[0]
@@ -271,7 +277,10 @@ def age(seconds: float, now: float) -> str:
 
 
 def change_of_value(ratio: float) -> str:
-    """Format the change of a logged value: `+12 %`, `>+100 %` (near zero, larger changes mean nothing)."""
+    """Format the relative change of a logged value: `+12 %`.
+
+    A larger one than 100 % is `>+100 %`, because for values near zero its size means nothing.
+    """
     return f">{change(1.0)}" if ratio > 1 else change(ratio)
 
 
@@ -291,7 +300,7 @@ def _signed(ratio: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Format a number with at least three digits, without the unit, which the heading has: `0.53`, `12.1`, `12110`."""
+    """Format a number with three digits or more, without a unit: `0.53`, `12.1`, `12110`. The heading has the unit."""
     return _non_finite(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
 
 
@@ -316,7 +325,10 @@ def load(value: float) -> str:
 
 
 def logged_number(value: float) -> str:
-    """Format a logged number, such as a loss: 4 significant digits, or an integer; diverged: `nan` or `∞`."""
+    """Format a logged number, such as a loss, with 4 significant digits or as an integer.
+
+    A number that has diverged becomes `nan` or `∞`.
+    """
     if not is_known(value):
         return "nan"
     if text := _non_finite(value):
@@ -339,7 +351,7 @@ _LOGGED = 8
 
 def logged_column(values: Sequence[float]) -> list[str]:
     """Format the logged numbers of a column with equal decimals, so that the decimal points are aligned."""
-    # Inline for usual values: a run of thousands of epochs has as many, and the calls took most of the time.
+    # Usual values are formatted here: for a run with thousands of epochs, function calls took most of the time.
     texts = [f"{value:.4g}" if 1e-3 <= value < 9999.5 else logged_number(value) for value in values]
     if any("e" in text for text in texts):
         return texts
@@ -358,8 +370,8 @@ def energy_column(values: Sequence[float]) -> list[str]:
 def energy_in_column(value: float, largest: float) -> str:
     """Format an energy in the unit that suits the `largest` row of its column; `<0.01 Wh` if it is too small for that.
 
-    A sum below the rows that is too large for their unit has its own, so that the rows keep theirs while it grows: in
-    kWh, all epochs of a long run would be 0.063.
+    A sum below the rows has its own unit if it is too large for the rows' unit. The rows keep their unit while the sum
+    grows: if they were in kWh too, all epochs of a long run would be 0.063.
     """
     own_unit, column_unit = _energy_unit(value), _energy_unit(largest)
     size, unit, digits = own_unit if own_unit[0] > column_unit[0] else column_unit
@@ -432,4 +444,4 @@ _BARE: dict[Unit, Callable[[float], str]] = {
     Unit.BYTES_PER_SECOND: gibibytes,
     Unit.HERTZ: lambda value: f"{value / 1e9:.2f}",
 }
-"""Formats of numbers without a unit: percent, GiB and GHz; others are whole."""
+"""Formats of numbers without a unit: percent, GiB and GHz. Values of other units are rounded to whole numbers."""

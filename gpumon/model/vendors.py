@@ -1,6 +1,6 @@
-"""Vendors of GPUs: the table of their names, prefixes, commands and bits, outside of the sources.
+"""The table of GPU vendors: their names, UUID prefixes, commands, and the meaning of bits and codes.
 
-Trainings import it, so it imports nothing.
+It is separate from the sources and imports no other module of gpumon, because trainings import it.
 """
 
 from collections.abc import Mapping
@@ -8,22 +8,22 @@ from typing import NamedTuple
 
 
 class Vendor(NamedTuple):
-    """A vendor, with the names that its driver and its users use; empty if it has none, or gpumon does not read it."""
+    """A vendor. A field is empty if the vendor has nothing of this kind, or gpumon does not use it."""
 
     name: str
-    """Prefix of its cards' names."""
+    """Name of the vendor, with which the names of its cards begin."""
     whole: tuple[str, ...]
     """Prefixes of the UUIDs of whole GPUs."""
     parts: tuple[str, ...] = ()
     """Prefixes of the UUIDs of parts of a GPU."""
     visible: tuple[str, ...] = ()
-    """Environment variables with the devices of a process; the first one that is set counts."""
+    """Environment variables that list the devices a process may use. The first one that is set applies."""
     numbers: str = ""
-    """The one of them whose numbers are the driver's indices."""
+    """The variable in `visible` whose numbers are the driver's indices."""
     order: tuple[str, str] = ("", "")
-    """The environment variable with the order of the numbers, and its value for the driver's order, by bus."""
+    """The environment variable that sets how devices are numbered, and its value for the driver's order by PCI bus."""
     runtime: str = ""
-    """The programming interface."""
+    """Name of the programming interface."""
     listing: str = ""
     """Command that lists UUIDs."""
     reset: str = ""
@@ -34,15 +34,15 @@ class Vendor(NamedTuple):
     instances: str = ""
     """Command that lists the profiles for dividing a GPU."""
     undivide: str = ""
-    """Command that ends the division of a GPU."""
+    """Command that makes a divided GPU a whole one again."""
     looked_for: str = ""
     to_do: tuple[str, ...] = ()
-    """If no GPU is found: how they were searched, and what the user can do."""
+    """For the message that no GPU was found: how gpumon searched (`looked_for`), and what the user can do (`to_do`)."""
     clock_events: tuple[tuple[int, str, str], ...] = ()
     """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
-    """Values of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then.
-    `{reset}` and `{restart}` stand for the clauses of `gpumon.model.remedies`."""
+    """Values of `gpu.recovery_action`, each with the action that the driver requires, advice for the user, and whether
+    the GPU runs nothing until then. `{reset}` and `{restart}` stand for the clauses of `gpumon.model.remedies`."""
 
 
 NVIDIA = Vendor(
@@ -74,7 +74,7 @@ NVIDIA = Vendor(
         (0x80, "power brake", "power brake"),
         (0x100, "display clock", "display"),
     ),
-    recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; 5 is not the same in branches 580 and 615
+    recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; value 5 differs between driver branches 580 and 615
         (1, "a reset of the GPU", "{reset}", True),
         (2, "a restart of the machine", "{restart}", True),
         (3, "an end of traffic between GPUs", "end the processes that use several GPUs, then look again", False),
@@ -99,11 +99,11 @@ PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.pa
 IDENTIFIERS = WHOLE + PARTS
 """Prefixes of all UUIDs."""
 _SHORT = 12
-"""Characters of a UUID that distinguish it."""
+"""Number of characters by which a UUID is shown."""
 
 
 def find_vendor(model: str, uuid: str = "") -> Vendor | None:
-    """Return the vendor of a card by the name of its model, else by its UUID; None if unknown."""
+    """Return the vendor of a card from its model name, or else from its UUID; None if unknown."""
     by_name = next((vendor for vendor in VENDORS if model.startswith(f"{vendor.name} ")), None)
     return by_name or next((vendor for vendor in VENDORS if uuid.startswith(vendor.whole + vendor.parts)), None)
 
@@ -125,14 +125,17 @@ def short_name(model: str) -> str:
 
 
 def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
-    """Return the names of the bits of `gpu.event_reasons`; those without a name as one number."""
+    """Return the names of the bits that are set in `mask`, a value of `gpu.event_reasons`.
+
+    Bits without a name are combined into one hexadecimal number.
+    """
     names = [name for bit, name, _ in vendor.clock_events if mask & bit]
     rest = mask & ~sum(bit for bit, _, _ in vendor.clock_events)
     return (*names, f"0x{rest:x}") if rest else tuple(names)
 
 
 def recovery_text(vendor: Vendor | None, action: float) -> str:
-    """Return the name of a value of `gpu.recovery_action`: `nothing` for 0; empty if unknown."""
+    """Return the action that a value of `gpu.recovery_action` requires: `nothing` for 0; empty if unknown."""
     if action == 0:
         return "nothing"
     return next((what for number, what, _, _ in vendor.recoveries if number == action), "") if vendor else ""
@@ -145,6 +148,6 @@ def without_prefix(uuid: str) -> str:
 
 
 def visible_devices(env: Mapping[str, str]) -> str:
-    """Return the devices that the environment assigns to a process, as written there; empty if it does not."""
+    """Return the list of devices in the environment of a process, as written there; empty if there is none."""
     names = (name for vendor in VENDORS for name in vendor.visible)
     return next((env[name] for name in names if env.get(name)), "")

@@ -1,8 +1,8 @@
 """The table of XID errors, by which NVIDIA's driver reports faults: meaning, severity, and what to do.
 
 The source is NVIDIA's "Xid Catalog" (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026-09): its
-description, trigger conditions and immediate action per code, in our words. An error whose action concerns the card is
-a warning or critical; one that an application caused is neither.
+description, trigger conditions and immediate action per code, in our words. An error whose action concerns the card has
+the severity warning or critical. An error that an application caused has the severity info.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ _RANK = {"info": 0, "warning": 1, "critical": 2}
 
 
 def xid_of(code: int) -> Xid:
-    """Return the row of a code; an unknown code gets a row that says so."""
+    """Return the row of a code. For an unknown code, returns a row that says that it is unknown."""
     xid = _BY_CODE.get(code)
     return xid or Xid(code, "an error that gpumon has no description of", "warning", _CATALOG)
 
 
 def worse(code: int, other: int) -> int:
-    """Return the more severe of two codes, the first if they are equal; 0 means none."""
+    """Return the more severe of two codes, or the first if they are equally severe. 0 means no error."""
     if not code or not other:
         return code or other
     return other if _RANK[xid_of(other).severity] > _RANK[xid_of(code).severity] else code
