@@ -1,4 +1,8 @@
-"""The commands of gpumon. Each is a module with its help, its options and `run`; only the one called is imported."""
+"""The commands of gpumon.
+
+Each command is a module with its help text, its options and a function `run`. Only the module of the command that the
+user calls is imported.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ _HELP = (["-h"], ["--help"])
 _PRINTING = (["daemon", "status"], ["web", "token"])
 """Subcommands of long-running commands whose purpose is their output."""
 _SHORT = ("status",)
-"""Commands so short that argparse would be a tenth of their time: without options, they run without it."""
+"""Commands that are so fast that argparse would take a tenth of their time. Without options, they do not use it."""
 
 _TOP = """\
 usage: gpumon COMMAND [options]
@@ -49,7 +53,8 @@ Start with 'gpumon tui'. For help on a command: gpumon COMMAND --help
 def entry() -> int:
     """Entry point of the script `gpumon`.
 
-    `status` takes some 40 ms. Garbage collection during its imports and at its end would be a tenth of that.
+    `status` takes some 40 ms. Garbage collection during its imports and at its end would take a tenth of that, so it is
+    turned off.
     """
     is_short = sys.argv[1:2] == ["status"]
     if is_short:
@@ -71,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GpumonError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader of our output is gone; what is still buffered must not raise again at exit.
+        # The reader of our output is gone. Text that is still buffered must not raise again at exit.
         streams.silence(sys.stdout)
         return EXIT_FAILED
     except KeyboardInterrupt:

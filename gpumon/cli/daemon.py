@@ -21,7 +21,7 @@ from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import LOG, Places, live_dirs
 
 _SHARED = ("action", "dir", "state_dir")
-"""Options that the subcommands have, too."""
+"""Options that the subcommands also have."""
 _PATIENCE = 3.0
 """Seconds without a first sample after which a message is printed."""
 _SUCCESS = "+"
@@ -68,7 +68,10 @@ def _control(arguments: argparse.Namespace) -> int:
 
 
 def _serve(places: Places, arguments: argparse.Namespace, announce: Callable[[str, str], object]) -> int:
-    """Sample until a signal; after the first sample, call `announce` with a line for people and the live directory."""
+    """Sample until a signal arrives.
+
+    `announce` is called after the first sample, with a line for people and the directory of live data.
+    """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon import service
     from gpumon.daemon.recorder import Recorder
@@ -112,7 +115,10 @@ def warn_of_preferred(places: Places, directory: str) -> None:
 
 
 def _allow_open_files() -> None:
-    """Raise the soft limit to the hard one: the board of each training is an open file, and shells allow 1024."""
+    """Raise the soft limit of open files to the hard one.
+
+    The daemon keeps the board of each training open, and shells set a limit of 1024 files.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -147,7 +153,7 @@ def _detach(places: Places, arguments: argparse.Namespace) -> int:
 
 def _serve_detached(places: Places, arguments: argparse.Namespace, pipe: int) -> None:
     def announce(text: str, directory: str) -> None:
-        _redirect_standard_streams(directory)  # first, since it may fail
+        _redirect_standard_streams(directory)  # before success is reported, since this may fail
         with suppress(BrokenPipeError):  # the command that started it was interrupted
             os.write(pipe, _encode(_SUCCESS + text))
         os.close(pipe)
@@ -166,7 +172,7 @@ def _report(pipe: int, text: str) -> None:
     try:
         os.write(pipe, _encode(text))
     except OSError:
-        print(text, file=sys.stderr, flush=True)  # the pipe was closed: stderr is the log
+        print(text, file=sys.stderr, flush=True)  # the pipe has been closed, and stderr is now the log
 
 
 def _encode(text: str) -> bytes:

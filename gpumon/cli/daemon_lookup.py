@@ -32,9 +32,9 @@ class RunningDaemon:
 
     directory: str
     holder: Holder
-    """The process, from the lock; from the ring if another user owns the lock."""
+    """The daemon's process, read from the lock, or from the ring if another user owns the lock."""
     live: Live
-    """Its ring; before its first sample perhaps the ring of an earlier daemon, or none."""
+    """Its ring. Before its first sample, this may be the ring of an earlier daemon, or there may be none."""
 
     @property
     def pid(self) -> int:
@@ -46,21 +46,21 @@ class RunningDaemon:
         return f"{self.directory}/{LOCK}"
 
     def is_visible(self) -> bool:
-        """Whether its process is visible from here: a process of another pid namespace is not."""
+        """Whether its process is visible from here. A process of another pid namespace is not."""
         return is_alive(self.holder.pid, self.holder.started)
 
     def has_sampled(self) -> bool:
-        """Whether it has written the ring, rather than an earlier daemon."""
+        """Whether this daemon has written the ring, and not an earlier one."""
         self.live.heartbeat()
         writer = self.live.writer()
         return writer is not None and (writer.pid, writer.started) == (self.holder.pid, self.holder.started)
 
 
 def find_daemon(places: Places) -> RunningDaemon:
-    """Return the daemon that commands read, or that is starting. Raises GpumonError if none is running."""
+    """Return the daemon that commands read, which may still be starting. Raises GpumonError if none is running."""
     daemons = [daemon for directory in live_dirs(places) if (daemon := _daemon_in(directory, places)) is not None]
     if daemons:
-        return max(daemons, key=lambda daemon: daemon.live.is_alive())  # the first of equals
+        return max(daemons, key=lambda daemon: daemon.live.is_alive())  # if none or several are alive, the first
     refused = [os.path.dirname(path) for path in untrusted_rings(places)]
     if refused:
         raise GpumonError(
@@ -83,7 +83,7 @@ def _daemon_in(directory: str, places: Places) -> RunningDaemon | None:
     live = follow(places._replace(explicit=directory))
     try:
         holder = holder_of(f"{directory}/{LOCK}")
-    except OSError:  # the lock of another user: its ring shows a killed daemon as silent after some seconds
+    except OSError:  # the lock of another user. Its ring shows that a daemon was killed, but only some seconds later
         writer = live.writer() if live.has_writer() else None
         holder = Holder(writer.pid, writer.started, writer.uid) if writer is not None else None
     return None if holder is None else RunningDaemon(directory, holder, live)
@@ -101,7 +101,7 @@ def why_no_runs(places: Places) -> str:
 
 
 def why_no_history(places: Places, what: str = "history") -> str:
-    """Return why no `what` is kept, in one line for people."""
+    """Return why there is no history, in one line for people. `what`: the kind of data, such as "events"."""
     with closing(follow(places)) as live:
         played, is_alive = why_not_recording(live), live.is_alive()
     if played:
@@ -114,7 +114,10 @@ def why_no_history(places: Places, what: str = "history") -> str:
 
 
 def why_not_recording(live: Live) -> str:
-    """Return that the running daemon plays a recording or a simulation, which is not kept; empty if it does not."""
+    """Return the reason if the running daemon stores no runs and history because it plays a recording or simulation.
+
+    Empty if it samples this machine, or if none is running.
+    """
     origin = live.origin()
     if live.is_alive() and Capability.LIVE not in origin.capabilities:
         return f"the daemon plays {origin.label or origin.source} instead of sampling this machine"
@@ -122,7 +125,7 @@ def why_not_recording(live: Live) -> str:
 
 
 def is_local(live: Live) -> bool:
-    """Whether frames show this machine: its runs must not be mixed with the runs of a simulation."""
+    """Whether frames show this machine, whose runs must not be mixed with the runs of a simulation."""
     return Capability.LIVE in live.origin().capabilities
 
 

@@ -33,9 +33,10 @@ class Launch:
 
 
 def restart(places: Places, directory: str | None, state: str | None) -> NoReturn:
-    """Stop the daemon and replace this process by one that starts another; `directory` and `state` come from flags.
+    """Stop the daemon and replace this process by one that starts a new daemon.
 
-    Raises GpumonError if the running daemon may not be stopped, or does not stop.
+    `directory` and `state` are the values of `--dir` and `--state-dir`. Raises GpumonError if the running daemon may
+    not be stopped, or does not stop.
     """
     try:
         daemon = find_daemon(places)
@@ -58,7 +59,10 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
 
 
 def read_launch(pid: int) -> Launch | None:
-    """Return how a daemon of this user was started; None if its command line is not known. Raises UsageError."""
+    """Return how a daemon of this user was started; None if its command line is unknown.
+
+    Raises UsageError if it has options that this version does not know.
+    """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
@@ -84,7 +88,10 @@ def _parse(words: list[str]) -> Namespace:
 
 
 def _same_options(daemon: RunningDaemon, launch: Launch) -> tuple[list[str], dict[str, str]]:
-    """Return options and environment for the same daemon; paths are absolute, as its working directory was another."""
+    """Return the options and the environment that start the same daemon again.
+
+    Paths are made absolute, because the daemon may have been started in a different working directory.
+    """
     current = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
     previous = {name: value for name, value in launch.env.items() if name.startswith(_PREFIXES)}
     options = _parse(launch.words)

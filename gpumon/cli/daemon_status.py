@@ -24,7 +24,10 @@ _STARTING = f"starting, {WAITING}"
 
 
 def show(places: Places) -> int:
-    """Print the daemon. Return exit code 3 if it reads no GPU now. Raises GpumonError if none is running."""
+    """Print the status of the daemon. Raises GpumonError if none is running.
+
+    Returns the exit code, which is 3 if the daemon cannot read any GPU at present.
+    """
     daemon = find_daemon(places)
     state, frame = _state(daemon)
     for name, text in _facts(daemon, state, frame):
@@ -36,7 +39,7 @@ def show(places: Places) -> int:
 
 
 def _state(daemon: RunningDaemon) -> tuple[str, Frame | None]:
-    """Return the state in words, and the newest frame; None if an earlier daemon wrote the ring."""
+    """Return the state in words, and the newest frame of this daemon; None if it has not written one."""
     unreadable = daemon.live.unreadable()
     if unreadable:
         return unreadable, None

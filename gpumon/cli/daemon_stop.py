@@ -50,7 +50,10 @@ def stop_daemon(daemon: RunningDaemon) -> None:
 
 
 def require_stoppable(daemon: RunningDaemon) -> None:
-    """Raise GpumonError for a daemon of another user, of another pid namespace, of a command, or of systemd."""
+    """Raise GpumonError if this command may not stop the daemon.
+
+    This is so for the daemon of another user or pid namespace, of `gpumon run`, and of a systemd unit.
+    """
     who = f"the daemon (pid {daemon.pid}, {daemon.directory})"
     if daemon.holder.uid != os.getuid():
         raise GpumonError(f"{who} belongs to {user_name(daemon.holder.uid)}: only that user can stop it")
@@ -102,7 +105,7 @@ def _terminate(holder: Holder) -> None:
     except OSError:  # a kernel before 5.3
         process = None
     try:
-        if not is_alive(holder.pid, holder.started):  # checked once the descriptor refers to one process
+        if not is_alive(holder.pid, holder.started):  # checked only now that the descriptor refers to one process
             return
         if process is None:
             os.kill(holder.pid, signal.SIGTERM)

@@ -82,7 +82,10 @@ def check_gpus(places: Places, arguments: Namespace) -> GpuChecks:
 
 
 def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> GpuChecks:
-    """Return the checks of the GPUs in a frame; `reader`, in messages: "the daemon" or "this command" sampled it."""
+    """Return the checks of the GPUs in a frame.
+
+    `reader`: the sampler of the frame in messages, which is "the daemon" or "this command".
+    """
     samples = [sample for sample in frame.samples if not sample.device.is_instance]
     answering = [sample for sample in samples if sample.state is Availability.OK]
     asleep = [sample.device.label for sample in samples if sample.state is Availability.ASLEEP]
@@ -123,14 +126,17 @@ def _readable(answering: Sequence[Sample], samples: Sequence[Sample], driver: Dr
     with_versions = f" with {versions}" if versions else ""
     if len(answering) < len(samples):
         text = f"{reader} reads {len(answering)} of {counted(len(samples), 'GPU')}{with_versions}"
-        return Check(GPUS, Condition.NOTE, text)  # a check of its own says why another cannot be read
+        return Check(GPUS, Condition.NOTE, text)  # a separate check reports each GPU that cannot be read
     counts = Counter(sample.device.name for sample in samples)
     models = ", ".join(f"{number} × {name}" for name, number in counts.items())
     return Check(GPUS, Condition.OK, f"{reader} reads {models}{with_versions}")
 
 
 def _no_gpu(problem: str) -> Check:
-    """Return the check for no readable GPU; `problem` is one line, with a remedy, if any, after a colon."""
+    """Return the check that reports that no GPU can be read.
+
+    `problem`: one line with the reason and, after a colon, a remedy if there is one.
+    """
     text, _, remedy = problem.partition(": ")
     return Check(GPUS, Condition.FAULT, text, remedy)
 
@@ -150,7 +156,7 @@ def _unreadable(name: str, condition: Condition, samples: Sequence[Sample], text
 
 
 def _denied(samples: Sequence[Sample]) -> Iterator[Check]:
-    """Yield what the driver denies this user; what a GPU does not support is no fault."""
+    """Yield checks for the data that the driver denies this user. Data that a GPU does not support is not reported."""
     denied = Counter(
         name for sample in samples for name, why in sample.device.missing.items() if why is Availability.NO_PERMISSION
     )
@@ -235,7 +241,7 @@ _STOPPED = "T"
 
 
 def running_daemon(places: Places) -> tuple[RunningDaemon | None, str]:
-    """Return the daemon that commands of this user read, else None and the reason."""
+    """Return the daemon that commands of this user read and an empty text, or None and the reason."""
     try:
         return find_daemon(places), ""
     except GpumonError as error:
@@ -307,7 +313,7 @@ def _daemon_check(name: str, daemon: RunningDaemon, uid: int) -> Check:
 
 
 def _restart_remedy(daemon: RunningDaemon, uid: int) -> str:
-    """Return how this user, or another, restarts a daemon."""
+    """Return how to restart a daemon, and who may do so."""
     if daemon.holder.uid != uid:
         return f"{user_name(daemon.holder.uid)} may restart it"
     unit, manager = unit_of(daemon.pid)
@@ -347,7 +353,10 @@ def _file_check(name: str, path: str) -> Check:
 
 
 def _damage(path: str) -> str:
-    """Return the first damage found within a second; empty for none. Raises sqlite3.Error if it cannot be read."""
+    """Return the first damage that is found in a file within a second; empty if none is found.
+
+    Raises sqlite3.Error if the file cannot be read.
+    """
     connection, _ = open_to_read(path, timeout=_FILE_TIMEOUT)
     deadline = time.monotonic() + _FILE_TIMEOUT
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _INSTRUCTIONS_PER_CHECK)
@@ -363,7 +372,7 @@ def _damage(path: str) -> str:
 
 
 def _space(name: str, directory: str, needed: int, is_ours: bool) -> Iterator[Check]:
-    """Check for `needed` free bytes in a directory, and if it `is_ours` that this user may write there."""
+    """Check that a directory has `needed` free bytes and, if `is_ours`, that this user may write to it."""
     existing = nearest_existing(directory)
     try:
         status = os.statvfs(existing)

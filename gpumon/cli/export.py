@@ -113,14 +113,14 @@ def _host_label(name: str | None) -> str | None:
 
 
 def _refuse_empty(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an empty value, as of an unset shell variable: it would disable access control."""
+    """Raise UsageError for an empty value, which an unset shell variable gives: it would disable access control."""
     for name in _NEVER_EMPTY:
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name.replace('_', '-')} is empty: pass a value, or omit it")
 
 
 def _refuse_access(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for options of the server, which is not started."""
+    """Raise UsageError for options of the server. `--once` and `--textfile` start no server."""
     has_access = arguments.web_config or arguments.token_file or arguments.socket_group
     if has_access or (arguments.once and (arguments.listen or arguments.socket)):
         raise UsageError(
@@ -183,8 +183,8 @@ def _address(arguments: argparse.Namespace) -> Address:
 class _TerminationSignal:
     """An event that is set by SIGTERM or SIGINT, whichever thread the kernel delivers it to.
 
-    A signal that another thread receives does not interrupt the main thread while that waits for a lock. The byte in
-    the pipe is written by C code in the receiving thread.
+    A signal that another thread receives does not interrupt a main thread that is waiting for a lock. So this waits for
+    a byte in a pipe, which Python's signal handler in C writes in the receiving thread.
     """
 
     def __init__(self) -> None:

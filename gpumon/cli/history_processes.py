@@ -33,7 +33,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 
 def _pid(text: str) -> int:
-    """Return the pid of `--pid`; 0 is refused, since it means all processes."""
+    """Parse the value of `--pid`. 0 is an error, because it would mean all processes."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
         raise argparse.ArgumentTypeError(f"not a pid: {clean(text, 100)}")
     return int(text)
@@ -51,7 +51,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         window = live.processes(
             begin=arguments.since, end=arguments.until, devices=gpus or None, user=arguments.user, pid=arguments.pid
         )
-    if not is_kept:  # as with the daemon of another user, whose directory is not readable
+    if not is_kept:  # for example if the daemon belongs to another user, whose state directory is not readable
         if not window.processes:
             raise GpumonError(why_no_history(places, "processes"))
         print_message(
@@ -72,7 +72,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
 
 
 def _left_out(path: str, span: WindowSpan) -> int:
-    """Return the largest number of processes that were not kept at one time in a window. Raises GpumonError."""
+    """Return the largest number of processes that the history left out at one time in a window. Raises GpumonError."""
     from gpumon.model.events import LEFT_OUT
     from gpumon.storage.events.query import EventFilter, read_events
     from gpumon.storage.events.run_watch import REPEAT_INTERVAL

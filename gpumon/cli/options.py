@@ -1,6 +1,7 @@
-"""Options that several commands share. Flags take precedence over the environment, the environment over the file.
+"""Options that several commands share.
 
-The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and has the same names as the flags.
+Flags take precedence over environment variables, and these over the settings file. The file is
+`$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and uses the names of the flags.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ def open_prometheus(arguments: Namespace) -> tuple[PrometheusClient, PrometheusA
 
 
 def defaults(add_options: Callable[[Any], None]) -> SimpleNamespace:
-    """Return the defaults that argparse would return for no arguments, for commands that have only flags."""
+    """Return the values that argparse would return without arguments, for a command that has only flags."""
     parser = _DefaultsParser()
     add_options(parser)
     return parser.values
 
 
 class _DefaultsParser:
-    """Has the methods of a parser and of its groups that `add_options` calls, and collects the defaults."""
+    """Stands in for a parser and its groups. It has the methods that `add_options` calls, and collects the defaults."""
 
     def __init__(self) -> None:
         self.values = SimpleNamespace()
@@ -84,7 +85,7 @@ class _DefaultsParser:
 
 def add_command(commands: Any, formatter: Any, name: str, text: str) -> ArgumentParser:
     """Add a subcommand whose help is `text`."""
-    from argparse import SUPPRESS  # `gpumon status` reads these options without argparse
+    from argparse import SUPPRESS  # imported here, because `gpumon status` uses this module without argparse
 
     parser: ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
@@ -121,7 +122,7 @@ MAX_DAYS = {"history-days": 32.0, "account-days": 366.0}
 _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
 _SWITCHES = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False}
-"""Values in the environment; the file has true and false."""
+"""Values of switches in the environment. In the file, they are true and false."""
 
 
 def add_places(parser: ArgumentParser) -> None:
@@ -141,7 +142,7 @@ def add_places(parser: ArgumentParser) -> None:
 
 
 def gpu_option(value: str) -> int | str:
-    """Return the value of `--gpu` as an index, or as it is, such as a UUID."""
+    """Return the value of `--gpu`: an index as int, everything else, such as a UUID, unchanged."""
     return int(value) if value.isdecimal() and len(value) <= _MAX_INDEX_DIGITS else value
 
 
@@ -196,12 +197,15 @@ def make_playback(arguments: Namespace) -> Playback | None:
 
 
 def source_name(arguments: Namespace) -> str:
-    """Return the name of the source to open, before it is opened. Raises UsageError for an unknown source."""
+    """Return the name of the source without opening it. Raises UsageError for an unknown source."""
     return source_names(chosen_source(arguments))
 
 
 def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, Namespace]:
-    """Fill in options from the environment and the file, and return the directories, too. Raises UsageError."""
+    """Complete the options from the environment and the file. Return the directories and the options.
+
+    `env`: environment variables, by default those of this process. Raises UsageError for an invalid value.
+    """
     env = os.environ if env is None else env
     path, file = _read_file(env)
     for name, check in _CHECKS.items():
@@ -303,7 +307,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
     "idle-interval": _idle_interval, "notify": _switch_off_by_default, "names": _names, "job-dir": _text,
 }  # fmt: skip
-"""Settings by their name in the file, which is also the name of the flag: functions that check and convert a value."""
+"""Functions that check and convert the value of a setting, by its name in the file, which is also the flag's name."""
 COST, GROUPS = "cost", "groups"
 """Tables of prices and of user groups, which only the file has."""
 
@@ -333,7 +337,7 @@ def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
 
 
 def _written(value: Any) -> str:
-    """Return a value as it is written in the file."""
+    """Return a value in the notation of the file, for messages."""
     if isinstance(value, bool):
         return str(value).lower()
     try:

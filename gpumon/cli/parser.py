@@ -16,7 +16,7 @@ def command_parser(name: str, description: str | None) -> argparse.ArgumentParse
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return gpumon with all its commands as one parser, for completion and the manual page."""
+    """Return a parser that has all commands of gpumon, for completion and the manual page."""
     from importlib import import_module
 
     from gpumon.cli import COMMANDS
@@ -58,9 +58,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Wraps paragraphs to the terminal; a line that is indented, or that ends with a period or colon, is kept.
+    """Wraps paragraphs to the width of the terminal.
 
-    Reads the width of the terminal itself: argparse would import shutil for it, even if no help is printed.
+    A line break stays before an indented line and after a period or colon. The width is read here, because argparse
+    would import shutil for it, even if no help is printed.
     """
 
     def __init__(self, prog: str) -> None:

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     live = follow(places)
     if arguments.source is None and (live.has_writer() or (last and live.latest())):
         newest = live.latest()
-        # A recording or a simulation has no history: the history file is of this machine.
+        # The history file belongs to this machine. A recording or a simulation has none.
         is_live = Capability.LIVE in live.origin().capabilities
         histories = history_paths(places) if last and is_live else []
         return _record(live, arguments, length, last, newest.number if newest else 0, histories)
@@ -115,10 +115,10 @@ class _Recording:
         self._devices = 0
         self._number = 0
         self._values_only = 0
-        """Frames without processes and runs."""
+        """Number of frames without processes and runs."""
 
     def add_last(self, seconds: float, histories: Sequence[str]) -> None:
-        """Record the last seconds from the ring and, before its first frame, from history files."""
+        """Record the last `seconds` from the ring and, for the time before its first frame, from history files."""
         frames = self._live.since(0)
         if not frames:
             return
@@ -146,7 +146,7 @@ class _Recording:
         while True:
             left = _POLL_INTERVAL if length is None else started + length - monotonic()
             is_last = stop.wait(min(max(left, 0.0), _POLL_INTERVAL, max(self._live.interval() / 2, 0.01))) or left <= 0
-            # The state before the frames: frames that come in between are then read in the next round.
+            # The state is read before the frames. Frames that arrive in between are read in the next round.
             origin, state = self._live.origin(), self._live.state()
             frames = self._live.since(self._number)
             if Capability.NOW in origin.capabilities:  # a simulation starts with its last ten minutes
@@ -160,7 +160,7 @@ class _Recording:
             reported = problem
 
     def report(self, path: str) -> None:
-        """Print what was recorded. Raises GpumonError, and removes the file, if nothing was."""
+        """Print a summary of the recording. If no frame was recorded, remove the file and raise GpumonError."""
         writer = self._writer
         if not writer.frames:
             with suppress(OSError):
@@ -179,7 +179,7 @@ class _Recording:
         )
 
     def _add(self, frames: Iterator[Frame] | list[Frame], part: str = VALUES) -> None:
-        """Record frames; `part` says what frames that are not full consist of."""
+        """Record frames. `part`: name of the content of frames that are not full."""
         context = Context(self._live.origin(), self._live.driver(), self._live.hostname())
         for frame in frames:
             if self._number and frame.number:
@@ -193,7 +193,7 @@ class _Recording:
 
 
 class _SignalWait:
-    """Waits until a timeout or a signal; a signal interrupts nothing else, such as a write."""
+    """Waits for a signal or a timeout. While it is open, signals interrupt nothing else, such as a write."""
 
     def __enter__(self) -> _SignalWait:
         self._reading, self._writing = os.pipe()

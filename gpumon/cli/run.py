@@ -62,11 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not words:
         raise UsageError("no command to run. Example: gpumon run -- python train.py")
     if arguments.dir:
-        env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # the trainings in it publish where this process reads
+        env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # so that its trainings publish where this process reads
     if arguments.auto:
         env = prepare(env, arguments.name)
     places, problem = _resolve_options(arguments)
-    adopt_orphans()  # before the command can have any
+    adopt_orphans()  # must be called before the command starts
     started_ns = monotonic_ns()
     try:
         child = Child(words, env)
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         message, code = start_error(error, words[0])
         print_message(f"gpumon: {clean(message, 1024)}")
         return code
-    # From here on nothing may raise: the command must continue, and this process must exit as it does.
+    # Nothing below may raise: the command must continue, and this process must exit in the same way as the command.
     watcher, problem = _start_watcher(child, started_ns, words, places, arguments, problem)
     ending = child.wait(watcher.tree.has_member if watcher else lambda pid: pid == child.pid)
     ended_ns = monotonic_ns()
@@ -104,7 +104,7 @@ def _discard_stderr() -> None:
 
 
 def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
-    """Return the directories, and any problem with the settings, which does not keep the command from running."""
+    """Return the directories, and a problem with the settings or an empty text. The command runs in either case."""
     try:
         return resolve_options(arguments)[0], ""
     except UsageError as error:
@@ -115,9 +115,9 @@ def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
 def _start_watcher(
     child: Child, started_ns: int, words: list[str], places: Places, arguments: argparse.Namespace, problem: str
 ) -> tuple[Watcher | None, str]:
-    """Return a running watcher and `problem`; None and the reason if it cannot be started."""
+    """Start a watcher and return it with `problem`. If this fails, return None and the reason."""
     try:
-        # Imported here, so that the command starts without delay.
+        # Imported after the command has started, so that they do not delay it.
         from gpumon.launcher.child_process import command_name, command_script
         from gpumon.launcher.watcher import Watcher, WatchOptions
 

@@ -278,14 +278,17 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 
 def _costs(rows: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices | None) -> Mapping[str, Charge] | None:
-    """Return the charges of listed runs by id; None without prices, since each run must be read for its charge."""
+    """Return the cost of each listed run by its id.
+
+    Returns None without prices, because the full record of each run must be read to compute its cost.
+    """
     if prices is None:
         return None
     from gpumon.cost import price_record
 
     costs = {}
     for ledger, listed in rows:
-        with suppress(GpumonError):  # the charge of a run that was deleted meanwhile is unknown
+        with suppress(GpumonError):  # the run has been deleted since it was listed
             costs[listed.run.id] = price_record(ledger.record(listed.run.id, phases=False), now, prices)
     return costs
 

@@ -1,4 +1,4 @@
-"""Sampling in this process: for a view without a daemon, for one sample of `gpumon status`, and for simulations."""
+"""Sampling in this process: for views without a daemon, for the single sample of `gpumon status`, for simulations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RecentFrames:
-    """The last frames of a ring, which a status is judged by; each frame is read once."""
+    """The last frames of a ring, from which the status of the GPUs is derived. Each frame is read only once."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -39,7 +39,7 @@ class RecentFrames:
         """Epochs from all boundaries in the ring, including those before these frames."""
 
     def until(self, newest: Frame) -> list[Frame]:
-        """Return the frames up to `newest`, oldest first; after a restart of the ring, only frames of the new one."""
+        """Return the frames up to `newest`, oldest first. After a restart, only frames of the new ring are returned."""
         frames = self._frames
         if frames and newest.number < frames[-1].number:
             frames.clear()
@@ -56,15 +56,17 @@ class RecentFrames:
 
 
 def ledger_of_generation(path: str, generation: int) -> str:
-    """Return the file with the runs of a generation (`Live.generation`); `path` is the file of the first."""
+    """Return the ledger with the runs of a generation (`Live.generation`). `path`: ledger of the first generation."""
     return f"{path}.{generation}" if generation else path
 
 
 @contextmanager
 def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
-    """Sample into a ring in memory of this process; runs are kept in the file `ledger` (see `ledger_of_generation`).
+    """Sample in this process into a ring in memory, and yield the ring.
 
-    The past that a simulation generates becomes visible once it is complete. Raises SourceError or UsageError.
+    `ledger`: file for the runs, one for each generation (see `ledger_of_generation`); empty to store no runs. A
+    simulation first generates its past, and the ring is readable when that is complete. Raises SourceError or
+    UsageError.
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
@@ -124,7 +126,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
 
 
 def _why_private(places: Places) -> str:
-    """Return why this process samples although no source was named; a ring that cannot be read is reported."""
+    """Return why this process samples without `--source`. Prints a message if the daemon's ring cannot be read."""
     with closing(follow(places)) as live:
         unreadable = live.unreadable()
     if unreadable:
@@ -136,7 +138,7 @@ def _why_private(places: Places) -> str:
 
 _FRAMES = 4
 _START_TIMEOUT = 30.0
-"""Seconds that the child may take until it calls the driver: on a busy machine, importing modules takes a while."""
+"""Maximum seconds until the child calls the driver. On a busy machine, it takes a while to import its modules."""
 _SLOW_AFTER = 3.0
 """Seconds after which a driver counts as slow."""
 _RETRY_INTERVAL = 0.25
@@ -144,7 +146,7 @@ _RETRY_INTERVAL = 0.25
 _LAST_TICK = 3.0
 """Additional seconds for the last tick."""
 _CALLING = b"."
-"""Message from the child before it calls the driver: from here on, the driver causes any delay."""
+"""Message that the child sends before it calls the driver. Only the driver can cause a delay after that."""
 _DONE = b"0"
 _CRASHED = b"!"
 
@@ -212,7 +214,7 @@ def _all_answer(live: Live) -> bool:
 
 
 def _run_child(places: Places, arguments: Namespace, ring: int, pipe: int, seconds: float) -> None:
-    """In the child: sample into `ring`, write success or the error to `pipe`, and exit at once."""
+    """Run in the child process: sample into `ring`, write success or the error to `pipe`, and exit at once."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):  # readers of our output must not wait for a hanging child
@@ -237,7 +239,7 @@ def _run_child(places: Places, arguments: Namespace, ring: int, pipe: int, secon
 
 
 def _read_message(pipe: int, seconds: float, on_slow: Callable[[], object]) -> bytes | None:
-    """Return the message of the child; None if it is not complete `seconds` after the call of the driver.
+    """Return the message of the child; None if it is not complete within `seconds` after it has called the driver.
 
     `on_slow` is called once if the driver is slow.
     """

@@ -44,13 +44,13 @@ class _Selection(NamedTuple):
     """The ring to show, and who sampled it."""
 
     live: Live | None
-    """None if nothing is known, neither now nor from earlier."""
+    """None if there are neither current nor earlier values."""
     note: str
-    """The sampler in words: a daemon, or this command."""
+    """The sampler in words, which is a daemon or this command."""
     daemon: dict[str, Any] | None = None
     """The daemon for JSON; None if this command sampled."""
     stale: str = ""
-    """Why the values are not current but the last known ones; empty if they are current."""
+    """Why the values are the last known ones instead of current ones; empty if they are current."""
     problem: str = ""
     """Why this command could not sample; empty if it did, or did not try."""
 

@@ -1,7 +1,8 @@
-"""Output of commands: standard streams that may be closed, full or of a limited encoding, files, crash reports.
+"""Output of commands: standard streams, output files and crash reports.
 
-Characters that the encoding lacks are replaced by plainer ones. A failing stdout ends a command whose purpose is its
-output with an error of one line; long-running commands ignore it.
+Standard streams may be closed, full, or have a limited encoding. Characters that the encoding lacks are replaced by
+plainer ones. If stdout fails, a command whose purpose is its output ends with an error of one line, and a long-running
+command continues.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CRASH = "crash.txt"
 def report(error: BaseException, env: Mapping[str, str] | None = None) -> str:
     """Write the details of a crash to a file in the state directory, and return the line to print.
 
-    The file has only the newest crash, and no values of variables, which may be private data of other users.
+    The file has only the newest crash. It contains no values of variables, which may be private data of other users.
     """
     kind = type(error).__name__
     try:
@@ -100,12 +101,12 @@ def prepare(*, forgiving: bool) -> None:
 
 
 def is_output(error: OSError) -> bool:
-    """Whether an error came from a standard stream: errors of files have a file name."""
+    """Whether an error came from a standard stream. Errors of files have a file name."""
     return error.errno in _NO_OUTPUT and error.filename is None
 
 
 def print_message(text: str) -> None:
-    """Print a line on stderr, wrapped at words on a terminal; a failing stderr is ignored."""
+    """Print a line on stderr. On a terminal, it is wrapped at words. A failing stderr is ignored."""
     try:
         text = callable_commands(text)
         cells = terminal_size(sys.stderr.fileno())[0] if sys.stderr.isatty() else 0
@@ -115,7 +116,7 @@ def print_message(text: str) -> None:
 
 
 def wrap_words(text: str, cells: int) -> str:
-    """Return a text wrapped at words, which a terminal would break anywhere; longer words are not broken."""
+    """Return a text wrapped at words for a terminal, which would break lines anywhere. Long words are not broken."""
     lines = []
     for line in text.split("\n"):
         current, *words = line.split(" ")
@@ -167,7 +168,7 @@ def write_output(path: str, content: bytes) -> None:
 
 
 def output_width() -> int:
-    """Return COLUMNS or the width of the terminal in cells; 0, for no limit, if stdout is not a terminal."""
+    """Return the width for output in cells: COLUMNS, or the width of the terminal; 0 for no limit without either."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isascii() and columns.isdigit() and int(columns):
         return int(columns)
@@ -183,14 +184,14 @@ def terminal_width() -> int:
 
 
 def shortened(message: str) -> str:
-    """Return an error message with its longest words cut: it may quote input of thousands of characters."""
+    """Return an error message with its longest words cut, because it may quote input of thousands of characters."""
     words = [word if len(word) <= _MAX_WORD else f"{word[:_SHORTENED_WORD]}…" for word in message.split(" ")]
     text = " ".join(words)
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE // 2]} … {text[-_SHORTENED_WORD:]}"
 
 
 def flush(stream: TextIO | None) -> None:
-    """Flush a stream and ignore errors, which would change the exit code if they came at exit."""
+    """Flush a stream and ignore errors. An error in the flush at exit would change the exit code."""
     if stream is not None:
         try:
             stream.flush()
@@ -199,7 +200,7 @@ def flush(stream: TextIO | None) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Redirect a stream, with its buffered content, to /dev/null, so that the flush at exit cannot fail."""
+    """Redirect a stream and its buffered content to /dev/null, so that the flush at exit cannot fail."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

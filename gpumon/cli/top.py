@@ -45,9 +45,9 @@ from gpumon.reports.status_text import lines
 def cluster_status(
     arguments: argparse.Namespace, height: Callable[[], int]
 ) -> Iterator[Callable[[], tuple[list[str], int]]]:
-    """Yield a function that queries the cluster, and returns the lines to print and the exit code.
+    """Yield a function that queries the cluster and returns the lines to print and the exit code.
 
-    `height` returns the maximum number of lines; 0 for no limit.
+    `height` returns the maximum number of lines, or 0 for no limit.
     """
     client, _ = open_prometheus(arguments)
     from gpumon.cluster.cost import cost_queries
@@ -157,7 +157,7 @@ def _repeat(
 
 
 def is_watched(pid: int | None = None, proc: str = "/proc") -> bool:
-    """Whether `watch` runs this process, directly or through a shell; it shows the output after the process exits."""
+    """Whether `watch` runs this process, directly or through a shell. It shows output only after the process exits."""
     pid = os.getpid() if pid is None else pid
     for _ in range(_MAX_ANCESTORS):
         stat = read_stat(pid, proc)
@@ -184,7 +184,10 @@ def _max_lines() -> int:
 
 
 def _draw(text: list[str], hint: str, *, first: bool) -> None:
-    """Draw a status over the previous one, in a single write to avoid flicker; lines that do not fit are counted."""
+    """Draw a status over the previous one, in a single write to avoid flicker.
+
+    If some lines do not fit, a note at the end has their number.
+    """
     width, height = terminal_width(), _height()
     if height and len(text) >= height:
         text = with_hint(text, width, height, hint)
@@ -215,7 +218,7 @@ def _height() -> int:
 
 
 def _status(live: Live, earlier: RecentFrames, width: int | None = None) -> tuple[list[str], int]:
-    """Return the lines and the exit code; `width` replaces the width of the terminal."""
+    """Return the lines of the status and the exit code. `width`: width in cells, by default that of the terminal."""
     state, frame, origin = live.state(), live.latest(), live.origin()
     if frame is None:
         return [f"gpumon: {origin.problem or state.text}"], EXIT_NO_GPU

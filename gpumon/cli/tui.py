@@ -57,13 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     places, arguments = resolve_options(arguments)
     check()
     live = follow(places)
-    # A daemon that hangs in the driver has the last known values; a call of the driver here would hang, too.
+    # A daemon that hangs in the driver still has the last known values. Calling the driver here would hang, too.
     if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), places, arguments)
     live.close()
     if message := _loading_message(arguments):
         print_message(message)  # the screen stays blank until the recording is read
-    # Runs are kept only as long as this view: the real ledger belongs to daemons.
+    # Runs are stored only until this view ends, because only a daemon may write the real ledger.
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"
         with private_sampler(places, arguments, ledger) as own:
@@ -74,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _loading_message(arguments: argparse.Namespace) -> str:
-    """Return a message for the time until a recording plays from a later moment; empty without a terminal."""
+    """Return the message to show while a recording is read up to the time at which its playback starts (`--from`).
+
+    Empty if playback starts at the beginning, or without a terminal.
+    """
     begin = arguments.play_from
     if not begin or not is_recording(arguments) or not (sys.stderr and sys.stderr.isatty()):
         return ""
@@ -82,7 +85,10 @@ def _loading_message(arguments: argparse.Namespace) -> str:
 
 
 def _daemon_finder(places: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:
-    """Return a function that finds a daemon started later, and then stops sampling here; None with --source."""
+    """Return a function that looks for a daemon that was started after this view; None with --source.
+
+    If there is one, the function returns it and ends the sampling in this process; otherwise it returns None.
+    """
     if arguments.source is not None:
         return None
     live = follow(places)
@@ -141,9 +147,9 @@ def _show(
 
 
 def _open_ledgers(own: str, others: Sequence[str]) -> Ledgers:
-    """Return the ledgers; `own` belongs to the source on screen and is created with its first run.
+    """Open the ledgers. Raises GpumonError if there is none.
 
-    Raises GpumonError if there is none.
+    `own`: ledger of the source that is shown, which exists after its first run. `others`: further ledgers, which exist.
     """
     from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
@@ -154,7 +160,10 @@ def _open_ledgers(own: str, others: Sequence[str]) -> Ledgers:
 
 
 def _events(places: Places, path: str) -> Sequence[LoggedEvent]:
-    """Return the newest events from `path`, or if that is empty, from this user's history. Raises GpumonError."""
+    """Return the newest events from the history file `path`; if it is empty, from the history of this user or machine.
+
+    Raises GpumonError if there is no history.
+    """
     from gpumon.cli.daemon_lookup import why_no_history
     from gpumon.storage.events.query import read_events
 

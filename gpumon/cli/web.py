@@ -162,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _machine_app(
     places: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
-    """Yield the function that makes the app for this machine."""
+    """Yield a function that creates the app for this machine."""
     from gpumon.storage.sqlite.read import set_lock_timeout
     from gpumon_web.app import make_app
     from gpumon_web.components.person_colors import add_past_users
@@ -183,7 +183,7 @@ def _machine_app(
         extent = (lambda: (playback.begin, playback.end)) if playback is not None else None
         feed = Feed(named_frames(live, people), recording.extent if recording else None, extent=extent)
         work = named_work(processes(), people)
-        # The history file is of this machine: a simulation or recording played by this process has none.
+        # The history file belongs to this machine. A simulation or recording played by this process has none.
         has_source = arguments.source is not None
         accounts = Accounts(
             feed, lambda: [] if has_source else history_paths(places), work=work,
@@ -206,7 +206,7 @@ def _machine_app(
 
 
 def _sessions(places: Places, end: str | None) -> int:
-    """List the sessions, or end the session with the id `end`."""
+    """List the sessions, or end the session with the id `end` if it is not None; "all" ends all of them."""
     from gpumon_web.auth.api_tokens import TOKENS, names_by_tag, read_tokens
     from gpumon_web.auth.session_file import ALL, FILE, SessionEvent, append, open_sessions, read, tag_of
 
@@ -233,7 +233,10 @@ def _sessions(places: Places, end: str | None) -> int:
 
 
 def _state_file(places: Places, name: str) -> str:
-    """Return the path of a file in the state directory; empty if there is none: then nothing outlives the server."""
+    """Return the path of a file in the state directory.
+
+    Empty if there is no such directory. The data of the file is then lost when the server ends.
+    """
     try:
         _make_state_dir(places)
     except GpumonError:
@@ -253,7 +256,10 @@ def _make_state_dir(places: Places) -> None:
 
 
 def _people(places: Places, way: str) -> People:
-    """Return the policy for names, with a secret that is generated once and kept in the state directory."""
+    """Return the policy for user names. `way`: value of `--names`.
+
+    The secret for hashing names is generated once and stored in the state directory.
+    """
     from gpumon.common.privacy import EVERYBODY, SHOWN, People
 
     if way in ("", SHOWN):
@@ -305,7 +311,10 @@ def _recording(
 
 @contextmanager
 def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
-    """Yield the live data and the ledgers of the daemon; without a daemon, of a sampler in this process."""
+    """Yield live data, and a function that returns the paths of the ledgers.
+
+    Both are the daemon's or, if there is none, belong to a sampler in this process.
+    """
     live = follow(places)
     if arguments.source is None and live.has_writer():
         try:
@@ -314,7 +323,7 @@ def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[
             live.close()
         return
     live.close()
-    # Runs are kept only as long as this view: the real ledger belongs to daemons.
+    # Runs are stored only until this view ends, because only a daemon may write the real ledger.
     with TemporaryDirectory(prefix="gpumon-web-") as directory:
         own = f"{directory}/{LEDGER}"
         with private_sampler(places, arguments, own) as sampled:
@@ -323,7 +332,7 @@ def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[
 
 @contextmanager
 def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
-    """Yield the function that makes the app for the cluster of `--prometheus`, with one poller for all viewers."""
+    """Yield a function that creates the app for the cluster of `--prometheus`. All viewers share one poller."""
     client, access = open_prometheus(arguments)
     from gpumon.cluster.cost import cost_queries
     from gpumon.cluster.poller import ClusterPoller

@@ -46,7 +46,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 
 def run(places: Places, arguments: argparse.Namespace) -> int:
-    """Add, list or revoke tokens in the state directory, which exists. Raises GpumonError."""
+    """Add, list or revoke tokens in the state directory, which must exist. Raises GpumonError."""
     from gpumon_web.auth.api_tokens import TOKENS, USES, add_token, read_tokens, read_uses, revoke_token
 
     path, now = f"{places.state}/{TOKENS}", time.time()
