@@ -1,1 +1,1 @@
-"""What a training publishes about itself, and how the daemon reads it."""
+"""Publishes the state of a training in a file, its board, and reads the boards in the daemon."""

@@ -8,8 +8,8 @@
                 ...
             run.log(loss=loss, accuracy=accuracy)
 
-Nothing here raises, waits, or touches a GPU: the training comes first. An invalid argument is ignored with a warning;
-numbers may be of any numeric type.
+Nothing here raises, waits, or uses a GPU, because it must never disturb the training. An invalid argument is ignored
+with a warning. Numbers may be of any numeric type.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ P = ParamSpec("P")
 
 
 class ActiveRun(RunTags):
-    """A run that has been started. Its methods may be called from several threads; the last call wins.
+    """A run that has been started. Its methods may be called from several threads. The last call takes effect.
 
-    The run belongs to the process that started it. In a forked child, and as a copy or unpickled, it does nothing.
+    The run belongs to the process that started it. In a forked child, and as a copy or after unpickling, it does
+    nothing.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ActiveRun(RunTags):
         self._restart = restart
         self._planned = epochs
         self._logged_step = 0
-        """Steps counted by `log(step=…)`, while nothing else counts steps."""
+        """Number of steps according to `log(step=…)`, which counts as long as nothing else counts steps."""
 
     @overload
     def epochs(self, over: int | None = None, *, start: int = 0) -> Iterator[int]: ...
@@ -74,10 +75,10 @@ class ActiveRun(RunTags):
     def epochs(self, over: Iterable[T] | int | None = None, *, start: int = 0) -> Iterator[T] | Iterator[int]:
         """Iterate over the epochs, and record when each begins and ends, even if the loop is left early.
 
-        `over` is a number of epochs in total, or an iterable; without it, epochs are counted up to the `epochs` of the
-        run, or forever if that is unknown. `start` is the number of the first epoch: after a resume, the first one
-        still to do. If the items of an iterable are integers, they are the epoch numbers; other items are counted from
-        `start`.
+        `over` is the total number of epochs, or an iterable. Without it, epochs are counted up to the `epochs` of the
+        run, or forever if that is unknown. `start` is the number of the first epoch. After a resume, this is the first
+        epoch that has not been done yet. If the items of an iterable are integers, they are the epoch numbers. Other
+        items are numbered from `start`.
         """
         first = whole(start)
         if first is None:
@@ -99,10 +100,10 @@ class ActiveRun(RunTags):
                 yield item
             except GeneratorExit:
                 if not self.on:
-                    raise  # the process may have ended, and this module be gone
+                    raise  # at the end of the process, when this module may be gone
                 self._board.is_left = left = self._is_within_epoch()
                 self._end_epoch(opened, aborted=left)
-                if not left:  # apparently at the end of the epoch; `finish` may know better
+                if not left:  # apparently at the end of the epoch, but `finish` may find that it was left early
                     self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
                 raise
             self._end_epoch(opened)
@@ -116,7 +117,7 @@ class ActiveRun(RunTags):
         except BaseException:
             self._end_epoch(opened, aborted=True)
             raise
-        # A run always ends right after its last epoch, even if each epoch leaves its loader early.
+        # The loader of the last epoch is not checked, because the run always ends right after that epoch.
         is_last = self._board.epoch + 1 >= self._board.description.epochs
         is_short = self._is_short() or (not is_last and self._is_within_epoch())
         self._end_epoch(opened)
@@ -165,18 +166,18 @@ class ActiveRun(RunTags):
             left = self._left_loader
             was_left_now = left is not None and left.event == self._board.events and self._fewest > 0
             self.begin_phase(previous)
-            if left is not None and was_left_now:  # the end of this phase does not mean that the epoch goes on
+            if left is not None and was_left_now:  # the end of this phase is no sign that the epoch continues
                 self._left_loader = left._replace(event=self._board.events)
 
     def log(self, metrics: Mapping[str, object] | None = None, /, *args: object, **named: object) -> None:
-        """Log numbers by name: they are shown with the run and stored with the current epoch.
+        """Log numbers by name. They are shown with the run and stored with the current epoch.
 
-        Up to 8 names are kept: those chosen with `metrics=` of `gpumon.run`, else the most informative ones. An epoch
-        stores the last value of each name; the chart over time has the last value for each of its points. A CUDA tensor
-        is never waited for: its value appears with a later step or log. `step=`, or a second positional argument as in
-        other loggers, is the number of steps done so far. In a run without epochs, the values are stored with the range
-        of steps that contains this step, by default the newest one. If the loop uses neither `steps()` nor `step()`,
-        this number also counts its steps.
+        Up to 8 names are used: those chosen with `metrics=` of `gpumon.run`, else the most informative ones. An epoch
+        stores the last value of each name. The chart over time shows the last value for each of its points. A CUDA
+        tensor is never waited for, so its value appears with a later step or log. `step=`, or a second positional
+        argument as in other loggers, is the number of steps done so far. In a run without epochs, the values are stored
+        with the range of steps that contains this step, by default the newest one. If the loop uses neither `steps()`
+        nor `step()`, this number also counts its steps.
         """
         self._log_arrived()
         step_argument = named.pop("step", args[0] if args else None)
@@ -198,7 +199,10 @@ class ActiveRun(RunTags):
             self._board.log(known)
 
     def _step_of_log(self, step_argument: object) -> int:
-        """Return the step that numbers logged now belong to; 0 if none. `step_argument`: as passed to `log`."""
+        """Return the step to which the numbers of a log belong; 0 if they belong to no step.
+
+        `step_argument`: as passed to `log`.
+        """
         board, step = self._board, None if step_argument is None else whole(step_argument)
         if step is not None and self._logged_step <= step <= LARGEST and board.steps == self._logged_step:
             self._logged_step = board.steps = step  # nothing else counts the steps of this loop
@@ -232,11 +236,11 @@ class ActiveRun(RunTags):
         self.end(stopped=True)
 
     def _is_short(self) -> bool:
-        """Whether the open epoch has fewer steps than the earlier ones, which all had the same number."""
+        """Whether the open epoch has fewer steps than the earlier ones, if those all had the same number."""
         return self._is_even and 0 < self._board.steps - self._epoch_step < self._fewest
 
     def _is_within_epoch(self) -> bool:
-        """Whether the loop of the open epoch is left with batches remaining, as far as its steps show."""
+        """Whether the loop of the open epoch seems to be left before its last batch, judged by its steps."""
         steps = self._board.steps - self._epoch_step
         if not self._has_loader:
             return 0 < steps < self._fewest
@@ -246,7 +250,7 @@ class ActiveRun(RunTags):
         return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
 
     def _is_in_steps(self) -> bool:
-        """Whether this thread is in a loop over batches that has so far fewer steps than every earlier epoch."""
+        """Whether this thread is in a loop over batches, and has so far done fewer steps than every earlier epoch."""
         steps = self._board.steps - self._epoch_step
         return get_ident() in self._loaders and not 0 < self._fewest <= steps
 
@@ -259,7 +263,7 @@ class ActiveRun(RunTags):
         self.end(error)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate `function`: each call becomes a run of its own, and this run is withdrawn."""
+        """Decorate `function` so that each call is a separate run. This run is withdrawn."""
         self._board.close(withdrawn=True)
 
         @wraps(function)
@@ -274,7 +278,7 @@ class ActiveRun(RunTags):
             return  # this module may be gone
         board = getattr(self, "_board", None)
         if board is not None and board.on and board.events == 1 and not board.steps and not board.must_end:
-            # Created and dropped in one line: meant for the rest of the program.
+            # The run was created and dropped in one line. It is meant to last for the rest of the program.
             warn_once(
                 "kept",
                 f"write 'run = gpumon.run(…)': {self.name!r} is in no variable, so its epochs cannot be recorded",
@@ -288,9 +292,9 @@ class ActiveRun(RunTags):
 class Steps(Generic[T]):
     """The batches of a loader, each of which counts as a step of the run.
 
-    If two such iterators are zipped, each pair of batches counts as one step. In a loop inside another, such as a
-    validation in the middle of an epoch, each batch counts: several of its batches come without a batch of the outer
-    loader in between.
+    If two such iterators are zipped, each pair of batches counts as one step. In a loop inside another one, such as a
+    validation in the middle of an epoch, each batch counts as a step. Such a loop is recognized because several of its
+    batches come without a batch of the outer loader in between.
     """
 
     def __init__(self, run: ActiveRun, loader: Iterable[T]) -> None:
@@ -301,8 +305,8 @@ class Steps(Generic[T]):
         return len(cast("Sequence[T]", self._loader))
 
     def __iter__(self) -> Iterator[T]:
-        # The work per batch is inlined; only the clock is called. A training step evicts all of this from the CPU
-        # caches, so that each further call would cost as much as all the rest.
+        # The work per batch is inlined, and only the clock is called. A training step evicts this code from the CPU
+        # caches, so that each further call would cost as much as everything else here.
         run, board, clock, thread = self._run, self._run._board, monotonic_ns, get_ident()
         if thread in run._loaders:
             yield from self._iterate_nested()
@@ -334,9 +338,9 @@ class Steps(Generic[T]):
     def _iterate_nested(self) -> Iterator[T]:
         """Iterate over a second loader that starts inside the loop over another one.
 
-        If both are zipped, their batches alternate and each pair counts as one step. In a loop of its own, such as a
-        validation in the middle of an epoch, two batches come without one of the outer loader in between, and each
-        counts as a step.
+        If both are zipped, their batches alternate, and each pair counts as one step. In a separate loop, such as a
+        validation in the middle of an epoch, two batches come without one of the outer loader in between. Then each
+        batch counts as a step.
         """
         run, board, thread = self._run, self._run._board, get_ident()
         others = run._loaders.count(thread)
@@ -378,17 +382,18 @@ def _length(loader: object) -> int:
 
 
 def _unpickle(description: Description, epochs: int | None, step: int) -> ActiveRun:
-    """Return the stand-in for an unpickled run: it counts and yields, but publishes nothing."""
+    """Return the object that replaces an unpickled run. It counts steps and yields items, but publishes nothing."""
     copy = ActiveRun(Board(None, description), epochs)
     copy._board.steps = step
     return copy
 
 
 LOG_WAIT = 3.0
-"""Default seconds that the end of a run may wait for the values of its last epochs, if it logs them."""
+"""Default of `log_wait`: maximum seconds that the end of a run waits for the values of its last epochs to log."""
 LONGEST_WAIT = 3600
 _starts: Counter[str] = Counter()
-"""Number of runs that this process started, by name: a run that only rank 0 starts does not shift the others."""
+"""Number of runs that this process has started, by name. A run that only rank 0 starts must not shift the numbers of
+other runs, which are part of their ids."""
 
 
 def run(
@@ -407,7 +412,7 @@ def run(
     directory: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ActiveRun:
-    """Start a run: gpumon shows this training and assigns its samples to epoch, step and phase.
+    """Start a run. gpumon then shows this training and assigns GPU samples to its epochs, steps and phases.
 
     Use it as a context manager, as a decorator (each call of the function is a run), or keep the returned object and
     call `finish()` at the end.
@@ -518,7 +523,7 @@ def _attach_loggers(active_run: ActiveRun, log_to: object, log_wait: float, plac
 
 
 def _count(name: str, value: object, advice: str) -> int | None:
-    """Return `value` as a count; None, with a warning, if it is not one, and without for None and infinity."""
+    """Return `value` as a count; None if it is None or infinity, or, with a warning, if it is not a count."""
     if value is None or (isinstance(value, float) and value == inf):
         return None
     number = whole(value)
@@ -529,7 +534,7 @@ def _count(name: str, value: object, advice: str) -> int | None:
 
 
 def _text(name: str, value: object) -> str:
-    """Return `value` as text; empty for None, and with a warning if it cannot be converted."""
+    """Return `value` as text; empty if it is None, or, with a warning, if it cannot be converted."""
     if value is None:
         return ""
     try:
@@ -540,7 +545,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _path(name: str, value: object) -> str | None:
-    """Return `value` as a path; None for None, and with a warning if it is not a path."""
+    """Return `value` as a path; None if it is None, or, with a warning, if it is not a path."""
     if value is None or isinstance(value, str | bytes | os.PathLike):
         return _text(name, value) or None
     warn_once(name, f"{name}={shown(value)}: give a path, or omit it")
@@ -548,9 +553,11 @@ def _path(name: str, value: object) -> str | None:
 
 
 def _parse_devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return the UUIDs in `devices`, and its numbers in the form of CUDA_VISIBLE_DEVICES, as the driver counts.
+    """Return the UUIDs in `devices`, and its device numbers in the form of CUDA_VISIBLE_DEVICES.
 
-    Anything else is ignored with a warning, and so are device objects of a framework: gpumon finds those by itself.
+    Without numbers in `devices`, the second text is CUDA_VISIBLE_DEVICES of `env`. It is empty if its numbers are not
+    the driver's. Anything else in `devices` is ignored with a warning. So are device objects of a framework, because
+    gpumon finds those devices itself.
     """
     if isinstance(devices, str) and "," in devices:
         devices = devices.split(",")
@@ -586,4 +593,4 @@ def _number(device: object) -> int | None:
 
 
 def _user() -> int:
-    return os.getuid() if hasattr(os, "getuid") else 0  # Windows, where boards are not supported
+    return os.getuid() if hasattr(os, "getuid") else 0  # on Windows, where boards are not supported

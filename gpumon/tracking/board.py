@@ -1,8 +1,8 @@
 """Creates the board of a training, a small file, and publishes the state and events of the run in it.
 
-The file gets its name only when it is complete and locked. Its POSIX lock shows that the process is alive: the kernel
-releases it when the process dies *or closes any descriptor of that file*. So a process must never open its own board
-again.
+The file gets its name only when it is complete and locked. Its POSIX lock shows that the process is alive. The kernel
+releases this lock when the process dies *or closes any descriptor of that file*. So a process must never open its own
+board again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpumon.tracking.warn import warn_once
 Inode = tuple[int, int]
 """Device and inode number of a file."""
 _UNKNOWN = -2
-"""Marks a descriptor that cannot be identified: another thread took its number meanwhile."""
+"""Stands for a descriptor whose number is unknown, because another thread took the expected number meanwhile."""
 _names: set[str] = set()
 """Names of all boards that this process created."""
 
@@ -38,16 +38,16 @@ class BoardFile(NamedTuple):
     """The open file of a board, mapped into memory."""
 
     fd: int
-    """Kept open: closing it drops the lock."""
+    """Stays open, because closing it drops the lock."""
     mapped_fd: int
-    """The mapping's own descriptor, closed with the mapping; -1 if it has none, `_UNKNOWN` if it is not known."""
+    """The mapping's own descriptor, which is closed with the mapping; -1 if it has none, `_UNKNOWN` if unknown."""
     mapped: mmap.mmap
     path: str
     inode: Inode
 
 
 def is_open(fd: int, inode: Inode) -> bool:
-    """Return whether `fd` still refers to the file `inode`; another library may have closed it."""
+    """Return whether `fd` still refers to the file `inode`, since another library may have closed it."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -56,7 +56,7 @@ def is_open(fd: int, inode: Inode) -> bool:
 
 
 def _is_at_path(path: str, inode: Inode) -> bool:
-    """Whether `path` still names the file `inode`; also True if that cannot be determined."""
+    """Whether `path` is still the name of the file `inode`. Also True if that cannot be determined."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -122,20 +122,23 @@ def make_board(
 
 
 def _relock(file: BoardFile) -> BoardFile:
-    """Return the file locked again: the lock is lost if other code closes any descriptor of it. Raises OSError."""
+    """Lock the file again and return it. Raises OSError.
+
+    The lock is lost if other code of this process closes any descriptor of the file.
+    """
     import fcntl
 
     fd = file.fd
     if not is_open(fd, file.inode):
         fd = os.open(file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with suppress(BlockingIOError):  # another process has locked it, which is not our concern
+    with suppress(BlockingIOError):  # another process has locked it, which does no harm
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     is_kept = file.mapped_fd < 0 or is_open(file.mapped_fd, file.inode)
     return file._replace(fd=fd, mapped_fd=file.mapped_fd if is_kept else _UNKNOWN)
 
 
 def _map(fd: int, inode: Inode) -> tuple[mmap.mmap, int]:
-    """Map the board and determine the descriptor that the mapping duplicates for itself, which is the lowest free."""
+    """Map the board, and find the descriptor that the mapping opens for itself, which gets the lowest free number."""
     if sys.version_info >= (3, 13):
         return mmap.mmap(fd, wire_format.SIZE, trackfd=False), -1
     lowest = os.dup(fd)
@@ -153,7 +156,7 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
 
 
 def write_about(mapped: mmap.mmap, version: int, about: Metadata) -> Metadata:
-    """Write the metadata of the run into one of the two slots, chosen by `version`; return the part that fitted."""
+    """Write the metadata of the run into one of the two slots, chosen by `version`. Return the part that fits."""
     text, kept = encode_metadata(about)
     offset, header = wire_format.ABOUT_TEXTS[version & 1], wire_format.ABOUTS[version & 1]
     mapped[offset : offset + len(text)] = text
@@ -180,26 +183,26 @@ def _own_header(pid: int, monotonic_ns: int, now: int) -> wire_format.BoardHeade
 
 _SLOTS = tuple(slice(offset, offset + wire_format.STATE_SIZE) for offset in wire_format.STATES)
 NO_EPOCH = -1
-"""Epoch number of values logged after the training."""
+"""Epoch number for values that are logged after the training."""
 SETTLED_AFTER = 600_000_000_000
-"""ns after which waiting metrics get slots even if more informative ones have not appeared."""
+"""ns after the start of the run when waiting metrics get slots, even if no more informative metrics have appeared."""
 _MAX_WAITING = 64
 _FOR_HELD_OUT, _FOR_MEASURES = 3, 5
-"""Slots reserved for metrics of a rank below 2, and below 3."""
+"""Number of slots reserved for metrics with a `metric_rank` below 2, and of those for a rank below 3."""
 _FOR_LATE = 2
-"""Slots reserved for validation metrics that first appear after the first epoch, if not all metrics have room."""
+"""Number of slots reserved for validation metrics that first appear after the first epoch, if there are too few."""
 EVENTS_AT_ONCE = 200
-"""Events that may be published in a burst, followed by EVENTS_A_SECOND: the board holds `wire.EVENT_COUNT`, so that a
-reader that polls each second misses none. Epochs beyond that are folded into the previous one."""
+"""Events that may be published at once, after which EVENTS_A_SECOND applies. The board holds `wire_format.EVENT_COUNT`
+events, so that a reader that polls once a second misses none. Further epochs are folded into the previous one."""
 EVENTS_A_SECOND = 240
 _CHECK_EVERY, _RETRY_AFTER = 1_000_000_000, 10_000_000_000
-"""ns between two checks of a board's file, and after a failed repair."""
+"""ns between two checks of a board's file, and ns until the next check after a failed repair."""
 _never_closed: list[mmap.mmap] = []
 _EVENT_HEAD = slice(wire_format.EVENT_HEAD, wire_format.EVENT_HEAD + 8)
 
 
 class _Position(NamedTuple):
-    """Position of a training at a moment."""
+    """Position of a training at one time: its epoch, its steps and its wait for data so far."""
 
     epoch: int
     monotonic_ns: int
@@ -218,7 +221,7 @@ class _Position(NamedTuple):
 
 
 class Board:
-    """The board of one run. Any method may be called at any time and from any thread; the last call wins.
+    """The board of one run. Any method may be called at any time and from any thread. The last call takes effect.
 
     `directory` returns the directory of the file and may raise OSError. A board is *off*, which means that its methods
     do nothing, if it could not be created, was closed, or was inherited by a forked child.
@@ -235,17 +238,17 @@ class Board:
         self.about = NO_METADATA
         self.path = ""
         self.steps = 0
-        """Steps since the run began; written with the next state or event, like `wait_ns`."""
+        """Number of steps since the run began. Like `wait_ns`, it is written with the next state or event."""
         self.wait_ns = 0
-        """ns waited for data since the run began; 0 if never measured."""
+        """Wait for data since the run began, in ns; 0 if it was never measured."""
         self.peak = wire_format.NOT_KNOWN
-        """The framework's peak of allocated bytes, for the next event only."""
+        """The framework's peak of allocated bytes, which is written with the next event only."""
         self.must_end = False
         """Whether the run failed if it is still open when it is dropped or when the process ends."""
         self.is_left = False
         """Whether the loop was left in the middle of an epoch and no other epoch has begun since."""
         self.cpu_time: Callable[[], float] | None = None
-        """Returns the CPU seconds of the run until now; called when the run ends."""
+        """Returns the CPU seconds of the run so far. It is called when the run ends."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
@@ -264,7 +267,7 @@ class Board:
         self._logged = list(wire_format.NOTHING_LOGGED)
         self._in_epoch = False
         self._room = float(EVENTS_AT_ONCE)
-        """Events that may be published now."""
+        """Number of events that may be published without delay; negative after more events than allowed."""
         self._room_at = 0
         self._begin: _Position | None = None
         """Start of the newest epoch while the end of a published epoch is held back; else None."""
@@ -273,26 +276,29 @@ class Board:
         self._has_folded = False
         """Whether the start of the epoch at `_begin` was not published."""
         self._folded = 0
-        """Epochs without a row of their own."""
+        """Number of epochs that were folded into the previous one and so have no row."""
         self._published = -1
-        """Number of the newest epoch whose begin was published."""
+        """Number of the newest epoch whose start was published."""
         self._last_sign = self._ended_at = (0, 0)
-        """The last sign of life of the training, and its end if that is in the past: ns, monotonic and wall clock."""
+        """When the training last published its state, and when it ended if later events must be backdated; else (0, 0).
+
+        Times are ns of the monotonic and of the wall clock.
+        """
         self.trained = False
-        """Whether the training is over: values logged from now on belong to no epoch."""
+        """Whether the training is over, so that values logged later belong to no epoch."""
         self._paused = (0, 0)
-        """When the run was last paused, ns: monotonic and wall clock."""
+        """When the run was last paused, in ns of the monotonic and of the wall clock."""
         self._memory = 0
         self._tail = wire_format.pack_tail(self._metrics)
         self.chosen: tuple[str, ...] = ()
-        """Names of the metrics to show, or patterns (`rewards/*`); empty: the most informative ones."""
+        """Names of the metrics to show, or patterns (`rewards/*`). If empty, the most informative ones are shown."""
         self._waiting: dict[str, float] = {}
-        """Metrics that get a slot after the first epoch if more informative ones leave any."""
+        """Metrics that get a slot after the first epoch if any remain, with their last values."""
         self._epochs_begun = 0
         self._settles_at = self._monotonic() + SETTLED_AFTER
         self._is_over = False
-        """Whether no more informative metric is expected."""
-        # Held for microseconds, and only around what happens a few times an epoch; a step never acquires it.
+        """Whether no further metrics are expected, so that no slots need to be reserved."""
+        # Held for microseconds, and only for operations that happen a few times per epoch. A step never acquires it.
         self._lock = threading.RLock()
         if directory is None:
             return
@@ -313,7 +319,7 @@ class Board:
     def repair_file(self) -> None:
         """Create the file again if it was removed, and lock it again if its descriptor was closed.
 
-        This is checked at most once a second. If it fails, it is tried again later.
+        The file is checked at most once a second. If the repair fails, it is tried again later.
         """
         file, now = self._file, self._monotonic()
         if file is None or now < self._check_at or self._directory is None:
@@ -334,7 +340,7 @@ class Board:
 
     @property
     def on(self) -> bool:
-        """Whether the board is being written; see the class."""
+        """Whether the board is being written. See the class for the reasons why it may be off."""
         return self._map is not None
 
     def publish(self, monotonic_ns: int = 0) -> None:
@@ -357,7 +363,7 @@ class Board:
     def begin_epoch(self, epoch: int) -> None:
         """Publish that epoch number `epoch` begins now, in the phase `train` unless another phase is open.
 
-        If epochs are too short to publish each (`is_folding`), it is counted as part of the previous one.
+        If epochs are too short to publish each of them (`is_folding`), it counts as part of the previous one.
         """
         with self._lock:
             if self._epochs_begun and self._waiting:
@@ -382,9 +388,9 @@ class Board:
             self.publish()
 
     def end_epoch(self, *, aborted: bool = False) -> None:
-        """Publish that the epoch ends now. If epochs are too short to publish each, the end is not published yet.
+        """Publish that the epoch ends now, or hold this event back if epochs are too short to publish each of them.
 
-        `aborted`: the epoch was left early; this also corrects an end that was already published.
+        `aborted`: the epoch was left early. This also corrects an end that was already published.
         """
         with self._lock:
             if self._phase == 1:
@@ -402,11 +408,11 @@ class Board:
 
     @property
     def is_folding(self) -> bool:
-        """Whether epochs are too short to publish each of them: several are then published as one."""
+        """Whether epochs are too short to publish each of them, so that several are published as one."""
         return self._begin is not None
 
     def _has_room(self) -> bool:
-        """Whether readers can read one more event in time."""
+        """Whether one more event may be published without overwriting events before readers have read them."""
         now = self._monotonic()
         self._room = min(EVENTS_AT_ONCE, self._room + (now - self._room_at) * EVENTS_A_SECOND / 1e9)
         self._room_at = now
@@ -418,13 +424,13 @@ class Board:
         )
 
     def unfold(self) -> None:
-        """Publish the start of the open epoch if this has been put off and there is room for it now."""
+        """Publish the start of the open epoch if it was held back and there is now room for it."""
         with self._lock:
             if self.is_folding and self._has_room():
                 self._unfold()
 
     def _unfold(self) -> None:
-        """Publish the events that are held back; the last of the folded epochs gets a row of its own."""
+        """Publish the events that are held back, so that the last of the folded epochs gets its own row."""
         begin, end = self._begin, self._end
         if begin is None:
             return
@@ -443,7 +449,7 @@ class Board:
         self._phase = phase
 
     def phase(self, name: str) -> str:
-        """Publish that phase `name` begins now; return the name of the previous phase."""
+        """Publish that phase `name` begins now, and return the name of the previous phase."""
         if self._map is None:
             return ""
         with self._lock:
@@ -457,7 +463,7 @@ class Board:
         return previous
 
     def end_rows(self, ends: Sequence[RowEnd]) -> None:
-        """Publish where rows of steps end. Values logged since the previous call belong to the last of these rows."""
+        """Publish the ends of rows of steps. Values logged since the previous call belong to the last of these rows."""
         with self._lock:
             offset = self._now() - self._monotonic()
             for end in ends:
@@ -467,7 +473,7 @@ class Board:
             self._logged = list(wire_format.NOTHING_LOGGED)
 
     def pause(self) -> None:
-        """Publish that the run ends now, unless a phase or an epoch begins later."""
+        """Publish that the run ends now, unless a phase or an epoch of the same run begins later."""
         with self._lock:
             self.must_end = False
             self._publish_cpu_time()
@@ -477,7 +483,7 @@ class Board:
             self.phase(PAUSED)
 
     def backdate_end(self) -> None:
-        """Give later events the time of the last activity, because the training ended then without reporting it."""
+        """Give all later events the time of the last activity, when the training ended without reporting its end."""
         self._ended_at = self._last_sign
 
     @property
@@ -510,10 +516,10 @@ class Board:
     def log(self, metrics: Mapping[str, float], epoch: int | None = None, step: int = 0) -> None:
         """Publish logged values by name.
 
-        There is room for eight names; the most informative ones are used (`metric_rank`). `epoch`: number of the epoch
-        to which the values belong, by default the open or last one. `step`: a step in the row to which they belong, 0
-        for the open row. Values for an earlier epoch or row are published as a separate event, so that they are stored
-        with it.
+        There is room for eight names, and the most informative ones are used (`metric_rank`). `epoch`: number of the
+        epoch to which the values belong, by default the open or last one. `step`: a step in the row to which they
+        belong, 0 for the open row. Values of an earlier epoch or row are published as a separate event, so that they
+        are stored with that epoch or row.
         """
         if self._map is None:
             return
@@ -541,7 +547,7 @@ class Board:
                 self.publish()
 
     def _assign_slots(self, metrics: Mapping[str, float]) -> None:
-        """Assign slots to new `metrics`, as long as enough slots remain for more informative ones."""
+        """Assign slots to new `metrics`, as long as enough slots remain for more informative metrics."""
         names, omitted = list(self.description.metrics), []
         is_settled = self._epochs_begun > 1 or self.trained or self._monotonic() >= self._settles_at
         new = sorted((name for name in metrics if name not in names), key=metric_rank)
@@ -573,7 +579,7 @@ class Board:
             self.describe(metrics=tuple(names))
 
     def _settle(self, *, is_over: bool = False) -> None:
-        """Assign slots to waiting metrics; `is_over`: all remaining slots, as no other metric will come."""
+        """Assign slots to waiting metrics. `is_over`: no further metrics will come, so no slots are reserved."""
         self._settles_at, self._is_over = 0, is_over
         waiting, self._waiting = self._waiting, {}
         if waiting:
@@ -592,9 +598,9 @@ class Board:
                 self._fail(error)
 
     def update_about(self, change: Callable[[Metadata], Metadata]) -> None:
-        """Change the metadata of the run by the function `change`, and publish it.
+        """Replace the metadata of the run by the result of `change`, and publish it.
 
-        What does not fit is left out with a warning.
+        Parameters and notes that do not fit are left out with a warning.
         """
         if self._map is None:
             return
@@ -618,14 +624,15 @@ class Board:
     ) -> None:
         """Publish the end of the run, and close the board. The file stays so that a daemon can read the end.
 
-        The daemon removes the file after reading it; without a daemon, this user's next training does. `withdrawn`:
-        hide the run as if it had never begun. `stopped`: it was ended early on purpose; ignored if `failed`.
+        The daemon removes the file after it has read it. Without a daemon, the user's next training removes it.
+        `withdrawn`: hide the run as if it had never begun. `stopped`: the run was ended early on purpose; this is
+        ignored if `failed`.
         """
         with self._lock:
             if self._map is None:
                 return
             if paused := self.description.phases[self._phase] == PAUSED:
-                failed = interrupted = stopped = False  # however the process ends now, the training was over before
+                failed = interrupted = stopped = False  # the training was over before, however the process ends now
             elif not withdrawn:
                 self._publish_cpu_time()
             if not withdrawn:
@@ -730,29 +737,35 @@ class Board:
             _close_file(file)
 
     def abandon(self) -> None:
-        """Turn the board off in a forked child, without publishing anything: it belongs to the parent."""
+        """Turn the board off in a forked child without publishing anything, because it belongs to the parent."""
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._turn_off()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # In a reference cycle, the board may be collected before the callback that would have closed it.
-        if getattr(self, "_map", None) is not None and not is_finalizing():  # then this module may be gone
+        if getattr(self, "_map", None) is not None and not is_finalizing():  # while finalizing, this module may be gone
             self.close(failed=self.must_end, stopped=self.is_left)
 
 
 def _reserved_for_better(rank: int, names: Sequence[str]) -> int:
-    """Return the number of slots that a metric of this rank leaves to more informative ones that may still come."""
+    """Return the number of slots that a metric of this rank must leave free for more informative metrics.
+
+    `names`: metrics that already have slots.
+    """
     slots, below = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
     return max(0, slots - sum(metric_rank(name) < below for name in names))
 
 
 def _reserved_for_late(rank: int, names: Sequence[str]) -> int:
-    """Return the number of slots that a metric of this rank leaves to a validation after some epochs."""
+    """Return the number of slots that a metric of this rank must leave free for a validation after some epochs.
+
+    `names`: metrics that already have slots.
+    """
     return 0 if rank < 2 else max(0, _FOR_LATE - sum(metric_rank(name) == 1 for name in names))
 
 
 def _close_file(file: BoardFile) -> None:
-    """Close the descriptors that still belong to the board; their numbers may have been reused for other files."""
+    """Close the descriptors that still belong to the board. Others may already belong to other files."""
     if is_open(file.fd, file.inode):
         os.close(file.fd)
     if file.mapped_fd != -1 and not is_open(file.mapped_fd, file.inode):

@@ -1,4 +1,4 @@
-"""Directories of boards as the daemon sees them: new files, limits for each user, retries, and owners of boards.
+"""Helpers for the daemon to read directories of boards: new files, limits per user, retries, and owners of boards.
 
 Any user may put files into a shared directory. The limits keep the boards of one user from delaying the sampling for
 all others.
@@ -24,30 +24,32 @@ from gpumon.tracking.stale_boards import lock_holder
 from gpumon.tracking.wire_format import NAME, BoardHeader
 
 EVENTS = 512
-"""Events read of one user per second: a hundred ranks with epochs of 1 s need two fifths of it."""
+"""Maximum events to read per user and second. A hundred ranks with epochs of 1 s need two fifths of it."""
 BYTES = 64 * 1024
-"""Bytes of descriptions and metadata read of one user per second; the rest is read later."""
+"""Maximum bytes of descriptions and metadata to read per user and second. The rest is read later."""
 FOR_DESCRIPTIONS = 256 * 1024
-"""Bytes reserved for descriptions, which metadata may not use: without its description a run's events mean nothing."""
+"""Bytes reserved for descriptions, which metadata must not use: the events of a run cannot be decoded without its
+description."""
 BURST = 8
-"""Seconds of unused budget that may be used at once, as when a starting daemon reads the boards of many ranks."""
+"""Seconds of unused budget that may be used at once, for example by a new daemon that reads the boards of many ranks.
+"""
 
 _MAX_SUBUID_BYTES = 1 << 20
 _MAX_UIDS = 4096
 
 
 class BudgetOwners:
-    """Finds the user whose limits apply to a uid. Subordinate uids listed in /etc/subuid count as their user.
+    """Finds the user whose limits apply to a uid. Subordinate uids listed in /etc/subuid share their user's limits.
 
-    /etc/subuid gives each user 65,536 additional uids, for example for rootless containers. Otherwise a user could get
-    many times the limits with them.
+    /etc/subuid gives each user 65,536 additional uids, for example for rootless containers. With separate limits for
+    each of them, a user could multiply the limits.
     """
 
     def __init__(self, path: str = "/etc/subuid") -> None:
         self._path = path
         self._stamp = 0
         self._ranges: list[tuple[int, int, int]] = []
-        """First uid, end (exclusive) and user of each range, sorted."""
+        """First uid, end (exclusive) and user of each range of subordinate uids, sorted."""
         self._owners: dict[int, int] = {}
 
     def of(self, uid: int) -> int:
@@ -82,7 +84,7 @@ class BudgetOwners:
 
 
 class Budget:
-    """How many events and bytes of one user's boards may still be read. Negative after a board that had more."""
+    """The number of events and bytes of one user's boards that may still be read. Negative after a board with more."""
 
     def __init__(self, now: int) -> None:
         self.events = EVENTS * BURST
@@ -90,28 +92,28 @@ class Budget:
         self._at = now
 
     def refill(self, now: int) -> None:
-        """Add what the time since the last call allows; `now` is ns, CLOCK_MONOTONIC."""
+        """Add the budget for the time since the last call. `now`: ns of CLOCK_MONOTONIC."""
         elapsed, self._at = max(0, now - self._at), now
         self.events = min(self.events + EVENTS * elapsed // SECOND, EVENTS * BURST)
         self.bytes = min(self.bytes + BYTES * elapsed // SECOND, BYTES * BURST)
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further board of the user may be opened now."""
+        """Whether no further board of the user may be opened at present."""
         return self.events <= 0 or self.bytes <= 0
 
 
 FILES_PER_POLL = 4096
-"""Files examined in one poll: more than honest users of one machine have."""
+"""Maximum number of files to examine in one poll. Honest users of one machine have fewer."""
 _SETTLED = 3 * SECOND
 _RESCAN_AFTER = 10 * SECOND
-"""ns after which an unchanged directory is scanned again: a file may have changed its owner."""
+"""ns after which an unchanged directory is scanned again, because a file in it may have a different owner now."""
 _Stamp = tuple[int, int, int, int]
 """Device, inode, and times of a directory (ns since 1970, by the kernel's clock)."""
 
 
 class DirectoryScan:
-    """One pass through a directory, spread over several polls. Raises OSError if the directory cannot be read."""
+    """A scan of a directory, spread over several polls. Raises OSError if the directory cannot be read."""
 
     def __init__(self, directory: str) -> None:
         self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -122,10 +124,10 @@ class DirectoryScan:
             raise
         self.is_done = False
         self.seen: set[str] = set()
-        """Names that the reader has seen in this pass and did not open."""
+        """Names of files that this scan has found and that no reader holds open."""
 
     def next_files(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the next files whose name is that of a board. Sets `is_done` if these were the last."""
+        """Yield the next files that are named like a board. Sets `is_done` if these were the last."""
         self.is_done = True  # also if the directory cannot be read further
         with suppress(OSError):
             entries = list(islice(self._entries, FILES_PER_POLL))
@@ -138,14 +140,14 @@ class DirectoryScan:
 
 
 class UnchangedDirectories:
-    """Directories that need no scan: they were scanned completely, and their modification time is still the same."""
+    """Finds directories that need no scan because they have not been modified since they were scanned completely."""
 
     def __init__(self) -> None:
         self._scanned: dict[str, tuple[_Stamp, int]] = {}
         self._stamps: dict[str, _Stamp | None] = {}
 
     def is_unchanged(self, directory: str, now: int) -> bool:
-        """Return whether `directory` is unchanged since `settle` was called for it; `now` is ns, CLOCK_MONOTONIC."""
+        """Return whether `directory` is unchanged since `settle` was called for it. `now`: ns of CLOCK_MONOTONIC."""
         stamp = self._stamps[directory] = _stamp(directory)
         scanned = self._scanned.get(directory)
         return scanned is not None and scanned[0] == stamp and now < scanned[1]
@@ -153,12 +155,12 @@ class UnchangedDirectories:
     def settle(self, directory: str, now: int) -> None:
         """Record that `directory` was scanned completely after the last call of `is_unchanged`."""
         stamp = self._stamps.get(directory)
-        # Changes within one tick of the kernel's clock, or one second on some file systems, leave the same time.
+        # Two changes within a tick of the kernel's clock, or a second on some file systems, have the same time.
         if stamp is not None and time_ns() - stamp[-1] > _SETTLED:
             self._scanned[directory] = stamp, now + _RESCAN_AFTER
 
     def forget(self, directory: str) -> None:
-        """Make sure that `directory` is scanned again, even if its modification time is the same."""
+        """Have `directory` scanned again, even if its modification time is still the same."""
         self._scanned.pop(directory, None)
 
 
@@ -171,7 +173,7 @@ def _stamp(directory: str) -> _Stamp | None:
 
 
 def name_uid(name: str) -> int:
-    """Return the uid that is part of a board's name."""
+    """Return the uid in the name of a board."""
     return int(name.split(".", 2)[1])
 
 
@@ -197,7 +199,7 @@ class BoardOwner(NamedTuple):
 
 
 def read_process(proc: str, pid: int) -> BoardOwner | None:
-    """Return the owner of process `pid`; None if the process has ended or may not be seen by this user.
+    """Return the owner of process `pid`; None if the process has ended or is not visible to this user.
 
     `proc`: root of procfs.
     """
@@ -217,8 +219,8 @@ def read_process(proc: str, pid: int) -> BoardOwner | None:
 def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
     """Return whether the process that created a board is still running, judged by its start time.
 
-    Used if a board has no lock, because a process can lose its lock. `pid`: its pid here if known, else 0. `uid`: owner
-    of the board.
+    Used if a board has no lock, because a process can lose its lock. `pid`: pid of the process in this pid namespace, 0
+    if unknown. `uid`: owner of the board.
     """
     if not pid:
         try:
@@ -234,9 +236,10 @@ def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
 
 
 def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:
-    """Return the pid here of a process whose pid in another pid namespace is `header.pid`; 0 if not found.
+    """Return the pid, in this pid namespace, of the process that created a board; 0 if it is not found.
 
-    Needed if F_GETLK cannot report the pid of the lock's holder. Reads all of /proc, so call it only once.
+    `header.pid` is its pid in another pid namespace. Needed if F_GETLK cannot report the pid of the lock's holder.
+    Reads all of /proc, so call it only once per board.
     """
     try:
         names = os.listdir(proc)
@@ -262,7 +265,7 @@ class _Retry(NamedTuple):
 
 
 class RetryBackoff:
-    """Files that turned out to be no boards, and when to try each again. The delay doubles each time."""
+    """Remembers files that could not be read as boards, and when to try each again. The delay doubles each time."""
 
     def __init__(self) -> None:
         self._retries: dict[BoardPath, _Retry] = {}
@@ -271,14 +274,14 @@ class RetryBackoff:
         return path in self._retries
 
     def must_wait(self, path: BoardPath, now: int) -> bool:
-        """Return whether it is too early to try `path` again; `now` is ns, CLOCK_MONOTONIC."""
+        """Return whether it is too early to try `path` again. `now`: ns of CLOCK_MONOTONIC."""
         retry = self._retries.get(path)
         return retry is not None and retry.at > now
 
     def add(self, path: BoardPath, now: int) -> None:
         """Try `path` again later, after twice the previous delay."""
         if len(self._retries) >= _MAX_RETRIES:
-            # Only the files of the user with the most entries are tried again, some in each poll.
+            # Drop the entries of the user who has the most, whose files are then tried again, some in each poll.
             ((largest, _),) = Counter(name_uid(name) for _, name in self._retries).most_common(1)
             self._retries = {key: retry for key, retry in self._retries.items() if name_uid(key[1]) != largest}
         previous = self._retries.get(path)
@@ -286,7 +289,7 @@ class RetryBackoff:
         self._retries[path] = _Retry(now + delay, delay)
 
     def forget(self, path: BoardPath) -> None:
-        """Remove `path`, because it is a board now or does not exist any more."""
+        """Remove `path`, because it is now a board or no longer exists."""
         self._retries.pop(path, None)
 
     def keep(self, directory: str, names: set[str]) -> None:

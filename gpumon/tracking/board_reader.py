@@ -33,7 +33,8 @@ from gpumon.tracking.wire_format import (
 )
 
 KEPT_BOUNDARIES = 1024
-"""Boundaries kept of each run to attribute samples: far more than occur between a sample and its attribution."""
+"""Boundaries of each run that are held in memory to attribute samples to epochs. Far fewer occur between a sample and
+its attribution."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _MAX_INT64 = (1 << 63) - 1
 _END_BITS = (
@@ -42,7 +43,7 @@ _END_BITS = (
     (wire_format.FLAG_WITHDRAWN, wire_format.RUN_WITHDRAWN),
     (wire_format.FLAG_STOPPED, wire_format.RUN_STOPPED),
 )
-"""How a run ended: the flag in its state, and the bit in its last event."""
+"""For each way in which a run can end, the flag in its state and the bit in its last event."""
 
 
 class ClockReading(NamedTuple):
@@ -64,15 +65,15 @@ class BoardReader:
         self.name = name
         self.claim = Claim()
         self.ended = 0
-        """When the end of the run was seen, ns since 1970; if the run was over before it was first seen, its last sign
-        of life. 0 while it runs."""
+        """When this reader found that the run had ended, in ns since 1970; 0 while it runs. If it had ended before this
+        reader first saw it, this is the time when the training last wrote its state."""
         self.withdrawn = False
-        """Whether its process withdrew the run, because another run describes the same work in more detail."""
+        """Whether the training withdrew the run, because another run describes the same work in more detail."""
         self._fold = EpochFold()
         self._positions: list[RunPosition] = []
         """Positions of the run in order of time, for `at`."""
         self._newest = 0
-        """Time of the newest boundary: ns, CLOCK_MONOTONIC of this machine."""
+        """Time of the newest boundary, in ns of this machine's CLOCK_MONOTONIC."""
         self.memory: tuple[wire_format.Memory, ...] = ()
         """Framework memory on each device of the run."""
         self._proc = proc
@@ -99,14 +100,14 @@ class BoardReader:
             os.close(self.fd)
             raise
         self.backlog = min(_head(front), wire_format.EVENT_COUNT)
-        """Number of events for the first poll."""
+        """Number of events that the first poll has to read."""
         self.inode = os.fstat(self.fd).st_ino
         # The kernel does not report a process's own locks, and closing this descriptor would drop them.
         self._is_own = self.header.pid == os.getpid() and self.header.started == start_time()
 
     @property
     def can_close(self) -> bool:
-        """Whether the descriptor may be closed: not while this process itself holds the lock."""
+        """Whether the descriptor may be closed. False while this process itself holds the lock of the board."""
         return not self._is_own or self.ended > 0
 
     def poll(
@@ -119,11 +120,11 @@ class BoardReader:
     ) -> tuple[Run, list[Boundary]]:
         """Return the current run and its new boundaries. Raises BoardError if the board is not trustworthy.
 
-        Of more than `max_events` events, the newest are read and the others count as lost. Without `texts`, a new
-        description of a running run is left for a later poll, together with the events that need it; without
-        `metadata`, so is new metadata.
+        `now`: returns the current time. `max_events`: if there are more new events, only the newest are read, and the
+        others count as lost. Without `texts`, a new description of a running run is left for a later poll, together
+        with the events that need it. Without `metadata`, new metadata is left for a later poll.
         """
-        # Check first whether the process lives, then read: the board of a dead process no longer changes.
+        # First check whether the process is alive, then read, because the board of a dead process no longer changes.
         holder = os.getpid() if self._is_own else lock_holder(self.fd)
         front = os.pread(self.fd, wire_format.FRONT, 0)
         state = unpack_state(front)
@@ -131,7 +132,7 @@ class BoardReader:
         is_over = not self.ended and (has_end or (holder is None and not self._is_running()))
         texts = texts or is_over or not self._version or self._is_described(front)
         events, lost = self._new_events(front, max_events) if texts else ([], 0)
-        clock = now()  # after reading: no honest event that was read is later than this
+        clock = now()  # taken after the events were read, so that no valid event is later than this
         if texts:
             self._read_description(front)
         if metadata or is_over:
@@ -230,7 +231,7 @@ class BoardReader:
         try:
             mark = Mark(event.mark)
         except ValueError:
-            mark = Mark.PHASE  # unknown; its epoch and phase are still valid
+            mark = Mark.PHASE  # an unknown mark, whose epoch and phase are still valid
         boundary = Boundary(
             run=self.name,
             number=event.number,
@@ -252,7 +253,7 @@ class BoardReader:
         return boundary
 
     def _local_time(self, monotonic_ns: int, time_ns: int, clock: ClockReading) -> int:
-        """Convert a board's monotonic time to this machine's clock; never in the future."""
+        """Convert a board's monotonic time to this machine's monotonic clock. Times in the future become now."""
         offset = clock.time_ns - clock.monotonic_ns
         if self.header.time_namespace != clock.namespace and abs((time_ns - monotonic_ns) - offset) > SECOND:
             monotonic_ns = time_ns - offset
@@ -266,7 +267,7 @@ class BoardReader:
         self.withdrawn = bool(aux & wire_format.RUN_WITHDRAWN)
 
     def _is_running(self) -> bool:
-        """Whether the process still runs although its lock is lost, because other code in it closed the descriptor."""
+        """Whether the process still runs without its lock, which it loses if other code in it closes a descriptor."""
         return not self.ended and is_running(self._proc, self.header, self.uid, self._pid)
 
     def _run_state(self, state: wire_format.State | None, is_alive: Callable[[], bool]) -> RunState:
@@ -326,7 +327,7 @@ class BoardReader:
         )
 
     def _total_memory(self) -> FrameworkMemory:
-        """Return the framework memory of this process over all devices."""
+        """Return the framework memory of the training process, summed over all devices."""
         amounts = [device[2:] for device in self.memory]
         return FrameworkMemory(*map(_sum, zip(*amounts, strict=True))) if amounts else FrameworkMemory()
 

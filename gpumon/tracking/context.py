@@ -1,9 +1,9 @@
-"""Finds out about this training process: its GPUs, framework, name, and rank in a distributed job.
+"""Detects the GPUs, framework, name and rank of this training process.
 
 No GPU is woken to find its UUID. torch is queried only if the training has imported it and initialized CUDA, and only
-for what it knows without synchronizing or waiting for the driver. Otherwise CUDA_VISIBLE_DEVICES, or the variable of
-another vendor, may list UUIDs. Numbers in it are left to the daemon, which alone can tell whether they count as the
-driver does (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
+for data that it returns without synchronizing or waiting for the driver. Otherwise CUDA_VISIBLE_DEVICES, or the
+variable of another vendor, may list UUIDs. Numbers in it are resolved by the daemon, because only the daemon can tell
+whether they are the driver's numbers (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gpumon.tracking.description import ID_LENGTH
 def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:
     """Return the UUIDs of the devices that this process uses; empty while they are unknown.
 
-    `modules`: `sys.modules`. `env`: the environment. `alone`: whether this process is the whole job, so that all
-    visible devices are its own; one of several ranks uses only some of them. Never raises and never initializes CUDA.
+    `modules`: `sys.modules`. `env`: environment variables. `alone`: whether this process is the whole job, so that it
+    uses all visible devices. One of several ranks uses only some of them. Never raises and never initializes CUDA.
     """
     visible = visible_uuids(visible_devices(env))
     try:
@@ -38,8 +38,8 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
 def detect_framework(modules: Mapping[str, Any]) -> str:
     """Return the framework that this process has imported, for a training loop without a callback; "" if there is none.
 
-    If several are imported, JAX is preferred if its backend is up, because a JAX training may load data with torch and
-    TensorFlow imports JAX. Then torch is preferred to TensorFlow, which TensorBoard imports.
+    If several are imported, JAX is returned if its backend is initialized: a JAX training may load data with torch, and
+    TensorFlow imports JAX. Otherwise torch is preferred to TensorFlow, because TensorBoard imports TensorFlow.
     """
     if getattr(modules.get("jax._src.xla_bridge"), "_backends", None):
         return "jax"
@@ -60,10 +60,10 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
 
 
 def has_driver_numbers(env: Mapping[str, str]) -> bool:
-    """Return whether the numbers in CUDA_VISIBLE_DEVICES count all GPUs of the machine, as the driver does.
+    """Return whether the numbers in CUDA_VISIBLE_DEVICES refer to all GPUs of the machine, as the driver's numbers do.
 
-    In a container they count only its own GPUs. In a Slurm job with ConstrainDevices they count the job's GPUs, and
-    Slurm's own variables have other numbers (https://slurm.schedmd.com/gres.html).
+    In a container, they refer only to the container's GPUs. In a Slurm job with ConstrainDevices, they refer to the
+    job's GPUs, and Slurm's own variables have different numbers (https://slurm.schedmd.com/gres.html).
     """
     if env.get("NVIDIA_VISIBLE_DEVICES", "all") not in ("", "all", "none", "void"):
         return False
@@ -74,7 +74,7 @@ def has_driver_numbers(env: Mapping[str, str]) -> bool:
 def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
     """Return the UUID of torch's device `index`; empty if torch does not report it.
 
-    `cuda` is `torch.cuda`, initialized; `visible` is a result of `visible_uuids`.
+    `cuda` is the initialized module `torch.cuda`. `visible` is a result of `visible_uuids`.
     """
     if index < len(visible) and visible[index].startswith(PARTS):
         return visible[index]  # torch's UUIDs of MIG instances differ between versions
@@ -97,7 +97,7 @@ def _has_memory(cuda: Any, index: int) -> bool:
 
 NOTEBOOK = "notebook"
 _KERNEL = "kernel_launcher"
-"""Endings of the scripts that start the kernels of Jupyter, VS Code, Kaggle and Colab."""
+"""End of the names of the scripts that start the kernels of Jupyter, VS Code, Kaggle and Colab."""
 
 
 def default_name(
@@ -133,7 +133,7 @@ def _notebook(env: Mapping[str, str], main: Mapping[str, object]) -> str:
 
 
 class RankInfo(NamedTuple):
-    """The rank of a process in its job, and what identifies the job."""
+    """The rank of a process in its job, and the data that identifies the job."""
 
     rank: int = 0
     local_rank: int = 0
@@ -141,22 +141,22 @@ class RankInfo(NamedTuple):
     identity: tuple[str, ...] = ()
     """Texts that identify the job and are the same in all its ranks; empty for a single process."""
     needs_parent: bool = False
-    """Whether `identity` is unique only together with the parent of the ranks, which are all on one machine."""
+    """Whether `identity` is unique only together with the parent process of the ranks, which all run on one machine."""
     starter: bool = False
-    """Whether this rank started the others (Lightning's `ddp`) and so counts as their parent."""
+    """Whether this rank started the other ranks (Lightning's `ddp`), and so counts as their parent process."""
     attempt: int = 0
-    """How often the launcher has restarted the ranks; agents on different nodes may count differently."""
+    """How often the launcher has restarted the ranks. Agents on different nodes may count differently."""
     spawn_group: str = ""
-    """Distinguishes ranks spawned together by multiprocessing from earlier ones of the same parent."""
+    """Distinguishes ranks that multiprocessing spawned together from earlier ranks of the same parent process."""
 
 
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 
 
 def detect_rank(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> RankInfo:
-    """Return the rank from `env`, or from torch.distributed if initialized; without either, a single process.
+    """Return the rank from `env`, or else from torch.distributed if it is initialized, or else for a single process.
 
-    `modules` is `sys.modules`, `proc` the root of procfs.
+    `modules` is `sys.modules`, and `proc` is the root of procfs.
     """
     modules = modules or {}
     rank = _torch(env) or _distributed(env, modules) or _launched(env) or RankInfo()
@@ -169,10 +169,10 @@ def detect_rank(env: Mapping[str, str], modules: Mapping[str, Any] | None = None
 
 
 def run_id(name: str, rank: RankInfo, earlier: int, parent: str, uid: int) -> str:
-    """Return an id that is the same for all ranks of a run and unique otherwise; restarts get a suffix (`attempt_id`).
+    """Return an id that is the same for all ranks of a run, and different for every other run.
 
-    `name`: name of the run. `earlier`: number of runs that this process started before. `parent`: result of
-    `parent_identity`.
+    `name`: name of the run. `earlier`: number of runs that this process has started before. `parent`: result of
+    `parent_identity`. After a restart by the launcher, the id is the same, and `attempt_id` adds a suffix.
     """
     if rank.world_size > 1 and rank.identity:
         import hashlib  # takes 2 ms, which a single process need not pay
@@ -202,13 +202,13 @@ def slug(name: str) -> str:
 
 
 def parent_identity(proc: str = "/proc", *, starter: bool = False) -> str:
-    """Return pid and start time of the parent process; of this process if it started the other ranks (`starter`).
+    """Return pid and start time of the parent process, or of this process if it started the other ranks (`starter`).
 
     The pair is unique until the machine reboots.
     """
     parent = os.getpid() if starter else os.getppid()
     status = read_stat(parent, proc)
-    return f"{parent}/{status.started}" if status else str(parent)  # hidden from us: the pid alone
+    return f"{parent}/{status.started}" if status else str(parent)  # if the process is hidden, only its pid
 
 
 def _number(env: Mapping[str, str], *names: str) -> int | None:
@@ -225,7 +225,7 @@ def _torch(env: Mapping[str, str]) -> RankInfo | None:
 
 
 def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> RankInfo | None:
-    """Return the rank by torch.distributed: torch.multiprocessing.spawn passes it as an argument, not in `env`."""
+    """Return the rank from torch.distributed, since torch.multiprocessing.spawn does not pass it in `env`."""
     try:
         group = modules["torch"].distributed
         if not (group.is_available() and group.is_initialized()):
@@ -253,7 +253,7 @@ def _number_among_siblings(modules: Mapping[str, Any]) -> int | None:
 
 
 def _started_others(env: Mapping[str, str], proc: str) -> bool:
-    """Whether this process is Lightning's first rank: it set LOCAL_RANK itself and did not inherit it."""
+    """Whether this process is Lightning's first rank, which sets LOCAL_RANK itself and does not inherit it."""
     if env.get("LOCAL_RANK") != "0" or "NODE_RANK" not in env or _launched(env) is not None:
         return False
     try:
@@ -276,7 +276,7 @@ def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | N
 
 
 def _slurm_job(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the job, and how often it was requeued, which is the same on all its nodes."""
+    """Return the Slurm job id, and how often the job was requeued. Both are the same on all its nodes."""
     return env.get("SLURM_JOB_ID", ""), env.get("SLURM_RESTART_COUNT", "0")
 
 

@@ -1,6 +1,7 @@
-"""Measures without help of a framework: batch size, from a loader's attributes, and CPU time.
+"""Measures batch size and CPU time without the help of a framework.
 
-Nothing is fetched from the loader. The CPU time includes worker processes of loaders.
+The batch size is read from a loader's attributes, and no batch is fetched. The CPU time includes worker processes of
+loaders.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from gpumon.common.procfs import cpu_with_children
 from gpumon.tracking.logged_values import whole
 
 _MAX_PROCESSES = 4096
-"""Processes to visit: the tree may grow while it is read."""
+"""Maximum number of processes to visit, since the tree may grow while it is read."""
 
 
 class CpuTime:
-    """CPU time used from now on by the child processes of this process, and by this process itself if `own`.
+    """Measures the CPU time of the child processes of this process and, if `own`, of this process itself.
 
-    `since_start`: also count the time that this process has used since it started.
+    It counts from the creation of this object or, with `since_start`, from the start of the process.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class CpuTime:
         return pids
 
     def _process_seconds(self, pid: str) -> float:
-        """Return the seconds of a process and its ended children."""
+        """Return the CPU seconds of a process and its ended children."""
         try:
             with open(f"{self._proc}/{pid}/stat", "rb") as file:
                 return cpu_with_children(file.read()) / os.sysconf("SC_CLK_TCK")
@@ -81,19 +82,19 @@ class BatchSize(NamedTuple):
     """Number of samples per step."""
 
     batch: int
-    """Samples of each step but the last."""
+    """Samples of each step except perhaps the last one."""
     mean: float = 0.0
-    """Mean over a whole pass if the last batch is smaller; 0 if all are equal, or if unknown."""
+    """Mean over a whole pass if the last batch is smaller; 0 if all batches have the same size, or if unknown."""
 
 
 def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
-    """Return the samples per step if a step takes `times` batches of `loader`; None if the loader does not say.
+    """Return the samples per step if a step takes `times` batches of `loader`; None if the loader does not tell them.
 
-    Looks into `enumerate`, tqdm and the iterator of a DataLoader. Raises what the attributes of the user's loader
-    raise.
+    Also finds the loader inside `enumerate`, tqdm and the iterator of a DataLoader. Exceptions of attributes of the
+    user's loader are not caught.
     """
     loader = _unwrap(loader)
-    # `or` would take the length of the sampler, and the sampler of an IterableDataset has none.
+    # Not `or`, which would call the length of the sampler: the sampler of an IterableDataset has none.
     batches = getattr(loader, "batch_sampler", None)
     if batches is None:
         batches = getattr(loader, "_index_sampler", None)
@@ -112,7 +113,7 @@ def batch_size_of_pass(batch: int, samples: int, batches: int, times: int = 1) -
 
     `batch`: samples in a full batch. `samples`, `batches`: their numbers in one pass over the data, 0 if unknown.
     """
-    # The shard of a rank may report the samples of all ranks together: then the numbers do not match.
+    # The shard of a rank may report the samples of all ranks. Then the numbers do not match, and the mean is unknown.
     if 0 < samples < batch * batches and -(-samples // batch) == batches:
         return BatchSize(batch * times, samples / -(-batches // times))
     return BatchSize(batch * times)

@@ -1,7 +1,7 @@
 """The description of a run in its board, stored as JSON: name, user, devices and so on.
 
-The training writes it with `encode`, the daemon reads it with `decode`. Both apply the same limits: the writer so that
-the text always fits, the reader because every byte may come from a hostile process.
+The training writes it with `encode`, and the daemon reads it with `decode`. Both apply the same limits: the writer
+ensures that the text fits, and the reader must not trust any byte, because the process may be hostile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Description(NamedTuple):
     local_rank: int = 0
     world_size: int = 1
     devices: tuple[str, ...] = ()
-    """UUIDs known to the training."""
+    """UUIDs of the devices, if the training knows them."""
     visible: str = ""
     """CUDA_VISIBLE_DEVICES; empty if not set."""
     order: str = ""
@@ -102,7 +102,7 @@ def decode(text: bytes) -> Description:
         return value if isinstance(value, list) else []
 
     def slots_of(key: str, count: int) -> tuple[str, ...]:
-        # A slot with an invalid name keeps its index: the others are found by theirs.
+        # An invalid name keeps its place, because slots are identified by their index.
         return tuple(clean(name, WORD_LENGTH) if isinstance(name, str) else "" for name in list_of(key)[:count])
 
     return Description(

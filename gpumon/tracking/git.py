@@ -1,7 +1,7 @@
-"""Finds the git commit of a program, and whether its files have been changed since.
+"""Finds the git commit of a program, and whether its files differ from that commit.
 
-The commit is read from git's files. Whether the working tree is dirty is found by running git in a process that the
-training never waits for; if it does not answer in time, this is unknown.
+The commit is read from git's files. For the differences, git runs in a process for which the training never waits. If
+it does not answer in time, it is unknown whether there are any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpumon.common.paths import read_regular
 _MAX_DEPTH = 32
 _MAX_BYTES = 1 << 22
 _MAX_INDEX = 1 << 25
-"""Bytes of an index of some 300,000 files: comparing more would load the machine too much."""
+"""Maximum bytes of the index, enough for some 300,000 files. Comparing more would load the machine too much."""
 _TIMEOUT = 10_000_000_000
 """ns after which git is killed."""
 _DIGITS = frozenset("0123456789abcdef")
@@ -28,7 +28,7 @@ _DIFF = (
 )  # fmt: skip
 _ENV = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 _INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME")
-"""Environment variables that git needs to be found and to read its user's settings; none is stored."""
+"""Environment variables that are needed to find git, and by git to read the user's settings. None is stored."""
 
 
 class Repository(NamedTuple):
@@ -80,12 +80,12 @@ def read_commit(repository: Repository) -> str:
 class DirtyCheck:
     """Runs git to check whether the working tree differs from the commit.
 
-    It differs if a tracked file was changed, or if `script` is untracked. Other untracked files do not count.
+    It differs if a tracked file was changed, or if the file `script` is untracked. Other untracked files do not count.
     """
 
     def __init__(self, repository: Repository, env: Mapping[str, str], script: str = "") -> None:
         self.answer: bool | None = None
-        """None while unknown."""
+        """Whether the tree differs; None while this is unknown."""
         self._pid = 0
         self._start_ns = monotonic_ns()
         self._tree = repository.tree
@@ -121,10 +121,10 @@ class DirtyCheck:
         return True
 
     def _spawn(self, arguments: Sequence[str]) -> None:
-        """Start git; if that fails, the answer stays unknown."""
+        """Start git. If that fails, the answer stays unknown."""
         files = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         with suppress(OSError, ValueError):
-            # Neither a thread nor a fork: they would disturb a training that forks or is large.
+            # No thread, which would disturb a training that forks, and no fork, which would disturb a large one.
             self._pid = os.posix_spawnp("git", ["git", "-C", self._tree, *arguments], self._env, file_actions=files)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 
 class OpenBoard(Protocol):
-    """What this module needs of a board that must be closed before the process ends."""
+    """A board that must be closed before the process ends, as far as this module uses it."""
 
     must_end: bool
     """Whether the run failed if it is still open at the end of the process."""
@@ -32,27 +32,27 @@ class Ending(NamedTuple):
 
     failed: bool = False
     interrupted: bool = False
-    """By its user; then `failed` is set too."""
+    """Interrupted by the user. `failed` is then set too."""
     stopped: bool = False
-    """On purpose, by its program."""
+    """Stopped on purpose by its program."""
 
 
 _STOPS = (
     ("optuna", "TrialPruned"), ("asyncio", "CancelledError"), ("concurrent", "CancelledError"), ("trio", "Cancelled"),
     ("lightning", "SIGTERMException"), ("pytorch_lightning", "SIGTERMException"), ("unittest", "SkipTest"),
 )  # fmt: skip
-"""Exceptions with which a program stops something on purpose: package and class."""
+"""Package and class of exceptions with which a program stops something on purpose."""
 _INTERRUPTS = (("click", "Abort"), ("typer", "Abort"), ("bdb", "BdbQuit"))
-"""Exceptions with which its user interrupts it."""
+"""Package and class of exceptions that report an interruption by the user."""
 _EXITS = (("click", "Exit"), ("typer", "Exit"))
-"""Equivalents of SystemExit, with an `exit_code`."""
+"""Package and class of exceptions that are used like SystemExit and have an `exit_code`."""
 
 _open: weakref.WeakSet[OpenBoard] = weakref.WeakSet()
 _kept: list[OpenBoard] = []
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """Return how a run ends if its code raised `error`; None if it raised nothing."""
+    """Return how a run ends if its code raised `error`. `error` is None if it raised nothing."""
     if error is None:
         return Ending()
     if isinstance(error, BaseExceptionGroup):
@@ -67,14 +67,14 @@ def ending_of(error: BaseException | None) -> Ending:
 
 
 def _combine(parts: Sequence[Ending]) -> Ending:
-    """Return the worst of several endings: failed, interrupted, stopped."""
+    """Return the worst of several endings. From bad to good, these are failed, interrupted, stopped and finished."""
     failed = any(part.failed for part in parts)
     interrupted = failed and all(part.interrupted for part in parts if part.failed)
     return Ending(failed, interrupted, stopped=not failed and any(part.stopped for part in parts))
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether programs raise `error` to stop something on purpose, so that it is no failure if it is caught."""
+    """Return whether programs raise `error` to stop something on purpose. It is then no failure if it is caught."""
     if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
         return True
     return _is_one_of(error, _STOPS)
@@ -102,10 +102,10 @@ def keep(board: OpenBoard) -> None:
 def close_all() -> None:
     """End all runs that are still open."""
     ending = ending_of(_uncaught_error())
-    failed = ending.failed or ending.stopped  # nothing has caught it
+    failed = ending.failed or ending.stopped  # an exception that stops something is a failure if nothing catches it
     for board in [*_open]:
         if board.must_end and not failed:
-            board.backdate_end()  # its exception was caught long ago
+            board.backdate_end()  # its training ended earlier with an exception that was caught
         board.close(failed=failed or board.must_end, interrupted=ending.interrupted, stopped=board.is_left)
     _kept.clear()
 

@@ -1,7 +1,7 @@
-"""Values that a training logs: reading them without waiting for a GPU, ranking them, and dividing steps into rows.
+"""Values that a training logs: reads them without waiting for a GPU, ranks them, and divides steps into rows.
 
-`float(tensor)` of a CUDA tensor blocks the training until the GPU has caught up. So the value is copied asynchronously
-to pinned memory, followed by a CUDA event, and read by a later call when that event has completed.
+`float(tensor)` of a CUDA tensor blocks the training until the GPU has finished its queued work. So the value is copied
+asynchronously to pinned memory, followed by a CUDA event. A later call reads it when that event has completed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpumon.tracking.wire_format import NOT_KNOWN
 
 
 class RowEnd(NamedTuple):
-    """The end of a row of steps: the moment when the training had made a round number of steps."""
+    """The end of a row of steps, which is the time when the training had done a round number of steps."""
 
     step: int
     monotonic_ns: int
@@ -44,7 +44,7 @@ class StepMarker:
         previous = self._previous
         self.restart(now)
         size = self._size
-        # It is unknown when each step before the first call was made.
+        # The times of the steps before the first call are unknown.
         first = previous.step // size * size + size if previous.monotonic_ns else max(size, now.step // size * size)
         ends = [_interpolate(previous, now, step) for step in range(first, now.step + 1, size)]
         if ends:
@@ -58,7 +58,7 @@ class StepMarker:
         self.next = now.step // size * size + size
 
     def end_of(self, step: int) -> int:
-        """Return the step at which the row that contains `step` ends, with rows of the current length."""
+        """Return the last step of the row that contains `step`, for rows of the current length."""
         return -(-step // self._size) * self._size
 
 
@@ -75,7 +75,7 @@ def _interpolate(previous: RowEnd, now: RowEnd, step: int) -> RowEnd:
 
 
 _MAX_EPOCHS = 4
-"""Epochs whose last numbers may be on their way at the same time."""
+"""Maximum number of epochs or rows whose last value may be pending at the same time, for each name."""
 
 _FIRST = frozenset(("loss", "train_loss", "reward", "accuracy", "acc"))
 _MEASURES = frozenset((
@@ -88,9 +88,10 @@ _DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time")
 
 
 def metric_rank(name: str) -> int:
-    """Return how informative a metric is, judged by its name: 0 (loss, reward, accuracy) to 4 (a detail).
+    """Return how informative a metric is, judged by its name, from 0 (most informative) to 4.
 
-    1 is a measure on held-out data (`eval_loss`, `val/acc`); 2 is any other measure, or another value on held-out data.
+    0: loss, reward or accuracy. 1: a measure on held-out data (`eval_loss`, `val/acc`). 2: any other measure, or
+    another value on held-out data. 3: other values. 4: details such as a minimum, a maximum or a time.
     """
     if name.lower() in _FIRST:
         return 0
@@ -149,9 +150,9 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
             return float(value.detach() if hasattr(value, "detach") else value)
         torch = (sys.modules if modules is None else modules).get("torch")
         if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1:
-            # During graph capture, anything queued or allocated here would become part of the graph.
+            # During graph capture, a copy or an allocation here would become part of the graph.
             return None if torch.cuda.is_current_stream_capturing() else _CudaCopy(torch, value)
-    except Exception:  # not a number, or no value yet; messages of frameworks refer to their own calls
+    except Exception:  # not a number, or no value yet. The framework's message would not help, as it is about its calls
         device = ""
     if "Tracer" in kind.__name__ or "Symbolic" in kind.__name__:
         reason = "a compiled function has no values while it is traced; log what it returns"
@@ -183,10 +184,11 @@ def whole(value: Any) -> int | None:
 
 
 class PendingNumbers:
-    """Numbers that are still being copied from a GPU: by name the oldest, the newest, and the last of each epoch.
+    """Numbers that are still being copied from a GPU.
 
-    The oldest is kept so that a training that logs faster than its GPU computes still shows something. The last of an
-    epoch is kept because it is stored with the epoch.
+    For each name, this holds the oldest number, the newest one, and the last one of each epoch. The oldest is held so
+    that a training that logs faster than its GPU computes still shows a value. The last one of an epoch is held because
+    it is stored with the epoch.
     """
 
     def __init__(self) -> None:
@@ -209,7 +211,7 @@ class PendingNumbers:
         self._waiting.pop(name, None)
 
     def collect(self) -> dict[tuple[int, int], dict[str, float]]:
-        """Return the numbers that have arrived since the last call: by (epoch, row), then by name.
+        """Return the numbers that have arrived since the last call, by (epoch, row) and then by name.
 
         Never raises or waits.
         """

@@ -1,4 +1,4 @@
-"""Finds the devices of each run: the devices that it claims, checked against the driver's process list.
+"""Finds the devices of each run by checking the devices that it claims against the driver's process list.
 
 A user can claim any GPU in a board. So a claim is accepted only if the driver's process list does not contradict it.
 After the first seconds of a training, the list must also show a process of that user on the GPU.
@@ -32,14 +32,14 @@ class RunPosition:
     """Epoch and phase of a run from one boundary until the next."""
 
     monotonic_ns: int
-    """Time of the boundary: ns, CLOCK_MONOTONIC of this machine."""
+    """Time of the boundary, in ns of this machine's CLOCK_MONOTONIC."""
     number: int
     """Number of the boundary."""
     epoch: int
-    """Stays after the end of an epoch, without a phase, until the next epoch begins; -1 if there is none."""
+    """Number of the open epoch, or of the last one until the next one begins; -1 before the first."""
     phase: str
     began: float
-    """When the epoch began, seconds since 1970; NaN if its boundary is lost."""
+    """Start of the epoch in seconds since 1970; NaN if the boundary at its start was lost."""
     is_over: bool
     """Whether the run has ended."""
 
@@ -64,14 +64,14 @@ def positions_after(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[Run
 
 
 def attribute(run: Run, positions: Sequence[RunPosition], monotonic_ns: int) -> Run | None:
-    """Return `run` as it was at `monotonic_ns` (ns, CLOCK_MONOTONIC); None if it had not begun then.
+    """Return `run` with its epoch, phase and state at `monotonic_ns` (ns of CLOCK_MONOTONIC).
 
-    Its epoch, phase and state are those of that time. `positions`: positions of the run in order of time. If boundaries
-    were lost, the epoch is unknown (-1) until the next boundary that tells it.
+    Returns None if the run had not begun at that time. `positions`: positions of the run in order of time. If
+    boundaries were lost, the epoch is unknown (-1) until the next boundary with an epoch.
     """
     after = bisect_right(positions, monotonic_ns, key=attrgetter("monotonic_ns"))
     if after == 0:
-        # If the first boundaries are lost, the run may have begun before the first known one.
+        # If the first boundaries were lost, the run may have begun before the first boundary that was read.
         is_begin_known = positions and positions[0].number == 1
         return None if is_begin_known else run._replace(epoch=-1, phase="", epoch_started=NAN, state=RunState.RUNNING)
     last = positions[after - 1]
@@ -83,7 +83,7 @@ def attribute(run: Run, positions: Sequence[RunPosition], monotonic_ns: int) -> 
         state = run.state
     began = last.began
     if not is_known(began) and after == len(positions) and last.epoch == run.epoch:
-        began = run.epoch_started  # its boundary is lost, but the board's state has its begin
+        began = run.epoch_started  # the boundary was lost, but the state in the board has the start of the epoch
     return run._replace(epoch=last.epoch, phase=last.phase, epoch_started=began, state=state)
 
 
@@ -97,7 +97,7 @@ def with_run_memory(
 ) -> list[Sample]:
     """Return `samples` with the framework memory of each device's run, summed over the processes of the run.
 
-    `memory`: framework memory by key of the run's process. If a part of a sum is unknown, the sum is.
+    `memory`: framework memory of each process, by its key. A sum is unknown if the value of any process is unknown.
     """
     if not runs:
         return list(samples)
@@ -125,8 +125,8 @@ def _add_memory(
     listed = {
         process.pid: process.memory_used for process in processes if process.uuid == uuid and process.pid in ranks
     }
-    # The driver's list may be seconds old, may fail, and does not show the processes of every container. A growing
-    # process holds more than the list reports.
+    # The driver's list may be seconds old, may be missing, and does not show the processes of every container. A
+    # process whose memory grows holds more than the list reports.
     is_incomplete = PROCESSES in sample.device.missing or any(
         entry is not None and _has_memory(entry) and (pid not in listed or _bytes(entry.reserved) > listed[pid])
         for pid, entry in entries.items()
@@ -136,10 +136,10 @@ def _add_memory(
 
 
 def memory_entry(uuid: str, devices: Sequence[str], entries: Sequence[Memory]) -> Memory | None:
-    """Return which of a process's memory records is that of device `uuid`; None if there is none.
+    """Return the memory record of a process for device `uuid`; None if there is none.
 
-    `devices`: UUIDs of the process's devices in the order in which it sees them. A framework that reports no UUIDs
-    numbers its devices in this order.
+    `entries`: all memory records of the process. `devices`: UUIDs of its devices in the order in which it sees them. A
+    framework that reports no UUIDs numbers its devices in this order.
     """
     mark = _mark(uuid)
     for entry in entries:
@@ -165,26 +165,26 @@ def _sum(values: Iterable[float]) -> float:
 
 
 UNPROVEN_FOR = 60 * SECOND
-"""ns for which a user's claim of a GPU is accepted without a process of that user on it."""
+"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on it."""
 _FORGET_AFTER = 3600 * SECOND
-"""ns after a user's last unproven claim of a GPU, from which on a new one is accepted again."""
+"""ns after a user's last unproven claim to a GPU until a new unproven claim is accepted again."""
 _MAX_CLAIMS = 4096
 
 
 class Claim(NamedTuple):
-    """The devices that a run says it uses."""
+    """The devices that a run claims to use."""
 
     pid: int = 0
-    """On this machine, from the kernel; 0 if unknown."""
+    """Pid on this machine, from the kernel; 0 if unknown."""
     uid: int = 0
     user: str = ""
     devices: tuple[str, ...] = ()
-    """UUIDs as the training reports them; may be shortened as in CUDA_VISIBLE_DEVICES."""
+    """UUIDs that the training reports. They may be shortened, as CUDA_VISIBLE_DEVICES allows."""
     visible: str = ""
     order: str = ""
     world_size: int = 1
     is_numbered_here: bool = True
-    """Whether numbers in `visible` can be device numbers of this machine; False in another pid namespace."""
+    """Whether numbers in `visible` can be device numbers of this machine. False for another pid namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +193,23 @@ class Match:
 
     devices: tuple[str, ...] = ()
     refused: str = ""
-    """One line for a log; empty if nothing was rejected."""
+    """Why devices were rejected, in one line for a log; empty if none was."""
     unproven: tuple[str, ...] = ()
     """Claimed devices on which the driver's complete list has no process of the run's user."""
 
 
 class UnprovenClaims:
-    """For how long each user has claimed devices on which the driver shows no process of theirs.
+    """Measures for how long each user has claimed devices on which the driver shows no process of that user.
 
-    Time is counted per user and not per run; otherwise a user could extend it by starting one run after the other.
+    The time is counted per user and not per run. Otherwise a user could extend it by starting one run after another.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[int, str], tuple[int, int]] = {}
-        """First and last time of an unproven claim, ns; by user and device."""
+        """First and last time of an unproven claim, in ns, by user and device."""
 
     def expired(self, uid: int) -> list[str]:
-        """Return the UUIDs of the devices for which this user's claims are not accepted any more without a process."""
+        """Return the UUIDs of the devices for which this user's claims are no longer accepted without a process."""
         return [
             uuid for (owner, uuid), (first, last) in self._times.items() if owner == uid and last - first > UNPROVEN_FOR
         ]
@@ -241,13 +241,14 @@ def match_devices(
 ) -> Match:
     """Return the UUIDs of the devices that a run uses, which may be MIG instances; empty if unknown.
 
-    The first of these that exists is used: the devices that the training claims; the devices on which the driver lists
-    its pid; the numbers in CUDA_VISIBLE_DEVICES, if they count as the driver does. A claimed device is rejected if only
-    other users have processes on it. If the driver shows no process of its user on the device, it is also rejected if
-    it is in `expired`, or if the driver shows the training on other devices. `is_complete`: whether a process that is
-    not in `processes` is certainly not on the GPU; false in a container, which cannot identify the owner of a pid.
+    The result comes from the first of these that exists: the devices that the training claims, the devices on which the
+    driver lists its pid, and the numbers in CUDA_VISIBLE_DEVICES if they are the driver's numbers. A claimed device is
+    rejected if only other users have processes on it. If the driver shows no process of its user on the device, it is
+    also rejected if it is in `expired`, or if the driver shows the training on other devices. `is_complete`: whether a
+    process that is not in `processes` is certainly not on the GPU. This is false in a container, which cannot identify
+    the owner of a pid.
     """
-    # A process on a GPU divided by MIG runs on one of the instances; the driver's list shows which.
+    # A process on a GPU in MIG mode runs on one of the instances, and the driver's list shows on which one.
     whole = [device for device in devices if not device.is_divided]
     is_numbered = len(whole) == len(devices)  # CUDA numbers instances in its own order
     devices = whole
@@ -267,10 +268,7 @@ def match_devices(
 
 
 def assign_runs(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
-    """Return `samples`, each with the key of the run on its device.
-
-    If several are running, it is the one started last.
-    """
+    """Return `samples`, each with the key of the run on its device. If several runs use it, the newest is taken."""
     by_device: dict[str, Run] = {}
     for run in runs:
         if run.state == RunState.RUNNING:
@@ -289,15 +287,16 @@ def _claimed(claim: Claim, devices: Sequence[Device]) -> list[str]:
     """Return the devices whose UUIDs the training reports."""
     uuids = [_by_uuid(uuid, devices) for uuid in claim.devices]
     if claim.devices != visible_uuids(claim.visible):
-        return [uuid for uuid in uuids if uuid]  # reported one by one by its framework
+        return [uuid for uuid in uuids if uuid]  # reported by the framework, and not copied from the variable
     return _as_cuda_reads(uuids)
 
 
 def _as_cuda_reads(entries: Sequence[str | None]) -> list[str]:
-    """Return the devices of the entries of CUDA_VISIBLE_DEVICES; None stands for an invalid entry.
+    """Return the devices that CUDA makes visible for these entries of CUDA_VISIBLE_DEVICES.
 
-    The first invalid entry ends the list, and if a device is listed twice, none is visible
-    (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars; torch/cuda/__init__.py, _parse_visible_devices).
+    None stands for an invalid entry. The first invalid entry ends the list. If a device is listed twice, none is
+    visible (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars; torch/cuda/__init__.py,
+    _parse_visible_devices).
     """
     valid: list[str] = []
     for uuid in entries:
@@ -308,7 +307,7 @@ def _as_cuda_reads(entries: Sequence[str | None]) -> list[str]:
 
 
 def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
-    """Return the only device that matches `uuid`, which may be shortened or have the prefix of the other kind."""
+    """Return the only device that matches `uuid`, which may be shortened or have the wrong prefix; else None."""
     exact = [device.uuid for device in devices if device.uuid == uuid]
     if exact:
         return exact[0]
@@ -322,10 +321,10 @@ def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
 
 
 def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    # Only NVIDIA's numbers are used: those of other vendors do not count as their drivers do.
+    # Only NVIDIA's numbers are used. The numbers of other vendors differ from those of their drivers.
     whole = sorted((device for device in devices if _is_numbered(device)), key=lambda device: device.index)
     if claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
-        return []  # CUDA numbers the fastest first, the driver by bus
+        return []  # CUDA numbers the fastest GPU first, and the driver numbers by PCI bus
     numbers = []
     for text in claim.visible.split(","):
         text = text.strip()
@@ -333,7 +332,7 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
             break  # as in CUDA, the first invalid entry ends the list
         numbers.append(int(text))
     if claim.world_size > 1 and len(numbers) > 1:
-        return []  # one of several ranks sees all of them and uses one, and it is unknown which
+        return []  # one of several ranks sees all devices but uses only one, and it is unknown which
     is_mixed = len(whole) < len(devices)  # CUDA counts only its own GPUs, from 0
     by_index = {position if is_mixed else device.index: device.uuid for position, device in enumerate(whole)}
     return _as_cuda_reads([by_index.get(number) for number in numbers])
@@ -360,12 +359,12 @@ def _is_unproven(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
 
 
 class RunIdentity(NamedTuple):
-    """What identifies a run, read from its board."""
+    """Identification of a run, read from its board."""
 
     id: str
-    """As reported by the run."""
+    """Id that the run reports."""
     uid: int
-    """Its owner, from the kernel."""
+    """Owner of the board, from the kernel."""
     pid: int
     """0 if unknown, for example after its end."""
     key: str = ""
@@ -373,7 +372,7 @@ class RunIdentity(NamedTuple):
     rank: int = 0
     world_size: int = 1
     began: float = 0.0
-    """Seconds since 1970, by its own clock."""
+    """Start of the run in seconds since 1970, by its own clock."""
     is_over: bool = False
 
 
@@ -382,15 +381,16 @@ class RunIds:
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
-        """The user whose run has the plain id, by id."""
+        """By id, the user whose runs have the id without a suffix."""
         self._attempts: dict[str, tuple[str, int]] = {}
-        """The id without its attempt, and the number of the attempt from 1; by key."""
+        """By key of the run, its id without the suffix for the attempt, and the number of the attempt, from 1."""
 
     def resolve(self, runs: Sequence[RunIdentity], start_time: Callable[[int], int]) -> list[str]:
         """Return the id under which each run is shown.
 
-        If several users use an id, all but the first get their uid appended. If such runs are found together, the first
-        is the one whose process started first. `start_time`: returns when a pid started, 0 if unknown.
+        If several users use the same id, all but the first user get their uid appended. If such runs are found in the
+        same poll, the user whose process started first counts as the first. `start_time`: returns the start time of a
+        pid, 0 if unknown.
         """
         used = {(run.id, run.uid) for run in runs}
         owners = {id: uid for id, uid in self._owners.items() if (id, uid) in used}
@@ -405,7 +405,7 @@ class RunIds:
         return self._number_attempts(runs, owned)
 
     def _number_attempts(self, runs: Sequence[RunIdentity], ids: Sequence[str]) -> list[str]:
-        """Return `ids` of `runs` with the number of their attempt appended. The id of a run never changes."""
+        """Return the `ids` of `runs`, with the number of the attempt appended. The id of a run never changes."""
         keys = {run.key for run in runs}
         self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in keys}
         if len(self._attempts) < len(keys):

@@ -1,11 +1,12 @@
-"""Reads how much device memory the training's framework uses, which only the training process can tell.
+"""Reads how much device memory the training's framework uses, which only the training process itself can find out.
 
-It is read on the training's own thread, at boundaries and at most every half second, from statistics that the framework
-keeps anyway. Nothing here waits for a GPU, wakes one, or resets a peak (only the user does that). A framework that is
+The training's own thread reads statistics that the framework collects anyway, at boundaries and otherwise at most every
+half second. Nothing here waits for a GPU, wakes one, or resets a peak, which only the user may do. A framework that is
 not imported, or that has not initialized a GPU yet, is not queried.
 
-TensorFlow reports the memory in use, but not the memory it took from the driver. JAX's `bytes_limit` is the most it may
-take, and its `bytes_reserved` a stack outside the heap; only `pool_bytes` is the memory it took.
+TensorFlow reports the memory in use, but not the memory that it has taken from the driver. In JAX, only `pool_bytes` is
+the memory taken from the driver: `bytes_limit` is the maximum that it may take, and `bytes_reserved` is a stack outside
+the heap.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 EVERY = 500_000_000
 """ns between two reads."""
 BOUNDARIES_AT_ONCE = 5_000_000
-"""ns of reading at boundaries that are allowed before the limit of its share applies."""
+"""Total ns that may be spent reading at boundaries before the limit `BOUNDARIES_SHARE` applies."""
 BOUNDARIES_SHARE = 200
-"""One part in this many of the time may be spent reading at boundaries; very short epochs skip some reads."""
+"""At most one part in this many of the time may be spent reading at boundaries. Very short epochs skip some reads."""
 SCAN_EVERY = 10_000_000_000
-"""ns between two scans of devices that torch sees but does not use; each costs as much as a device in use."""
+"""ns between two scans of the devices that torch sees but does not use. Reading one takes as long as one in use."""
 NEVER = 1 << 63
 _UUID_LENGTH = 40
 
@@ -49,7 +50,7 @@ _TORCH_NATIVE = ("active", "inactive_split", "requested", "retries", "ooms")
 class MemoryReader:
     """Publishes the framework memory of this process on `board`, and reports out-of-memory errors there.
 
-    Never raises. A framework whose memory cannot be read is skipped from then on, with one warning.
+    Never raises. If a framework's memory cannot be read, it gives one warning and no longer reads that framework.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class MemoryReader:
         reporter: out_of_memory.OutOfMemoryReporter = out_of_memory.REPORTER,
     ) -> None:
         self.due_ns = 0 if board.on else NEVER
-        """When the next `read` is due: ns, monotonic. The caller compares it, so that a step costs no call."""
+        """When the next `read` is due (ns, monotonic). The caller compares this itself, which saves a call per step."""
         self._board = board
         self._modules = sys.modules if modules is None else modules
         self._monotonic = monotonic
@@ -136,7 +137,7 @@ class _Torch:
             _from_torch(index, self._mark(cuda, index), cuda.memory_stats_as_nested_dict(index))
             for index in sorted(indexes)
         ]
-        # A device that was ever in use stays reported, also when it is empty.
+        # A device that was in use once is always reported, even when it is empty.
         self._used.update(device.number for device in devices if device.reserved not in (0, NOT_KNOWN))
         return [device for device in devices if device.number in (self._used or {cuda.current_device()})]
 
@@ -211,7 +212,7 @@ def _initialized(backend: Any) -> bool:
 
 def _other_accelerator(torch: Any) -> list[Memory]:
     """Return torch's memory on devices other than CUDA's."""
-    # `torch.accelerator` itself would search for devices and wake a driver, so check first that one is in use.
+    # `torch.accelerator` itself would search for devices and wake a driver. So first check that a device is in use.
     if not any(_initialized(getattr(torch, name, None)) for name in ("xpu", "mtia")):
         return []
     accelerator = getattr(torch, "accelerator", None)
@@ -236,13 +237,13 @@ def _from_torch(number: int, mark: int, stats: Mapping[str, Any]) -> Memory:
     for field, (key, which) in _TORCH_BYTES.items():
         fields[field] = count_of(stats.get(key, {}).get("all", {}).get(which))
     if fields["active"] == 0 < fields["allocated"] < NOT_KNOWN:
-        # Another allocator than torch's own, such as cudaMallocAsync, leaves counters that it does not have at zero.
+        # An allocator other than torch's own, such as cudaMallocAsync, returns zero for counters that it does not have.
         fields.update(dict.fromkeys(_TORCH_NATIVE, NOT_KNOWN))
     return Memory(number, mark, **fields)
 
 
 def _mark(uuid: str) -> int:
-    # CUDA_VISIBLE_DEVICES may shorten a UUID, and then its mark would match no device.
+    # A UUID from CUDA_VISIBLE_DEVICES may be shortened. Its mark would then match no device.
     return device_mark(uuid) if len(uuid) >= _UUID_LENGTH else 0
 
 

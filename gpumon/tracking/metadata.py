@@ -1,6 +1,6 @@
 """Metadata of a run: facts about its program (script, commit, library versions), parameters, notes and tags.
 
-Nothing is imported to find them, the command line is not read, and no environment variable is stored.
+To find these facts, no library is imported and the command line is not read. No environment variable is stored.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LIBRARIES = (
     "torch", "lightning", "pytorch_lightning", "transformers", "accelerate", "ignite", "tensorflow", "keras", "jax",
     "xgboost", "lightgbm", "sklearn",
 )  # fmt: skip
-"""Modules whose versions are kept if the training has imported them."""
+"""Modules whose versions are stored if the training has imported them."""
 SCRIPT, COMMIT, DIRTY, PYTHON = "script", "commit", "dirty", "python"
 
 
 class Program:
-    """Facts about the program of this process, which all its runs share."""
+    """Facts about the program of this process, which are the same for all its runs."""
 
     def __init__(
         self, argv: Sequence[str], main: Mapping[str, Any], modules: Mapping[str, Any], env: Mapping[str, str]
@@ -46,7 +46,7 @@ class Program:
         script, directory = _script(argv, main, env)
         if script:
             self._facts[SCRIPT] = script
-        # The repository around a Python environment is not that of the programs installed in it.
+        # A repository that contains a Python environment is not the repository of the programs installed in it.
         repository = find_repository(directory) if directory and not _is_installed(directory) else None
         if repository is not None and (commit := read_commit(repository)):
             self._facts[COMMIT] = commit
@@ -63,7 +63,7 @@ class Program:
         return self._check is None
 
     def facts(self) -> dict[str, Parameter]:
-        """Return the facts that are known so far, by name."""
+        """Return the facts that have been found so far, by name."""
         _ = self.is_settled
         return {**self._facts, PYTHON: ".".join(map(str, sys.version_info[:3])), **_versions(self._modules)}
 
@@ -72,7 +72,7 @@ _program: list[Program] = []
 
 
 def current_program(env: Mapping[str, str]) -> Program:
-    """Return the program of this process. It is inspected only once; in a notebook, at each call."""
+    """Return the program of this process. It is inspected only once, or in a notebook at each call."""
     if not _program or is_notebook(sys.argv):
         _program[:] = [Program(sys.argv, vars(sys.modules["__main__"]), sys.modules, env)]
     return _program[0]
@@ -107,7 +107,7 @@ def _is_installed(directory: str) -> bool:
 def _versions(modules: Mapping[str, Any]) -> dict[str, Parameter]:
     versions: dict[str, Parameter] = {}
     for name in LIBRARIES:
-        # Without getattr: some modules import others on attribute access.
+        # Not read with getattr, because some modules import others on attribute access.
         version = getattr(modules.get(name), "__dict__", {}).get("__version__")
         if isinstance(version, str):
             versions[name] = str.__str__(version)
@@ -129,11 +129,11 @@ class RunMetadata:
         self._find_program = find_program
         self._program: Program | None = None
         self.is_pending = False
-        """Whether facts about the program are still missing."""
+        """Whether more facts about the program are expected."""
         self._by_framework: set[str] = set()
 
     def start(self) -> None:
-        """Inspect the program, and publish the facts that are known so far."""
+        """Inspect the program, and publish the facts that have been found so far."""
         if self._find_program is not None and self._board.on:
             try:
                 self._program = self._find_program()
@@ -142,7 +142,7 @@ class RunMetadata:
         self.update_program()
 
     def update_program(self) -> None:
-        """Publish the facts about the program that are known now."""
+        """Publish the facts about the program that have been found so far."""
         self.is_pending = False
         if self._program is None:
             return
@@ -157,7 +157,7 @@ class RunMetadata:
         self.is_pending = not is_settled
 
     def config(self, values: object, named: Mapping[str, object], *, by_framework: bool = False) -> None:
-        """Publish parameters. Those of a framework (`by_framework`) do not replace parameters that the user gave."""
+        """Publish parameters. If `by_framework`, they do not replace parameters that the user gave."""
         if not self._board.on:
             return
         try:
@@ -193,7 +193,7 @@ class RunMetadata:
             self._board.update_about(lambda about: about._replace(notes=(*about.notes, note)[-2 * MAX_NOTES :]))
 
     def tag(self, texts: Iterable[object]) -> None:
-        """Publish more tags; earlier ones stay."""
+        """Publish additional tags. Earlier tags stay."""
         if not self._board.on:
             return
         fresh = [_safe_line(text) for text in texts]

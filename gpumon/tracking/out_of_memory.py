@@ -1,8 +1,8 @@
 """Detects out-of-memory errors of the training's framework, and reports each once to the runs of this process.
 
-torch's allocator calls an observer when an allocation fails, before the exception is raised, with the requested and the
-free bytes (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). The observer is a private API, and only torch's
-own allocator has it. With other allocators, TensorFlow and JAX, the error is recognized only if it ends a run.
+When an allocation fails, torch's allocator calls an observer with the requested and the free bytes before it raises the
+exception (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). The observer is a private API, and only torch's
+own allocator has it. With other allocators, TensorFlow and JAX, the error is detected only if it ends a run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gpumon.tracking.warn import warn_once
 from gpumon.tracking.wire_format import NOT_KNOWN
 
 _REPORTED = "_gpumon_reported"
-"""Attribute set on an error that was reported."""
+"""Name of the attribute that is set on an error that has been reported."""
 _MAX_CAUSES = 8
-"""Causes and contexts of an error to follow."""
+"""Maximum number of causes and contexts of an error to check."""
 _MAX_LENGTH = 4096
-"""Characters of a message that are read."""
+"""Number of characters of a message that are read."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _AMOUNT = r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([KMGT])?i?B)\b"
 _ASKED = re.compile(r"(?:tried to allocate|trying to allocate|allocating) " + _AMOUNT, re.IGNORECASE)
@@ -35,7 +35,7 @@ _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 
 class _Failure(NamedTuple):
-    """An out-of-memory error parsed from its message. Bytes, or `NOT_KNOWN`."""
+    """An out-of-memory error, parsed from its message. Amounts are bytes, or `NOT_KNOWN`."""
 
     torch: bool
     asked: int
@@ -51,10 +51,10 @@ class OutOfMemoryReporter:
         self._boards: tuple[weakref.ref[Board], ...] = ()
         self._observed_torch: Any = None
         self._has_observed = False
-        """Whether torch's observer has reported an error: then it reports all."""
+        """Whether torch's observer has reported an error. It then reports all errors of torch."""
 
     def add(self, board: Board) -> None:
-        """Report errors to `board`, as long as it exists and is on."""
+        """Report later errors to `board`, as long as it exists and is on."""
         alive = [ref for ref in self._boards if (other := ref()) is not None and other.on]
         self._boards = (*alive, weakref.ref(board))
 
@@ -114,7 +114,7 @@ REPORTER = OutOfMemoryReporter()
 
 
 def count_of(value: object) -> int:
-    """Return a count or number of bytes as an int. `NOT_KNOWN` if it is neither; some frameworks report -1."""
+    """Return `value` if it is a valid count or number of bytes, else `NOT_KNOWN`. Some frameworks report -1."""
     return value if isinstance(value, int) and 0 <= value < NOT_KNOWN else NOT_KNOWN
 
 
@@ -132,7 +132,7 @@ def _recognize(error: BaseException, modules: Mapping[str, Any]) -> _Failure | N
         lower = message.lower()
         if "AcceleratorError" in names:  # raised outside torch's allocator, for example by a context or a library
             is_out_of_memory = "out of memory" in lower
-        elif "ResourceExhaustedError" in names:  # also raised for host memory, and for too long a message to a server
+        elif "ResourceExhaustedError" in names:  # also raised for host memory, and for a message that is too long
             on_gpu = "device:cpu" not in lower and "by allocator cpu" not in lower
             phrases = ("oom when", "out of memory", "failed to allocate")
             is_out_of_memory = on_gpu and any(phrase in lower for phrase in phrases)

@@ -1,6 +1,6 @@
 """Flattens the parameters of a training, given as a dict, argparse namespace, dataclass or similar object.
 
-No conversion takes long: nothing is read from a GPU, and objects other than numbers and texts are stored as the name of
+All conversions are fast: nothing is read from a GPU, and objects other than numbers and texts are stored as the name of
 their type.
 """
 
@@ -17,21 +17,22 @@ from gpumon.tracking.secrets import MASK, is_secret_name, masked
 
 _MAX_DEPTH = 6
 _MAX_ITEMS = 64
-"""Items of a list that becomes one text."""
+"""Maximum number of items of a list that is stored as one text."""
 _MAX_VALUES = 4 * MAX_PARAMETERS
 _MAX_LENGTH = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
-"""Modules of the standard library whose objects have a short text."""
+"""Modules of the standard library whose objects are stored as text, because `str` of them is short."""
 _CONFIGS = ("collections", "ml_collections", "omegaconf")
-"""Packages whose lists and dictionaries are read like Python's own. Those of others may compute each item."""
+"""Packages whose lists and dictionaries are read like Python's own. Other packages may compute each item."""
 _NAMES = ("dtype", "device")
-"""Types of frameworks whose objects are represented by their text."""
+"""Types of frameworks whose objects are stored as text."""
 
 
 def parameters(values: object, named: Mapping[str, object]) -> dict[str, Parameter]:
-    """Return parameters by name, with secrets masked; limited in number and length.
+    """Return parameters by name, limited in number and length. Secrets are masked.
 
-    `named` replaces equal names in `values`.
+    `values`: dict, namespace or similar object, or None. `named`: keyword arguments, which replace parameters of the
+    same name in `values`.
     """
     flat: dict[str, Parameter] = {}
     sources: list[object] = [] if values is None else [{"arguments": values} if _is_unnamed(values) else values]
@@ -47,7 +48,7 @@ def _is_unnamed(values: object) -> bool:
 
 
 def _flatten(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Parameter]]:
-    """Yield the plain values in `value`, each with its full name."""
+    """Yield the plain values in `value`, each with its full name. `prefix`: name of `value`; empty at the top."""
     parts = _parts(value, top=not depth) if depth < _MAX_DEPTH else None
     if parts is None:
         yield prefix, _plain(value)
@@ -86,7 +87,7 @@ def _fields(kind: Any) -> Sequence[str]:
 
 
 def _is_config(value: Any) -> bool:
-    """Whether it is a container of a configuration package, which is fast to read."""
+    """Whether `value` is a container of a configuration package, which is fast to read."""
     return type(value).__module__.partition(".")[0] in _CONFIGS
 
 
@@ -99,7 +100,10 @@ def _items(values: Sequence[object]) -> list[object]:
 
 
 def _item(container: Any, key: object) -> object:
-    """Return an item; if that fails, as for a mandatory value that is not set, the name of the error."""
+    """Return an item of a container, or the name of the error if this fails.
+
+    It fails, for example, for a mandatory value that is not set.
+    """
     try:
         return container[key]
     except Exception as error:
@@ -130,7 +134,7 @@ def _plain(value: object) -> Parameter:
 
 
 def _number(value: Any, kind: type) -> Parameter:
-    """Return a scalar of numpy or a framework as a number if it is in host memory; else the name of its type."""
+    """Return a scalar of numpy or a framework as a number if it is in host memory, else the name of its type."""
     shape = getattr(value, "shape", None)
     if shape is not None and len(shape) == 0 and "cpu" in str(getattr(value, "device", "cpu")).lower():
         item = value.item()
@@ -141,7 +145,7 @@ def _number(value: Any, kind: type) -> Parameter:
 
 
 def _join(values: Collection[object]) -> str:
-    """Return a list as one text. In a command line, the value after a secret option is masked."""
+    """Return a list as one text. If it is a command line, the value after an option with a secret is masked."""
     texts: list[str] = []
     is_secret = False
     for value in islice(values, _MAX_ITEMS):

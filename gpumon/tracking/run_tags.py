@@ -1,6 +1,6 @@
-"""Publishes the epochs, phases and steps of a run: for callbacks directly, for training loops by `ActiveRun`.
+"""Publishes the epochs, phases and steps of a run. Callbacks use this directly, and training loops use `ActiveRun`.
 
-Nothing here raises, waits, or uses a GPU: the training comes first.
+Nothing here raises, waits, or uses a GPU, because it must never disturb the training.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gpumon.tracking.warn import shown, warn_once
 from gpumon.tracking.wire_format import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
-"""ns within which an exception that left an epoch reaches the end of the run."""
+"""Maximum ns between the time when an exception leaves an epoch and the time when it reaches the end of the run."""
 AT_ONCE = 100_000_000
-"""ns between leaving the loop over batches and the loop over epochs, if both are left together."""
+"""Maximum ns between leaving the loop over batches and the loop over epochs, if both are left together."""
 _MAX_LATE_LOGS = 16
-"""Logs for ended rows between two published steps; further ones count to the open row."""
+"""Maximum number of logs for ended rows between two published steps. Values of further logs go to the open row."""
 STEP_EVERY = 50_000_000
 """ns between two published steps."""
 
@@ -36,11 +36,11 @@ class UnclosedEpoch(NamedTuple):
     """An epoch whose loop was left, by `break` or by an exception, so that it is unclear whether it was complete."""
 
     event: int
-    """Number of the event that ended it."""
+    """Number of the event that ended the epoch."""
     at_ns: int
-    """ns, monotonic."""
+    """When the loop was left, in ns of the monotonic clock."""
     is_short: bool = False
-    """Whether it had fewer steps than each earlier epoch."""
+    """Whether the epoch had fewer steps than each earlier one."""
 
 
 class LeftLoader(NamedTuple):
@@ -49,26 +49,26 @@ class LeftLoader(NamedTuple):
     event: int
     """Number of the newest event at that time."""
     at_ns: int
-    """ns, monotonic."""
+    """When it was left, in ns of the monotonic clock."""
 
 
 class EpochListener(Protocol):
-    """Gets told about the progress of a run, on the training's own thread. Must not raise."""
+    """Receives the progress of a run. The training's own thread calls the methods, which must not raise."""
 
     def poll(self) -> None:
         """Called before each epoch, and at steps at most every 50 ms (`STEP_EVERY`)."""
 
     def epoch_ended(self, epoch: int, step: int) -> None:
-        """Called when an epoch has ended. `step`: steps made since the training began."""
+        """Called when an epoch has ended. `step`: number of steps since the training began."""
 
     def run_paused(self, rows_to: int) -> None:
-        """Called when the run is over, unless something else begins later.
+        """Called when the training is over, but an evaluation may continue the run.
 
-        `rows_to`: in a training without epochs, the step at which the rows of steps end; otherwise 0.
+        `rows_to`: in a training without epochs, the last step, at which the rows of steps end; otherwise 0.
         """
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
-        """Called when the run is over. `waits`: whether this call may take a moment. `rows_to`: as for `run_paused`."""
+        """Called when the run is over. `waits`: whether this call may wait for data. `rows_to`: as for `run_paused`."""
 
 
 class RunTags:
@@ -84,7 +84,7 @@ class RunTags:
         self._metadata = RunMetadata(board) if metadata is None else metadata
         self._find_devices = find_devices
         self._due = 0 if board.on else NEVER
-        """When the next step is published: ns, monotonic."""
+        """When the next step is published, in ns of the monotonic clock."""
         self._published_steps = 0
         self._epoch: object | None = None
         """Token of the open epoch."""
@@ -97,9 +97,9 @@ class RunTags:
         self._has_loader = False
         """Whether the open epoch has a loop over batches."""
         self._epoch_step = 0
-        """Steps before the open epoch."""
+        """Number of steps before the open epoch."""
         self._fewest = 0
-        """Steps of the shortest completed epoch; 0 before the first."""
+        """Number of steps of the shortest completed epoch; 0 before the first."""
         self._is_even = True
         """Whether all completed epochs had the same number of steps."""
         self._pending = PendingNumbers()
@@ -107,11 +107,11 @@ class RunTags:
         self._rows = StepMarker()
         self._late_logs = 0
         self._loaders: list[int] = []
-        """Thread of each loader in use. A batch counts as a step when it is fetched, before the step is made."""
+        """The thread of each loader in use. A batch counts as a step when it is fetched, before the step is done."""
         self._unpaired = -1
-        """Number of steps when one of two zipped loaders had no batch for the last batch of the other."""
+        """Number of steps when one of two zipped loaders had no batch for the last batch of the other; else -1."""
         self.finds_framework = False
-        """Whether to detect the framework from the imported modules, also after the run began."""
+        """Whether to detect the framework from the imported modules, which also happens after the start of the run."""
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
@@ -141,7 +141,7 @@ class RunTags:
         return f"<code>{escape(repr(self))}</code>"
 
     def begin_epoch(self, number: int) -> None:
-        """Begin epoch `number`; ends the open epoch. For callbacks; a training loop uses `epochs` or `epoch`."""
+        """End the open epoch, if any, and begin epoch `number`. For callbacks. A loop uses `epochs` or `epoch`."""
         self._begin_epoch(number)
 
     def end_epoch(self) -> None:
@@ -150,7 +150,7 @@ class RunTags:
             self._end_epoch(self._epoch)
 
     def begin_phase(self, name: str) -> str:
-        """Begin phase `name`; return the name of the previous phase, so that the caller can return to it.
+        """Begin phase `name`. Return the name of the previous phase, so that the caller can begin it again.
 
         For callbacks.
         """
@@ -158,7 +158,7 @@ class RunTags:
             return ""
         self._memory.read_at_boundary()
         if self._first is None:
-            # No row of steps ends within the phase that ends now.
+            # No row of steps may contain parts of two phases.
             now = monotonic_ns()
             if self._board.steps:
                 self._mark_rows(now)
@@ -166,9 +166,10 @@ class RunTags:
         return self._board.phase(name if isinstance(name, str) else shown(name))
 
     def at_step(self, step: int, since: int = 0) -> None:
-        """Set the number of steps made in the whole run. For callbacks.
+        """Set the number of steps done in the whole run. For callbacks.
 
-        `since`: when the training began to wait for the data of this step (ns, CLOCK_MONOTONIC), 0 if it did not wait.
+        `since`: when the training began to wait for data, if this wait has just ended (ns of CLOCK_MONOTONIC); 0 if it
+        did not wait.
         """
         now, board = monotonic_ns(), self._board
         if since and board.wait_ns != NOT_KNOWN:
@@ -180,7 +181,7 @@ class RunTags:
     def skip_to_step(self, step: int) -> None:
         """Set the number of steps of the whole run without ending a row of steps. For callbacks.
 
-        Used if it is unknown when each of these steps was made.
+        Used if the times of the single steps are unknown.
         """
         now, board = monotonic_ns(), self._board
         board.steps = step
@@ -188,16 +189,16 @@ class RunTags:
         board.publish(now)
 
     def waited(self, nanoseconds: int) -> None:
-        """Add the time of a wait for data; it is published with the next step. For callbacks."""
+        """Add a wait for data, which is published with the next step. For callbacks."""
         if self._board.wait_ns != NOT_KNOWN:
             self._board.wait_ns += max(1, nanoseconds)  # 0 would mean that it was not measured
 
     def wait_unknown(self) -> None:
-        """From now on, report that this training's waits for data are unknown. For callbacks."""
+        """Report the wait for data of this training as unknown from this time on. For callbacks."""
         self._board.wait_ns = NOT_KNOWN
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """Publish the samples per step, if `loader` tells its batch size. A step takes `times` batches.
+        """Publish the samples per step if the batch size of `loader` can be read. A step takes `times` batches.
 
         Also for callbacks.
         """
@@ -219,10 +220,10 @@ class RunTags:
             self._board.describe(facts=changed)
 
     def plan(self, *, epochs: object = None, steps: object = None) -> None:
-        """Publish how many epochs or steps are planned, from which the remaining time is estimated. For callbacks.
+        """Publish the number of planned epochs or steps, from which the remaining time is estimated. For callbacks.
 
-        Values other than integers from 1 on are ignored. Numbers passed to `gpumon.run` take precedence. `steps` counts
-        the whole run, like the `max_steps` of a trainer.
+        Values other than positive integers are ignored. Numbers passed to `gpumon.run` take precedence. `steps` is the
+        number for the whole run, like `max_steps` of a trainer.
         """
         description = self._board.description
         planned = whole(steps) or 0
@@ -235,8 +236,8 @@ class RunTags:
     def pause(self) -> None:
         """End the training as successful, unless something else begins later, such as a test. For callbacks.
 
-        The run is then in the phase `paused`, which no measurement counts. `begin_phase` or `begin_epoch` continues it.
-        If neither is called, the run has ended at this time, however the process ends.
+        The run is then in the phase `paused`, which does not count in any measurement. `begin_phase` or `begin_epoch`
+        continues the run. If neither is called, the run ended at the time of this call, however the process ends.
         """
         if self._epoch is not None:
             self._end_epoch(self._epoch, aborted=True)  # a framework ends each completed epoch itself
@@ -270,10 +271,7 @@ class RunTags:
         self._metadata.tag(tags)
 
     def must_end(self) -> None:
-        """From now on, count the run as failed if it is dropped or its process ends without a call of `end`.
-
-        For callbacks.
-        """
+        """Count the run as failed if it is dropped, or if its process ends, before `end` is called. For callbacks."""
         self._board.must_end = True
 
     def describe(self, **changes: object) -> None:
@@ -285,8 +283,8 @@ class RunTags:
     ) -> None:
         """End the run. For callbacks.
 
-        `error`: the exception that ended it. `stopped`: it was ended early on purpose. `late`: it had ended earlier
-        without reporting it, so its end is the time of its last activity.
+        `error`: the exception that ended it. `failed`: it failed, even if `error` is None. `stopped`: it was ended
+        early on purpose. `late`: it ended earlier without reporting its end, so the time of its last activity is used.
         """
         if late:
             self._board.backdate_end()
@@ -294,7 +292,7 @@ class RunTags:
         stopped = stopped or ending.stopped
         failed = ending.failed or (failed and not ending.stopped)
         is_broken_off = failed or ending.stopped or error is not None  # also by sys.exit(0), which is not a failure
-        # Checked before anything is published below, which would look like progress of the training.
+        # Checked before anything is published below, since that would look like progress of the training.
         left = (is_broken_off or self._unclosed.is_short) and self._left_epoch_just_now()
         if failed:
             out_of_memory.REPORTER.report_error(error)
@@ -353,14 +351,14 @@ class RunTags:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
     def _left_epoch_just_now(self) -> bool:
-        """Whether the run ends directly after leaving an epoch: nothing was published and no time has passed since."""
+        """Whether an epoch was left just now: nothing has been published since, and almost no time has passed."""
         return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:
         """Publish a step and do the periodic work.
 
-        Called at most every 50 ms (each step compares the time): readers poll no more often, and after a real training
-        step, which leaves cold CPU caches, publishing costs 20 times as much as in a tight loop.
+        Called at most every 50 ms, for which each step compares the time. Readers do not poll more often. After a real
+        training step, which leaves cold CPU caches, publishing takes 20 times as long as in a tight loop.
         """
         if not self._board.on:
             self._due = NEVER
@@ -380,7 +378,7 @@ class RunTags:
         self._board.repair_file()
         self._published_steps += 1
         if not self._published_steps & (self._published_steps - 1):
-            # CUDA may be initialized by now, or the model may have moved: check again at 1, 2, 4, 8, …
+            # CUDA may have been initialized, or the model moved, since the last check. Checks are at 1, 2, 4, 8, …
             self._update_devices()
             self._metadata.update_program()
 
@@ -392,7 +390,7 @@ class RunTags:
             self._board.end_rows(ends)
 
     def _row_end(self, now: int) -> RowEnd:
-        """Return the number of steps made, without a step whose batch was only fetched."""
+        """Return the end of a row at the current step, which excludes a step whose batch has only been fetched."""
         board = self._board
         return RowEnd(board.steps - bool(self._loaders), now, board.wait_ns)
 
@@ -411,7 +409,7 @@ class RunTags:
         self._board.log(metrics, step=step if is_late else 0)
 
     def _update_devices(self) -> None:
-        """Publish the devices and the framework, if they have changed or are found only now."""
+        """Publish the devices and the framework if they have changed, or could not be found before."""
         if self._find_devices is None or not self._board.on:
             return
         if self.finds_framework and not self._board.description.framework and (name := detect_framework(sys.modules)):

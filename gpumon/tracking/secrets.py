@@ -1,6 +1,6 @@
 """Masks values that look like secrets before they are written to a board, which other users can read.
 
-A secret is recognized by its name or its form. A value that may be one is masked.
+A secret is recognized by its name or its form. In case of doubt, a value is masked.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from gpumon.model.run import Parameter
 
 MASK = "***"
 _MAX_LENGTH = 4096
-"""Characters of a text that are examined; the stored text is shorter."""
+"""Number of characters of a text that are examined. The stored text is shorter."""
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _SECRET = frozenset(
     ("token", "password", "passwd", "passphrase", "pwd", "pw", "secret", "secrets", "credential", "credentials")
 ) | {"auth", "authorization", "apikey", "bearer", "cookie", "jwt", "accesskey", "privatekey", "authtoken"}
 _NUMBERS_PASS = frozenset(("token", "auth"))
-"""Words as in `max_token`: a number under such a name is not a secret."""
+"""Words that name a secret only if the value is no number. An example is `max_token`."""
 _KEYS = frozenset(
     ("api", "access", "private", "secret", "ssh", "encryption", "account", "license", "service", "signing", "webhook")
 )
-"""Words before `key` that make it a secret one."""
+"""Words before `key` that make it the name of a secret."""
 _MAYBE = frozenset(("key", "keys", "tokens", "pass"))
-"""Words in names under which a long random text is a secret."""
+"""Words in a name that make a long random text a secret."""
 _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[\w+/=.~-]{16,}")
 _PLACEHOLDER = re.compile(r"<.{1,24}>|\[.{1,24}\]")
 """Special tokens of a tokenizer, such as <pad> under `pad_token`."""
@@ -37,7 +37,7 @@ _SHAPES = re.compile(
 )
 _LOGIN = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{0,31}://)[^\s/@]{1,512}@")
 _SIGNED = re.compile(r"""(?<=[?&;#])((?:sig|[\w.-]{0,32}signature)=)[^\s&;#,"']+""", re.IGNORECASE)
-"""The signature in a URL of cloud storage, with which anyone can read the object."""
+"""The signature in a URL of cloud storage. Anyone who has it can read the object."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTALL)
 _ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,64})["']?\s{0,4}[=:]\s{0,4}""")
 _OPTION = re.compile(r"(?<![\w-])(--?[\w-]{1,64})\s{1,4}")

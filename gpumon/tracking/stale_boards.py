@@ -16,7 +16,7 @@ from gpumon.tracking import wire_format
 from gpumon.tracking.wire_format import unpack_state
 
 KEEP = 600 * 1_000_000_000
-"""ns that a board stays after its end, for a daemon that starts late."""
+"""ns for which a board stays after its end, so that a daemon that starts later can still read it."""
 _FLOCK = Struct("@hhqqi4x")
 _MAX_FILES = 512
 
@@ -24,8 +24,8 @@ _MAX_FILES = 512
 def lock_holder(fd: int) -> int | None:
     """Return the pid of the process that holds the POSIX lock on `fd`; None if it is not locked.
 
-    The pid is as this process sees it; 0 if the holder is in a pid namespace that cannot be seen from here. The kernel
-    does not report locks of the calling process.
+    The pid is valid in the pid namespace of this process. It is 0 if the holder is not visible there. The kernel does
+    not report locks of the calling process.
     """
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
@@ -35,15 +35,15 @@ def lock_holder(fd: int) -> int | None:
 def sweep(directory: str, uid: int, own: Collection[str], now: int) -> None:
     """Remove boards of `uid` whose process is dead and that have not been changed for longer than `KEEP`.
 
-    `now`: ns since 1970. `own`: names of this process's boards. These are never opened, because closing one would
-    release its lock.
+    `now`: current time in ns since 1970. `own`: names of this process's boards, which must not be opened, because
+    closing one would release its lock.
     """
     prefix = f"tag.{uid}."
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in islice(entries, _MAX_FILES)]
     except OSError:
-        return  # a shared directory that cannot be listed: its daemon cleans up
+        return  # a shared directory that cannot be listed, which its daemon cleans up
     for name in names:
         final = name.lstrip(".")  # a board is created under a hidden name
         if final.startswith(prefix) and final not in own:

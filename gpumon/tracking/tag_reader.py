@@ -1,7 +1,7 @@
-"""Reads all boards for the daemon: which trainings are running, and when their epochs begin and end.
+"""Reads all boards for the daemon, to find which trainings are running and when their epochs begin and end.
 
-`TagReader.poll` is called once per tick. A board without news costs one lock query and one read. After that, `at`
-returns the runs as they were at the time of a sample.
+`TagReader.poll` is called once per tick. A board without new data takes one lock query and one read. After the poll,
+`at` returns the runs with their epochs at the time of a sample.
 """
 
 from __future__ import annotations
@@ -37,55 +37,56 @@ from gpumon.tracking.stale_boards import KEEP
 from gpumon.tracking.wire_format import Memory
 
 SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)
-"""ns for which an ended run stays in the list."""
+"""ns for which a run stays in the list after its end."""
 NEWS_AFTER_END = round(NEWS_FOR * SECOND)
-"""ns for which a failed or dead run stays in the list, so that someone who returns later sees it."""
+"""ns for which a run that failed or died stays in the list, so that a user who returns later sees it."""
 _NEWS_PER_USER = 16
-"""Failed runs of one user that stay longer: a script that fails again and again must not fill the frames."""
+"""Maximum number of failed runs per user that stay longer. A script that keeps failing must not fill the frames."""
 BOARDS_PER_USER = 256
-"""Boards of one user that are read; boards of ended runs make room for new ones."""
+"""Maximum number of boards to read per user. If there are more, boards of ended runs are closed for new ones."""
 _EVICT_AFTER = 2
-"""Polls that report a run as ended before its board may make room: the sampler has its last events by then."""
+"""Number of polls that report a run as ended before its board may be closed. The sampler then has its last events."""
 _NEW_PER_POLL = 256
-"""Boards of one user that are opened in one poll."""
+"""Maximum number of boards of one user to open in one poll."""
 _INVALID_PER_POLL = 32
-"""Invalid files of one user that are opened in one poll; then the user's other files wait for the next poll."""
+"""Maximum number of invalid files of one user to open in one poll. Then the user's other files wait for the next poll.
+"""
 
 
 class Poll(NamedTuple):
-    """What all boards contained at one moment."""
+    """The content of all boards at one time."""
 
     runs: list[Run]
     """Running runs, and recently ended ones."""
     boundaries: list[Boundary]
-    """New since the last poll; in order for each run."""
+    """Boundaries that are new since the last poll. For each run, they are in order."""
     claims: Mapping[str, Claim]
     """Claims for `matching.match_devices`, by key of the run."""
     withdrawn: Sequence[str] = ()
-    """Keys of runs that were withdrawn since the last poll; they are not among the runs."""
+    """Keys of runs that were withdrawn since the last poll. `runs` does not contain them."""
     memory: Mapping[str, Sequence[Memory]] = {}
     """Framework memory of each device, by key of the run."""
     about: Mapping[str, Metadata] = {}
     """Metadata of runs, by key."""
     unread: int = 0
-    """Boards that were not read because their users have too many."""
+    """Number of boards that were not read because their users have too many."""
 
 
 class _End(NamedTuple):
-    """When a run ended, by the monotonic clock."""
+    """The end of a run, by the monotonic clock."""
 
     poll: int
-    """The first poll that reported it as ended."""
+    """Number of the first poll that reported it as ended."""
     monotonic_ns: int
-    """ns; for a run that was over before the first poll, calculated from its own times."""
+    """Time of the end in ns. For a run that ended before the first poll, it is computed from the run's own times."""
 
 
 class TagReader:
     """Reads all boards that this user can see, under the directories of `places`.
 
-    `proc` is the root of procfs. With `past`, a run that ended long ago is still returned by the first poll that sees
-    it, so that a ledger can record it; otherwise such runs are skipped. Nothing in a board directory makes it raise,
-    wait, or grow without bound.
+    `proc` is the root of procfs. With `past`, the first poll that finds a run that ended long ago still returns it, so
+    that a ledger can record it. Otherwise such runs are skipped. No content of a board directory makes this class
+    raise, wait, or grow without bound.
     """
 
     def __init__(self, places: Places, proc: str = "/proc", clock: Clock | None = None, *, past: bool = True) -> None:
@@ -95,20 +96,21 @@ class TagReader:
         self._clock = clock or SystemClock()
         self._boards: dict[BoardPath, BoardReader] = {}
         self._forgotten: dict[BoardPath, tuple[int, int]] = {}
-        """Inode and end (monotonic ns) of boards that were read to their end."""
+        """Inode, and end of the run (monotonic ns), of boards that were read to their end and closed."""
         self._invalid = RetryBackoff()
         self._scans: dict[str, DirectoryScan] = {}
         """Unfinished scans, by directory."""
         self._unchanged = UnchangedDirectories()
         self._scanned: set[str] = set()
-        """Directories that were scanned."""
+        """All directories that have been scanned."""
         self._polls = 0
         self._ended: dict[BoardPath, _End] = {}
         self._news_since: dict[int, int] = {}
-        """End of the oldest run that is still news (monotonic ns), by user with enough ended runs."""
+        """For each user with at least `_NEWS_PER_USER` ended runs: failed runs that ended before this time (monotonic
+        ns) are no longer in the list."""
         self._owners = BudgetOwners()
         self._budgets: dict[int, Budget] = {}
-        """By user."""
+        """Budgets by user."""
         self._users: dict[int, str] = {}
         self._ids = RunIds()
         self._runs: dict[str, tuple[Run, BoardReader]] = {}
@@ -149,7 +151,7 @@ class TagReader:
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
             if is_past:
-                # Shown long enough; a run that ended before the first poll is shown once.
+                # The run has been shown long enough. If it ended before the first poll, it is shown once.
                 self._forget(path, board, self._end(path, board, clock))
         self._resolve_ids()
         return Poll(
@@ -177,10 +179,13 @@ class TagReader:
                 self._runs[key] = run._replace(id=id), board
 
     def _read(self, board: BoardReader, remaining: Counter[int]) -> tuple[Run, list[Boundary]]:
-        """Read a board within its user's budget, which is divided equally among the user's `remaining` boards."""
+        """Read a board within its user's budget, which is divided equally among the boards still to be read.
+
+        `remaining`: number of those boards by user.
+        """
         owner = self._owners.of(board.uid)
         budget, bytes_before = self._budgets[owner], board.text_bytes
-        backlog, board.backlog = board.backlog, 0  # counted when it was opened; more may have come since
+        backlog, board.backlog = board.backlog, 0  # subtracted when the board was opened; more events may have come
         max_events = backlog + max(1, budget.events // remaining[owner])
         remaining[owner] -= 1
         run, new = board.poll(self._now, max_events, texts=budget.bytes > 0, metadata=budget.bytes > FOR_DESCRIPTIONS)
@@ -210,7 +215,7 @@ class TagReader:
         return self._ended[path]
 
     def _is_past(self, path: BoardPath, board: BoardReader, state: RunState, clock: ClockReading) -> bool:
-        """Whether a run ended too long ago to be shown."""
+        """Whether a run ended so long ago that it is no longer shown."""
         end = self._end(path, board, clock).monotonic_ns
         ago = clock.monotonic_ns - end
         if ago <= SHOWN_AFTER_END or state not in ENDED_BADLY:
@@ -218,7 +223,7 @@ class TagReader:
         return ago > NEWS_AFTER_END or end < self._news_since.get(self._owners.of(board.uid), end)
 
     def _oldest_news(self) -> dict[int, int]:
-        """Return the end of the `_NEWS_PER_USER`-newest ended run, by user with at least that many."""
+        """Return the times for `_news_since`, by user: the end of the `_NEWS_PER_USER`-th newest ended run."""
         ends: dict[int, list[int]] = {}
         for path, end in self._ended.items():
             ends.setdefault(self._owners.of(self._boards[path].uid), []).append(end.monotonic_ns)
@@ -230,7 +235,7 @@ class TagReader:
         self._drop(path, board)
 
     def _scan(self, directory: str, clock: ClockReading) -> int:
-        """Open new boards and return how many could not be opened now."""
+        """Open new boards. Return the number of boards that could not be opened in this poll."""
         if directory not in self._scans and self._unchanged.is_unchanged(directory, clock.monotonic_ns):
             return 0
         try:
@@ -255,7 +260,7 @@ class TagReader:
                 self._unlink_old(scan.fd, path, clock)
             elif self._invalid.must_wait(path, clock.monotonic_ns):
                 scan.seen.add(entry.name)
-            elif invalid[owner] >= _INVALID_PER_POLL:  # before the system call for the file's owner
+            elif invalid[owner] >= _INVALID_PER_POLL:  # checked before the system call for the file's owner
                 if path in self._invalid:
                     scan.seen.add(entry.name)
                 else:
@@ -295,7 +300,10 @@ class TagReader:
         return True
 
     def _removed_board(self, path: BoardPath) -> BoardPath | None:
-        """Return the path of a removed board with the same name, which its process may have replaced by `path`."""
+        """Return the path of a removed board with the same name as `path`; None if there is none.
+
+        Its process may have created `path` as a replacement.
+        """
         for directory in self._scanned:
             board = self._boards.get((directory, path[1]))
             if board is not None and board.is_removed():
@@ -317,7 +325,7 @@ class TagReader:
                 other.close()
 
     def _make_room(self, owner: int) -> bool:
-        """Close the board of the user whose run ended first; return False if no run has ended."""
+        """Close one board of the user `owner`, whose run ended first. Return False if no run has ended."""
         last_poll = self._polls - _EVICT_AFTER
         ended = [
             (end.monotonic_ns, path)

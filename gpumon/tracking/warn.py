@@ -1,4 +1,4 @@
-"""Warnings for the author of a training script: one line through `logging`, once for each subject."""
+"""Warnings for the author of a training script. Each is one line through `logging` and is given only once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import sys
 from gpumon.common.text import clean
 
 LONGEST = 300
-"""Characters of a message."""
+"""Maximum number of characters of a message."""
 _warned: set[str] = set()
 
 
 def warn_once(subject: str, message: str) -> None:
-    """Log `message` as a warning of the logger `gpumon`, unless this process has already warned about `subject`."""
+    """Log `message` as a warning of the logger `gpumon`, unless this process has already warned about `subject`.
+
+    `subject`: text that identifies the problem; it is not shown.
+    """
     if subject in _warned:
         return
     _warned.add(subject)
@@ -23,7 +26,7 @@ def warn_once(subject: str, message: str) -> None:
         except Exception:  # an unreadable library, a process without a free descriptor
             print(f"gpumon: {message}", file=sys.stderr)
         else:
-            # The root logger prints the message alone, without its origin.
+            # Without configuration, logging prints only the message. So the message itself must name gpumon.
             logging.getLogger("gpumon").warning("gpumon: %s", message)
     except Exception as error:  # a user's handler that raises: there is nowhere left to report to
         del error

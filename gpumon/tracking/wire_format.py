@@ -1,8 +1,8 @@
-"""Binary layout of a tag board: the small file in which one training process publishes its run.
+"""Binary layout of a tag board, the small file in which one training process publishes its run.
 
-A board is `tag.<uid>.<pid>.<8 hex>`, 122880 bytes, little-endian, all offsets fixed. The training writes it through its
-own mapping; readers use `pread` and trust only bytes that a CRC covers. Measurements behind each choice:
-`docs/architecture.md`.
+A board is named `tag.<uid>.<pid>.<8 hex>` and has 122880 bytes, little-endian, at fixed offsets. The training writes it
+through its own mapping. Readers use `pread` and trust only bytes that a CRC covers. `docs/architecture.md` has the
+measurements behind each choice.
 
 | offset | bytes | what |
 |---|---|---|
@@ -57,7 +57,7 @@ from gpumon.model.vendors import without_prefix
 
 MAGIC = b"GPUMTAG\x01"
 VERSION = 1
-"""Boards of another version are not read."""
+"""Version of the layout. Boards with a different version are not read."""
 SIZE = 122880
 
 HEADER = Struct("<8sIIIIQQQ16sQQI")
@@ -68,9 +68,9 @@ ABOUTS = (832, 848)
 MEMORY = (1024, 2432)
 EVENTS = 4096
 FRONT = 4096
-"""Length of the first part, with everything but events and texts: one `pread` per poll."""
+"""Length of the first part, which has everything except events and texts. A poll reads it with one `pread`."""
 EVENT_COUNT = 512
-"""Two seconds of epochs of 8 ms: a poll each second may be late without losing an event."""
+"""Number of events in the board: enough for two seconds of epochs of 8 ms, so that a late poll loses no events."""
 EVENT_SIZE = 136
 TEXTS = (73728, 81408)
 TEXT_ROOM = 7680
@@ -93,13 +93,13 @@ STATE_SIZE = PREFIX.size + STATE_BODY
 MAX_METRICS = 8
 NAN = float("nan")
 MAX_MEMORY = 16
-"""Devices of one process whose framework memory is reported."""
+"""Maximum number of devices of one process whose framework memory is reported."""
 MEMORY_ROOM = 1408
 NOT_KNOWN = (1 << 64) - 1
-"""Unknown framework memory or wait for data."""
+"""Value of an unknown amount of framework memory or an unknown wait for data."""
 
 Metrics = Sequence[float | None]
-"""Values by slot; None if nothing was logged."""
+"""Logged values by slot. A value is None if nothing was logged."""
 NOTHING_LOGGED: tuple[float | None, ...] = (None,) * MAX_METRICS
 
 FLAG_ENDED = 1
@@ -111,23 +111,23 @@ RUN_FAILED = 1
 RUN_WITHDRAWN = 2
 RUN_INTERRUPTED = 4
 RUN_STOPPED = 8
-"""Bits in the aux of a RUN_END event. A withdrawn run is hidden, because another one reports the same in more detail.
-An interrupted run is also marked as failed, for readers that do not know the difference."""
+"""RUN_* are bits in the aux of a RUN_END event. A withdrawn run is hidden, because another one reports the same
+training in more detail. An interrupted run is also marked as failed, for readers that do not know the difference."""
 
 # The values of `gpumon.model.frame.Mark`, which a training does not import; a test compares them.
 EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
 EPOCH_ABORTED, STEPS = 9, 10
 
 NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}", re.ASCII)
-"""The name of a board: uid of its owner, and pid in the training's pid namespace."""
+"""Pattern for the name of a board, with the uid of its owner and the pid in the training's pid namespace."""
 
 _LENGTH = STATE_BODY.to_bytes(4, "little")
 pack_head = STATE_HEAD.pack
-"""Arguments: number, monotonic, wall clock, step, waited, epoch begin, epoch, phase, flags."""
+"""Its arguments are number, monotonic, wall clock, step, waited, start of the epoch, epoch, phase, flags."""
 
 
 class BoardHeader(NamedTuple):
-    """Constant facts about the process that owns a board."""
+    """Facts about the process that owns a board. They never change."""
 
     size: int
     pid: int
@@ -174,11 +174,11 @@ class Memory(NamedTuple):
     retries: int = NOT_KNOWN
     ooms: int = NOT_KNOWN
     largest_free: int = NOT_KNOWN
-    """The largest free block in its pool."""
+    """The largest free block in the framework's pool."""
 
 
 class Event(NamedTuple):
-    """The begin or end of an epoch or phase, or another event, as stored in the board. Times are in ns."""
+    """The start or end of an epoch or phase, or another event, as stored in the board. Times are in ns."""
 
     mark: int
     phase: int
@@ -206,12 +206,12 @@ def pack_header(header: BoardHeader) -> bytes:
 
 
 def pack_tail(metrics: Metrics) -> bytes:
-    """Return the packed metrics. They are the end of a state record and rarely change."""
+    """Return the packed metrics, which are the last part of a state record and change less often than the rest."""
     return STATE_METRICS.pack(*_numbers(metrics)) + STATE_SET.pack(_set(metrics), 0)
 
 
 def device_mark(uuid: str) -> int:
-    """Return a number that stands for the UUID of a device."""
+    """Return a number that identifies the UUID of a device in a board; 0 for an empty UUID."""
     # Some versions of torch report a MIG instance with the prefix of a whole GPU.
     return crc32(without_prefix(uuid).encode("utf-8", "replace")) if uuid else 0
 
@@ -226,13 +226,13 @@ def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> by
 
 
 def pack_state(head: bytes, tail: bytes) -> bytes:
-    """Return a complete state record, made of the results of `pack_head` and `pack_tail`."""
+    """Return a complete state record from the results of `pack_head` and `pack_tail`."""
     body = head + tail
     return crc32(_LENGTH + body).to_bytes(4, "little") + _LENGTH + body
 
 
 def pack_event(event: Event) -> bytes:
-    """Return an event record. Its CRC includes its number, so that an old record cannot be taken for a new one."""
+    """Return an event record. Its CRC includes its number, so that an old record cannot be mistaken for a new one."""
     body = EVENT_BODY.pack(*event[:-2], *_numbers(event.logged))
     return _sealed(body, event.number)
 
@@ -275,7 +275,7 @@ def _sealed(body: bytes, number: int) -> bytes:
 
 
 def unpack_header(front: bytes) -> BoardHeader:
-    """Return the header of a board. Raises BoardError if the bytes are no board, or a board of another version."""
+    """Return the header of a board. Raises BoardError if the bytes are not a board of this version."""
     if len(front) < HEADER.size:
         raise BoardError("shorter than a header")
     magic, version, size, *rest, crc = HEADER.unpack_from(front)
@@ -347,7 +347,7 @@ def unpack_event(ring: bytes, number: int, supplements: bytes) -> Event | None:
 
 
 def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """Return version, length, crc32 and offset of each description in a board, the newer first.
+    """Return version, length, crc32 and offset of each description in a board, the newer one first.
 
     `front`: the first `FRONT` bytes of a board.
     """
@@ -355,7 +355,7 @@ def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
 
 
 def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """Return version, length, crc32 and offset of each metadata text in a board, the newer first.
+    """Return version, length, crc32 and offset of each metadata text in a board, the newer one first.
 
     `front`: the first `FRONT` bytes of a board.
     """
