@@ -1,5 +1,4 @@
 """The ring: a file with the newest frames. One process writes it, and any number of processes read it without locks.
 
-The classes for records are named tuples, because every view and `gpumon status` import them and `dataclasses` is slow
-to import.
+Records are named tuples, because every view and `gpumon status` import them, and `dataclasses` is slow to import.
 """

@@ -1,6 +1,6 @@
 """Converts ticks to the bytes of a slot, and slots to frames.
 
-Some slots have all of a frame, others only its values.
+Some slots contain a complete frame, others only its values.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST = (NO_SHARE - 1) / SHARE
 
 
 def pack_process(process: Process, directory: Directory) -> bytes:
-    """Return the record of a process. Its texts are added to the directory."""
+    """Return the record of a process, and add its texts to the directory."""
     string = directory.string
     return PROCESS.pack(
         process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), string(process.name),
@@ -93,7 +93,7 @@ def read_processes(raw: bytes, directory: StoredDirectory) -> tuple[Process, ...
 
 
 def _share(ratio: float) -> int:
-    """Return a ratio as an integer in hundredths of a percent."""
+    """Return a ratio as an integer in hundredths of a percent; `NO_SHARE` if it is unknown or too large."""
     return round(ratio * SHARE) if 0 <= ratio <= _MOST else NO_SHARE
 
 
@@ -109,10 +109,10 @@ _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 def read_samples(
     rows: Sequence[tuple[int, ...]], grid: Sequence[float], names: tuple[str, ...], directory: StoredDirectory
 ) -> tuple[Sample, ...]:
-    """Return the samples of a frame, sorted as by `by_number`.
+    """Return the samples of a frame, sorted by `by_number`.
 
-    `rows`: records of `layout.ROW`, one for each device. `names`: the metrics. `grid`: for each metric, the values of
-    all rows.
+    `rows`: records in the format `layout.ROW`, one for each row. `names`: names of the metrics. `grid`: for each
+    metric, the values of all rows.
     """
     order = _order(names, _GPU_NAMES)
     count, samples = len(rows), []
@@ -132,14 +132,17 @@ def read_samples(
 
 
 def read_host(values: tuple[float, ...], names: tuple[str, ...]) -> tuple[float, ...]:
-    """Return the values of the machine's metrics. `names`: the metrics in the order in which they are stored."""
+    """Return the values of the machine's metrics. `names`: names of the metrics in the order of `values`."""
     order = _order(names, _HOST_NAMES)
     return values if order is None else _reorder(values, order)
 
 
 @lru_cache(maxsize=8)
 def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Return where a slot with another order has each metric of this version; None if the order is the same."""
+    """Return for each metric in `wanted` its index in `stored`, or -1 if it is not stored; None if both are equal.
+
+    A slot that another version of gpumon wrote may have different metrics than this version.
+    """
     if stored == wanted:
         return None
     index = {name: i for i, name in enumerate(stored)}
@@ -151,26 +154,26 @@ def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ..
 
 
 class ValueForm(NamedTuple):
-    """Where a slot that has only values stores each of them."""
+    """The positions of the values in a slot that has only values."""
 
     gpu: tuple[str, ...]
-    """Metrics of each row in the order of the slot: first the narrow ones, then the wide ones."""
+    """Metrics of each row in the order of the slot: first the narrow ones (f4), then the wide ones (f8)."""
     host: tuple[str, ...]
     single: struct.Struct
     """All f4 values."""
     double: struct.Struct
-    """All f8 values, which follow them."""
+    """All f8 values, which follow the f4 values."""
     all: struct.Struct
     narrow: int
     """Number of narrow metrics per row."""
     narrow_host: int
     order: tuple[int, ...]
-    """For each value, its index in a full frame, which has the values of GPUs, then those of the host."""
+    """For each value, its index in a full frame, where the values of the host follow the values of the GPUs."""
 
 
 @lru_cache(maxsize=8)
 def value_form(layout: Layout) -> ValueForm:
-    """Return where the slots with only values of this layout store each of them."""
+    """Return the positions of the values in a slot that has only values, for this layout."""
     rows, wide = layout.rows, set(layout.wide)
     gpu = sorted(range(len(layout.gpu)), key=lambda index: layout.gpu[index] in wide)
     host = sorted(range(len(layout.host)), key=lambda index: layout.host[index] in wide)
@@ -206,13 +209,17 @@ class ValueEncoder:
         """Bytes used in total."""
 
     def encode(self, states: bytes | bytearray, grid: Sequence[float], host: Sequence[float]) -> None:
-        """Fill the buffer after the slot's header: states of the devices, their metrics, metrics of the machine."""
+        """Fill the buffer after the slot's header with the states of the devices and with all metrics.
+
+        `states`: records in the format `ROW`. `grid`: for each GPU metric, the values of all rows. `host`: metrics of
+        the machine.
+        """
         form = self._form
         self.buffer[SLOT.size : self._at] = states
         values = self._pick([*grid, *host])
         try:
             form.all.pack_into(self.buffer, self._at, *values)
-        except OverflowError:  # beyond f4, and implausible for any metric
+        except OverflowError:  # a value beyond the range of f4, which is implausible for any metric
             form.all.pack_into(self.buffer, self._at, *believable(values))
 
 
@@ -298,7 +305,7 @@ _NANS = (NAN,) * RUN_METRICS
 _MEMORY_FIELDS = len(FrameworkMemory._fields)
 _STAMPS = 1 << 63
 _LONGEST_UNANSWERED = 6000
-"""Seconds from which on the time without an answer is not stored."""
+"""Maximum time without an answer that is stored, in seconds."""
 _RUN_STATES = frozenset(RunState)
 
 
@@ -310,14 +317,14 @@ class Encoder:
         self._directory = directory
         self._metrics = struct.Struct(f"<{len(layout.gpu) * layout.rows}d")
         self._host = struct.Struct(f"<{len(layout.host)}d")
-        # Kept, because a layout computes its offsets at each access.
+        # Stored here, because a layout computes its offsets at each access.
         self._metrics_at, self._host_at, self._variable_at = layout.metrics_at, layout.host_at, layout.variable_at
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
         self._records: dict[int, tuple[Process, bytes]] = {}
-        """The last processes with their records by identity: a source reuses the objects of unchanged processes."""
+        """The last processes and their records, by object identity. A source reuses objects of unchanged processes."""
         self.buffer = bytearray(layout.slot_size)
         self.values = ValueEncoder(layout)
-        """Encodes the values of the same tick."""
+        """Encodes the slot with only the values of the same tick."""
 
     def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
         """Fill the buffer after the slot's header.
@@ -326,7 +333,7 @@ class Encoder:
         runs, boundaries, dropped processes), and the dropped runs.
         """
         layout, directory, buffer = self._layout, self._directory, self.buffer
-        # A boundary comes only once, while processes and runs come again with each frame: so it has reserved room.
+        # Room is reserved for boundaries, because each comes only once. Processes and runs come with every frame.
         reserved = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
         most_runs = (layout.slot_size - reserved - self._variable_at) // RUN.size
         runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
@@ -368,7 +375,7 @@ class Encoder:
             age_ms = min(round(age * 1000), 0xFFFFFFFF) if age else 0
             if not (-_STAMPS <= gauges_ns < _STAMPS and -_STAMPS <= counters_ns < _STAMPS):
                 gauges_ns, counters_ns = _stamp(gauges_ns), _stamp(counters_ns)
-            # NaN is in no range. After hours, the tenths do not matter, and the age is as good.
+            # NaN is in no range. After hours, tenths do not matter any more, and the age is precise enough.
             tenths = 1 + int(10 * unanswered) if 0 <= unanswered < _LONGEST_UNANSWERED else 0
             pack(states, row * size, state, tenths, run_id, age_ms, gauges_ns, counters_ns)
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
@@ -377,7 +384,7 @@ class Encoder:
             self.values.encode(states, grid, tick.host)
 
     def _encode_processes(self, processes: Sequence[Process], room: int) -> tuple[bytes, int, int]:
-        # The list is read only every few seconds; in between it is the same object.
+        # The list of processes is read only every few seconds. In between, it is the same object.
         last = self._processes
         if last is not None and last[0] is processes and last[2] <= room:
             return last[1], last[2], last[3]
@@ -439,7 +446,7 @@ class SlotParts:
                     state=RunState(state) if state in _RUN_STATES else RunState.DIED,
                     epoch=epoch, step=step, phase=self._directory.strings.get(phase, ""), epoch_started=epoch_started,
                     updated=updated, wait=wait, lost_events=lost, memory=FrameworkMemory(*memory),
-                    # The names are the current ones, which may be more than the frame had.
+                    # The directory has the current names, which may be more than the frame had.
                     metrics=dict(zip(run.metrics, values[3 + _MEMORY_FIELDS :][:logged], strict=False)),
                 )
             )  # fmt: skip
@@ -476,7 +483,7 @@ def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
 
 
 def _stamp(monotonic: int) -> int:
-    """Return a time that fits into 8 bytes; a driver's timestamp may be anything, and 0 means unknown."""
+    """Return the time if it fits into 8 bytes, else 0, which means unknown. A driver's timestamp may be any number."""
     return monotonic if -_STAMPS <= monotonic < _STAMPS else 0
 
 

@@ -1,7 +1,7 @@
 """The directory of a ring: devices by row, and the texts and runs to which frames refer by number.
 
-Numbers are never used twice in a file, so the newest directory fits every frame. Untrusted JSON is checked field by
-field. `StoredDirectory` is a directory that was read, `Directory` builds and encodes one.
+No number is used twice in a file, so that the newest directory is valid for every frame. The JSON is untrusted, and
+each field is checked. `StoredDirectory` is a directory that was read, and `Directory` builds and encodes one.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class StoredDirectory(NamedTuple):
     devices: Mapping[int, Device]
     strings: Mapping[int, str]
     runs: Mapping[int, Run]
-    """With the static facts only; the keys of `metrics` are in order."""
+    """Runs by number, with only the facts that rarely change. The keys of `metrics` are in the order of the slots."""
     origin: Origin
     driver: Driver
     hostname: str
     next_ids: tuple[int, int]
     ledger: str = ""
-    """Why the daemon keeps no runs now, as text; empty if it does, or has none to keep."""
+    """Why the daemon does not record runs at present, as text; empty if it does, or has none to record."""
     history: str = ""
-    """Why it keeps no history; empty if it does."""
+    """Why the daemon does not record history at present, as text; empty if it does."""
     gpumon: str = ""
-    """Version of gpumon that wrote it."""
+    """Version of gpumon that wrote the ring."""
 
 
 EMPTY = StoredDirectory(
@@ -55,7 +55,7 @@ EMPTY = StoredDirectory(
 
 
 def unpack(raw: bytes) -> StoredDirectory | None:
-    """Return a stored directory; None if its bytes are not complete."""
+    """Decode a stored directory. Returns None if its bytes are not complete, and raises RingError if it is invalid."""
     if len(raw) < BLOB.size:
         return None
     version, length, crc, _ = BLOB.unpack_from(raw)
@@ -105,7 +105,10 @@ def _parse(version: int, document: Any) -> StoredDirectory:
 
 
 def _missing(value: Any, devices: Mapping[str, Any]) -> dict[str, Availability]:
-    """Return the metrics that a device lacks; `value` has them, or is the row of a device that lacks the same."""
+    """Return the metrics that a device lacks, with the reasons.
+
+    `value`: these metrics, or the row of a device that lacks the same metrics. `devices`: all devices by row.
+    """
     missing = devices[str(value)]["missing"] if isinstance(value, int) else value
     return {_text(metric): Availability(why) for metric, why in missing.items()}
 
@@ -168,17 +171,17 @@ def _int(value: Any) -> int:
     return number
 
 
-# Above these limits, what no current frame refers to is evicted.
+# Above these limits, texts and runs that the current frame does not use are evicted.
 _STRING_BYTES = 64 * 1024
 _RUN_BYTES = 64 * 1024
 _KEEP_RUNS = 64
-# Above these limits nothing is added: users choose their names, and `takeover.DIR_CAPACITY` must hold all of it.
+# Above these limits nothing is added: users choose the names, and everything must fit into `takeover.DIR_CAPACITY`.
 _MAX_STRING_BYTES = 120 * 1024
 _MAX_RUN_BYTES = 88 * 1024
 _LONGEST_TEXT = 96
 _MAX_GPUS = 16
 _ID_ROOM = 16
-"""Bytes of an id and its punctuation."""
+"""Bytes that an id and its punctuation take in JSON."""
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
@@ -187,11 +190,11 @@ _STATIC = (
 """Fields of a `Run` that rarely change."""
 
 _OPTIONAL = {name: Device._field_defaults[name] for name in ("address", "minor", "job")}
-"""Facts of a device that readers do not require, with their defaults, which are not stored."""
+"""Fields of a device that readers do not require, with their defaults. A field with its default is not stored."""
 
 
 class RowsExhausted(RingError):
-    """Raised if there are more devices than rows, so that a new file is needed."""
+    """Raised if there are more devices than rows. A new file is then needed."""
 
 
 class Directory:
@@ -206,7 +209,7 @@ class Directory:
         self.dirty = True
         self._rows: dict[str, int] = {}
         self._last: list[Device] = []
-        """Devices of the last tick, with `_last_rows`."""
+        """Devices of the last tick. `_last_rows` has their rows."""
         self._last_rows: Sequence[int] = ()
         self._strings: dict[str, int] = {}
         self._string_bytes = 0
@@ -262,7 +265,7 @@ class Directory:
         return string_id
 
     def run(self, run: Run) -> int:
-        """Return the number of a run, and store its facts that do not change; 0 if there is no room for it."""
+        """Store the facts of a run that rarely change, and return its number; 0 if there is no room for it."""
         facts = _facts(run)
         known = self._runs.get(run.key)
         if known is not None and known[1] == facts:
@@ -282,13 +285,13 @@ class Directory:
         return self._runs[key][0] if key in self._runs else 0
 
     def set_origin(self, origin: Origin, driver: Driver, hostname: str) -> None:
-        """Store where the values come from."""
+        """Store the source, driver and machine from which the values come."""
         if (origin, driver, hostname) != (self.origin, self.driver, self.hostname):
             self.origin, self.driver, self.hostname = origin, driver, hostname
             self.dirty = True
 
     def set_storage_problems(self, ledger: str, history: str) -> None:
-        """Store why runs are not recorded, and why history is not; empty if they are."""
+        """Store why runs are not recorded (`ledger`) and why history is not. A text is empty if it is recorded."""
         if (ledger, history) != (self.ledger, self.history):
             self.ledger, self.history, self.dirty = ledger, history, True
 
@@ -299,7 +302,7 @@ class Directory:
         return is_long or len(self._runs) > _KEEP_RUNS
 
     def evict(self, strings: Iterable[str], runs: Iterable[str]) -> None:
-        """If there are too many entries, remove texts and runs other than these."""
+        """If there are too many entries, remove all texts and runs except those with these texts and keys."""
         before = len(self._strings), len(self._runs)
         if self._string_bytes > _STRING_BYTES:
             used = {text[:_LONGEST_TEXT] for text in strings}
@@ -312,7 +315,7 @@ class Directory:
         self.dirty = self.dirty or before != (len(self._strings), len(self._runs))
 
     def pack(self, version: int, capacity: int) -> bytes:
-        """Return the encoded directory. Raises RingError if it does not fit."""
+        """Return the encoded directory. Raises RingError if it does not fit into `capacity` bytes."""
         body = json.dumps(
             {
                 "devices": _devices_to_json(self.devices),
@@ -335,9 +338,12 @@ class Directory:
 
     @classmethod
     def resume(cls, rows: int, stored: StoredDirectory, kept: Collection[int]) -> Directory:
-        """Continue the directory of the previous ring file, with the devices in the rows `kept`."""
+        """Return a directory that continues the one of the previous ring file.
+
+        Of its devices, only those in the rows `kept` get rows.
+        """
         directory = cls(rows)
-        # Those of the frames that it continues, because a daemon may be killed before it has a frame of its own.
+        # The origin of the copied frames is used, because the daemon may be killed before it writes its first frame.
         directory.origin, directory.driver, directory.hostname = stored.origin, stored.driver, stored.hostname
         for row, device in enumerate(device for row, device in sorted(stored.devices.items()) if row in kept):
             directory.devices[row] = device
@@ -351,7 +357,7 @@ class Directory:
 
 
 def _facts(run: Run) -> tuple[Any, ...]:
-    """Return the static facts of a run, truncated; NaN as None, so that they can be compared."""
+    """Return the facts of a run that rarely change, truncated. NaN becomes None, so that facts can be compared."""
     bounded: list[Any] = []
     for field in _STATIC:
         value = getattr(run, field)
@@ -371,7 +377,7 @@ def _facts_to_json(facts: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _run_size(facts: tuple[Any, ...]) -> int:
-    """Return the bytes of a run with its id."""
+    """Return the number of bytes that a run and its id take in JSON."""
     return _size(_facts_to_json(facts)) + _ID_ROOM
 
 
@@ -384,7 +390,10 @@ def _size(value: object) -> int:
 
 
 def _devices_to_json(devices: Iterable[Device | None]) -> dict[str, Any]:
-    """Return devices by row. Equal `missing` is stored once, because dozens of MIG instances lack the same metrics."""
+    """Return devices by row for JSON.
+
+    An equal `missing` is stored only once, because dozens of MIG instances lack the same metrics.
+    """
     rows: dict[frozenset[tuple[str, int]], int] = {}
     document = {}
     for row, device in enumerate(devices):

@@ -1,7 +1,7 @@
-"""Events of frames of which only the values are still stored: boundaries, and runs that began or ended.
+"""Events of frames that are stored only with their values: boundaries, and runs that began or ended.
 
-An event is a slot of 96 bytes with its own CRC: `EVENT`, then the record of its kind. Events are numbered from 1 and
-refer to the frame with which they arrived. They are written before readers can see that frame.
+An event is a slot of 96 bytes with its own CRC: the header `EVENT`, then the record of its kind. Events are numbered
+from 1 and refer to the frame with which they arrived. They are written before readers can see that frame.
 """
 
 import os
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 EVENT = struct.Struct("<IBxxxQQ")
 """CRC32 of the rest, kind, number, frame"""
 RUN_CHANGE = struct.Struct("<IBxxxiIqIddd")
-"""run id, state, epoch, phase, step, lost, epoch_started, updated, wait as in `Run`"""
+"""run id, state, epoch, phase, step, lost, epoch_started, updated, wait: as in `Run`"""
 _CRC_FROM = 4
 _BOUNDARY, _RUN = 1, 2
 _LAST = 1 << 64
 _REMEMBERED = 256
-"""Runs whose state is kept, in addition to the current ones."""
+"""Number of former runs whose state is remembered, in addition to the current ones."""
 _STATES = frozenset(RunState)
 MetricsOf = Callable[[str], Mapping[str, float]]
-"""Returns the metrics of a run in the same slot by its key; empty if it is not there."""
+"""Returns the metrics of the run with a key, if this run is in the same slot; else empty."""
 
 
 class Events(NamedTuple):
     """The events that arrived with one frame."""
 
     runs: tuple[Run, ...] = ()
-    """Runs that were new, or whose state was."""
+    """Runs that were new, or that had a new state."""
     boundaries: tuple[Boundary, ...] = ()
 
 
@@ -52,7 +52,7 @@ class EventWriter:
         self._states: dict[str, RunState] = {}
 
     def write(self, tick: Tick, boundaries: Sequence[Boundary], frame: int) -> None:
-        """Store the events of a frame. Raises OSError; then none of them is stored."""
+        """Store the events of frame number `frame`. If it raises OSError, none of them is stored."""
         directory = self._directory.run_id
         changed = [run for run in tick.runs if self._states.get(run.key) is not run.state and directory(run.key)]
         if not changed and not boundaries:
@@ -72,7 +72,7 @@ class EventWriter:
             self._states = {run.key: run.state for run in tick.runs}
 
     def copy(self, number: int, raw: bytes) -> None:
-        """Copy an event from the previous ring file."""
+        """Copy an event of the previous ring file. `raw`: its bytes."""
         os.pwrite(self._fd, raw, self._area.at(number))
         self._head = max(self._head, number)
 
@@ -88,7 +88,7 @@ class EventWriter:
 
 
 def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) -> list[tuple[int, bytes]]:
-    """Return number and bytes of each complete event of the frames from `first` to `last`, in order."""
+    """Return number and bytes of each complete event that belongs to the frames `first` to `last`, in order."""
     area, events = layout.events, []
     stored = os.pread(fd, area.end - area.begin, area.begin)
     used = stored.rstrip(b"\0")  # skip slots that were never written
@@ -105,7 +105,7 @@ def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) 
 def read_events(
     fd: int, layout: Layout, directory: StoredDirectory, first: int = 0, last: int = _LAST
 ) -> dict[int, Events]:
-    """Return the events of the frames from `first` to `last`, by number of the frame."""
+    """Return the events of the frames `first` to `last`, by number of the frame."""
     runs: dict[int, list[Run]] = {}
     boundaries: dict[int, list[Boundary]] = {}
     for _, raw in read_raw_events(fd, layout, first, last):
@@ -121,7 +121,11 @@ def read_events(
 
 
 def pack_boundary(event: Boundary, directory: "Directory", run: Run | None = None) -> bytes:
-    """Encode a boundary for a slot; if `run` is in the same slot, metrics that it still has are stored only once."""
+    """Encode a boundary for a slot.
+
+    `run`: the boundary's run, if it is in the same slot. Metrics of the boundary that the run still has are then stored
+    only with the run.
+    """
     return BOUNDARY.pack(
         directory.run_id(event.run), event.number, event.mark, _metric_bits(event, run) if run and event.metrics else 0,
         directory.string(event.phase), event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait,
@@ -130,7 +134,7 @@ def pack_boundary(event: Boundary, directory: "Directory", run: Run | None = Non
 
 
 def _metric_bits(event: Boundary, run: Run) -> int:
-    """Return a bit for each metric of a run that still has the value logged at a boundary; NaN equals NaN."""
+    """Return a bit for each metric of a run that still has the value logged at a boundary. Two NaN count as equal."""
     logged, bits = event.metrics, 0
     for i, (name, value) in enumerate(islice(run.metrics.items(), RUN_METRICS)):
         if name in logged and (logged[name] == value or not (is_known(logged[name]) or is_known(value))):
@@ -141,7 +145,7 @@ def _metric_bits(event: Boundary, run: Run) -> int:
 def read_boundary(
     raw: bytes, at: int, directory: StoredDirectory, metrics_of: MetricsOf | None = None
 ) -> Boundary | None:
-    """Decode a boundary of a slot; None if its run or its mark is unknown."""
+    """Decode the boundary at offset `at` of a slot; None if its run or its mark is unknown."""
     run_id, number, mark, bits, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
     run = directory.runs.get(run_id)
     if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.STEPS:

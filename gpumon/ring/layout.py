@@ -1,8 +1,8 @@
-"""The bytes of a ring file.
+"""The binary layout of a ring file.
 
-Everything is little-endian, and every offset is fixed for the life of the file. One process writes an inode, with one
-`pwrite` per record. Readers use `pread` and check only their private copy: a record is whole (its CRC proves it) or it
-does not exist, on any CPU and after any crash.
+Everything is little-endian, and every offset is fixed for the life of the file. Only one process writes a file, with
+one `pwrite` per record. Readers use `pread` and check their private copy: a record whose CRC is wrong does not exist.
+This holds on any CPU and after any crash.
 
     0       superblock, immutable: `SUPERBLOCK`, then its CRC32
     256     hot words, one 24-byte write per tick: `HOT`
@@ -16,13 +16,13 @@ does not exist, on any CPU and after any crash.
             events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
     sums_at sums over the daemon's own ticks, two copies of `sums` bytes: see `sums`
 
-The newest frames are in both of the first areas. Older ones have only values and events, so that an hour of them takes
-little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. Strings are never in a
-slot, only their ids. In full frames all values are f8, so that byte counts are exact; in slots of values gauges are f4,
-counters and bit masks f8.
+The newest frames are in the areas full and values. Older frames are only in values and events, so that an hour of them
+needs little space. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. A slot contains the
+ids of strings, but no strings. In full frames all values are f8, so that byte counts are exact. In slots of values,
+gauges are f4, and counters and bit masks are f8.
 
-A reader knows one layout (`MAJOR`): a view rejects the ring of another version, and a new daemon begins a new one. The
-metrics of a file are in its schema, so a version with more metrics reads the frames of one with fewer.
+A reader supports one layout (`MAJOR`): a view rejects a ring with a different layout, and a new daemon creates a new
+ring. The metrics of a file are in its schema, so a version with more metrics can read the frames of one with fewer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gpumon.common.errors import RingError
 from gpumon.common.numbers import LARGEST, NAN
 
 # The two highest bytes of a float64 are its sign, its exponent and four more bits: 44 00 for LARGEST, 7F F8 for NaN.
-# A few passes in C over them show that nothing is wrong, which is nearly always the case.
+# A few fast passes over these bytes show whether all values are plausible, which is nearly always the case.
 _EXPONENT = bytes(high & 0x7F > 0x43 and high != 0x7F for high in range(256))
 _HIGHEST = bytes(high == 0x7F for high in range(256))
 _NOT_NAN = bytes(second != 0xF8 for second in range(256))
@@ -46,7 +46,7 @@ _NOT_NAN = bytes(second != 0xF8 for second in range(256))
 
 def believable(values: Iterable[float]) -> tuple[float, ...]:
     """Return the values, with NaN in place of infinite and implausibly large ones."""
-    low, high, missing = -LARGEST, LARGEST, NAN  # locals, and a list first, because it runs for each process
+    low, high, missing = -LARGEST, LARGEST, NAN  # locals and a list are faster, and this runs for each process
     return tuple([value if low < value < high else missing for value in values])
 
 
@@ -78,20 +78,20 @@ def is_doubtful_single(raw: bytes | bytearray) -> bool:
 
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 1
-"""The layout that is written, and the only one that is read."""
+"""Version of the layout that is written. No other version is read."""
 MINOR = 0
-"""Additions that a reader of the same layout can ignore."""
+"""Version of additions that a reader of the same layout can ignore."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """The fields of `Head`."""
 HOT_OFFSET = 256
 HOT = struct.Struct("<QQII")
-"""head (the newest frame's number; a hint), heartbeat (monotonic ns), state, directory version"""
+"""head (number of the newest frame, as a hint), heartbeat (monotonic ns), state, directory version"""
 SCHEMA_OFFSET = 4096
 BLOB = struct.Struct("<IIII")
 
 RUNNING, STOPPED = 1, 2
-"""States of a writer; 0 until its first frame. A replaced file needs no mark: it has no name any more (st_nlink is 0).
+"""States of a writer; 0 before its first frame. A replaced file needs no state, because it has no name (st_nlink is 0).
 """
 
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
@@ -119,7 +119,7 @@ KINDS = ("compute", "graphics")
 RUN_METRICS = 8
 
 BOUNDARY_ROOM = 32
-"""Boundaries for which a full slot has reserved room."""
+"""Number of boundaries for which a full slot has reserved room."""
 
 # Limits that a reader checks in an untrusted file before it allocates anything.
 _MAX_SLOT = 1 << 20
@@ -131,7 +131,7 @@ MAX_SCHEMA = 1 << 16
 
 
 class Area(NamedTuple):
-    """A part of the file that consists of slots of one size."""
+    """A section of the file that consists of slots of the same size."""
 
     begin: int
     slot_size: int
@@ -151,7 +151,7 @@ class Area(NamedTuple):
         """Iterate over the offsets of records `first` to `last` - 1, but no more of them than there are slots."""
         begin, step = self.at(first), self.slot_size
         end = begin + (last - first) * step
-        over = max(0, end - self.end)  # bytes that wrap around to the front
+        over = max(0, end - self.end)  # bytes that wrap around to the start of the area
         return chain(range(begin, end - over, step), range(self.begin, self.begin + over, step))
 
 
@@ -176,7 +176,7 @@ class Layout(NamedTuple):
 
     @property
     def metrics_at(self) -> int:
-        """Offset of the metrics in a slot of either kind."""
+        """Offset of the metrics in a slot, either full or with only values."""
         return SLOT.size + ROW.size * self.rows
 
     @property
@@ -190,14 +190,14 @@ class Layout(NamedTuple):
 
     @property
     def values_end(self) -> int:
-        """Bytes that a slot of values uses."""
+        """Number of bytes in use in a slot of values."""
         wide = set(self.wide)
         widths = [8 if name in wide else 4 for name in self.gpu], [8 if name in wide else 4 for name in self.host]
         return self.metrics_at + sum(widths[0]) * self.rows + sum(widths[1])
 
     @property
     def value_size(self) -> int:
-        """Bytes of a slot of values."""
+        """Size of a slot of values in bytes."""
         return round_up(self.values_end, 8)
 
     @property
@@ -222,7 +222,7 @@ class Layout(NamedTuple):
 
     @property
     def frames(self) -> int:
-        """Number of frames in the file, complete or only with values."""
+        """Maximum number of frames in the file, complete or with only values."""
         return max(self.n_slots, self.n_values)
 
     @property
@@ -257,19 +257,19 @@ class Head(NamedTuple):
     interval_us: int
     created_ns: int
     realtime_offset_ns: int
-    """Realtime minus monotonic clock."""
+    """Realtime clock minus monotonic clock, in ns."""
 
 
 class SlotHead(NamedTuple):
     """The header of a slot as stored in the file."""
 
     sequence: int
-    """Twice the number."""
+    """Twice the number of the frame."""
     crc: int
     length: int
     number: int
     monotonic_ns: int
-    """Signed: the past of a simulation may be before the machine's boot."""
+    """May be negative, because the past of a simulation may be before the machine's boot."""
     time_ns: int
     directory_version: int
     rows: int
@@ -289,21 +289,21 @@ def slot_head(raw: bytes) -> SlotHead:
 
 
 class Superblock(NamedTuple):
-    """Which process writes a ring, and since when."""
+    """The process that writes a ring, and the time when it created the file."""
 
     generation: int
     boot_id: bytes
     pid: int
     uid: int
     interval_ns: int
-    """ns"""
+    """Planned time between frames in ns."""
     created_ns: int
     started: int
-    """Start of the writing process in clock ticks after boot; with the pid it identifies the process."""
+    """Start time of the process in clock ticks after boot. Together with the pid, it identifies the process."""
 
 
 def pack_superblock(layout: Layout, writer: Superblock, offset: int) -> bytes:
-    """Return the first bytes of the file, which end with their CRC."""
+    """Return the superblock and its CRC. `offset`: realtime clock minus monotonic clock, in ns."""
     raw = SUPERBLOCK.pack(
         MAGIC, MAJOR, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
         layout.dir_capacity, writer.generation, writer.boot_id, writer.pid, writer.uid, writer.started, SCHEMA_OFFSET,
@@ -315,7 +315,7 @@ def pack_superblock(layout: Layout, writer: Superblock, offset: int) -> bytes:
 def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     """Return layout and writer of a ring. `raw`: its first 4096 bytes. `schema`: the bytes that follow.
 
-    Raises RingError if it is not a complete ring, or of a version that this gpumon cannot read.
+    Raises RingError if it is not a complete ring, or has a layout that this version of gpumon cannot read.
     """
     if len(raw) < SUPERBLOCK.size + 4:
         raise RingError("the ring file is truncated: restart the daemon")
@@ -394,7 +394,7 @@ def _parse_schema(schema: bytes) -> _Schema:
 
 
 def frame_number(raw: bytes, min_size: int = SLOT.size) -> int:
-    """Return the number of the frame in a slot; 0 if it is not complete or shorter than `min_size` bytes.
+    """Return the number of the frame in a slot; 0 if the slot is not complete, or shorter than `min_size` bytes.
 
     `raw` must be a private copy of the slot, because the writer may overwrite the file.
     """
@@ -412,5 +412,5 @@ def frame_number(raw: bytes, min_size: int = SLOT.size) -> int:
 
 
 def round_up(value: int, to: int) -> int:
-    """Return the smallest multiple of `to` that is not below `value`."""
+    """Return the smallest multiple of `to` that is at least `value`."""
     return (value + to - 1) // to * to

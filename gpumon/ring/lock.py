@@ -1,9 +1,9 @@
 """The lock that makes sure that only one process writes to a directory.
 
 The lock is a separate file with mode 0600, because anyone who can open a file for reading could lock it with `flock`.
-If a daemon was killed while a driver call hung, it keeps its lock forever, because its thread cannot end. So a new
-daemon takes over from an owner that is gone, a zombie, or silent: it renames a new file over the old one. At each tick
-the owner checks which file is at the path, and stops if it is another one.
+If a daemon was killed while a driver call hung, it holds its lock forever, because its thread cannot end. So a new
+daemon takes over from an owner that is gone, a zombie, or silent, by renaming a new file over the old one. At each
+tick, the owner checks which file is at the path, and stops if it is a different file.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpumon.common.procfs import is_alive, start_time
 
 
 def open_fresh(path: str) -> tuple[int, str]:
-    """Create an empty file next to `path`; return its descriptor and its name.
+    """Create an empty file next to `path`. Return its descriptor and its path.
 
     Raises GpumonError if the name is taken.
     """
     name = f"{path}.{os.getpid()}"
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-        os.unlink(name)  # of a dead process with our pid, or one in another namespace, which then tries again
+        os.unlink(name)  # left by a dead process with our pid, or owned by one in another namespace, which tries again
     try:
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), name
     except FileExistsError:
@@ -34,7 +34,7 @@ def open_fresh(path: str) -> tuple[int, str]:
 
 
 def remove_left_over(path: str) -> None:
-    """Remove files that other processes left when they were about to replace `path`.
+    """Remove files that other processes created to replace `path` and left behind.
 
     The caller must hold the lock of the directory.
     """
@@ -49,37 +49,37 @@ def remove_left_over(path: str) -> None:
 
 _RECORD = 64
 _COMMAND = " command"
-"""Suffix of the record of a process that samples for a command."""
+"""Suffix of the record of a process that samples for a command (`gpumon run`)."""
 NO_INODE = -1
-"""There is no file at a path."""
+"""Result of `inode_at` if there is no file at the path."""
 SILENT_AFTER = 30.0
-"""Seconds without a heartbeat after which a living owner is assumed to hang."""
+"""Seconds without a heartbeat after which an owner that is alive is assumed to hang."""
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock, as it has written into the file."""
+    """The process that holds a lock, according to the record that it has written into the file."""
 
     pid: int
     """0 if the record is unreadable."""
     started: int
-    """Clock ticks after boot; with the pid it identifies a process."""
+    """Start time in clock ticks after boot. Together with the pid, it identifies a process."""
     uid: int
-    """Owner of the file."""
+    """Owner of the lock file."""
     for_command: bool = False
-    """Whether it samples for a command that it runs, and ends with it."""
+    """Whether it samples only for a command that it runs, and ends when the command ends."""
 
 
 def holder_of(path: str) -> Holder | None:
     """Return the process that holds the lock at `path`; None if it is not locked or does not exist.
 
-    Raises OSError if the file cannot be read, as that of another user.
+    Raises OSError if the file cannot be read, for example because it belongs to another user.
     """
     try:
         fd = open_regular(path)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: a daemon that starts now tries again
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # held only briefly; a daemon that starts meanwhile tries again
     except BlockingIOError:
         pid, started, for_command = _owner(fd)
         return Holder(pid, started, os.fstat(fd).st_uid, for_command)
@@ -91,18 +91,14 @@ def holder_of(path: str) -> Holder | None:
 class WriterLock:
     """The exclusive right to write to a directory, until `release` is called or the process ends.
 
-    `heartbeat_age`: returns how many seconds ago the current owner last showed that it is alive. `for_command`: see
-    `Holder`. Raises AlreadyRunning if a living daemon holds the lock, GpumonError if it cannot be taken.
+    `heartbeat_age`: returns the seconds since the current owner last showed that it is alive. `for_command`: see
+    `Holder`. Raises AlreadyRunning if a living daemon holds the lock, GpumonError if it cannot be acquired.
     """
 
     def __init__(
         self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0, *, for_command: bool = False
     ) -> None:
-        """Take the lock.
-
-        `heartbeat_age` returns the seconds since the current owner's last heartbeat; `for_command` as in `Holder`.
-        Raises AlreadyRunning if a living daemon holds it, GpumonError if it cannot be taken.
-        """
+        """Acquire the lock. See the class for arguments and errors."""
         self._path = path
         for _ in range(5):
             fd = _open(path)
@@ -121,7 +117,7 @@ class WriterLock:
                     f"cannot lock {path}: {error.strerror or error}; pass a --dir on a local disk"
                 ) from None
             try:
-                # Another file may have been renamed to the path between our open and our lock.
+                # A different file may have been renamed to the path between our open and our lock.
                 if inode_at(path) == os.fstat(fd).st_ino:
                     record = f"{os.getpid()} {start_time()}{_COMMAND if for_command else ''}"
                     os.pwrite(fd, record.encode().ljust(_RECORD, b"\0"), 0)
@@ -136,7 +132,10 @@ class WriterLock:
         raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
-        """Return whether no other process has taken over. Raises OSError if that cannot be checked."""
+        """Return whether this process still holds the lock, and no other has taken over.
+
+        Raises OSError if that cannot be checked.
+        """
         return inode_at(self._path) == self._own_inode
 
     def is_removed(self) -> bool:
@@ -144,7 +143,7 @@ class WriterLock:
         return inode_at(self._path) == NO_INODE
 
     def release(self) -> None:
-        """Release the lock. The file stays; it has no meaning while nobody locks it."""
+        """Release the lock. The file stays, and means nothing while no process locks it."""
         os.close(self._fd)
 
 
@@ -174,7 +173,7 @@ def _replace(path: str) -> None:
 
 
 def inode_at(path: str) -> int:
-    """Return the inode of the file at a path, NO_INODE if there is none. Raises OSError if that cannot be checked."""
+    """Return the inode of the file at a path; NO_INODE if there is none. Raises OSError if that cannot be checked."""
     try:
         return os.stat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):

@@ -43,27 +43,27 @@ if TYPE_CHECKING:
 _TIMES = slice(16, 40)
 """Bytes of a slot with number, monotonic ns and time ns of its frame, 8 bytes each."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
-"""Bytes of superblock and schema that are read first: nearly always all of them."""
+"""Number of bytes to read first for superblock and schema. This is nearly always all of them."""
 FIRST_READ = 8192
-"""Bytes of a slot that are read first: nearly always all that are used."""
+"""Number of bytes to read first of a slot. These are nearly always all bytes in use."""
 _LAPPED = 2
-"""Oldest frames that a reader without a CRC drops, because they may be overwritten at any time."""
+"""Number of oldest frames that are dropped if the CRC is not checked, because they may be overwritten at any time."""
 
 
 class Heartbeat(NamedTuple):
-    """When the writer last showed that it is alive, and the newest frame then."""
+    """When the writer last showed that it is alive, and which frame was the newest at that time."""
 
     head: int
     state: int
     age: float
-    """Seconds since its last heartbeat; infinite if it was in another boot."""
+    """Seconds since the last heartbeat; infinite if it was before the last boot."""
 
 
 class RingReader:
     """Reads the ring behind a file descriptor, which it closes at the end."""
 
     def __init__(self, fd: int) -> None:
-        """Raises RingError, and closes `fd`, if it is no ring that this version reads."""
+        """If `fd` is not a ring that this version can read, closes it and raises RingError."""
         self.fd = fd
         try:
             head = os.pread(fd, _HEAD_READ, 0)
@@ -95,11 +95,11 @@ class RingReader:
         return Heartbeat(head, state if state in (RUNNING, STOPPED) else STOPPED, age)
 
     def is_writer_alive(self) -> bool:
-        """Return whether the writing process is still running, as far as this process can see it."""
+        """Return whether the writing process is running and visible to this process."""
         return is_alive(self.written_by.pid, self.written_by.started)
 
     def is_replaced(self) -> bool:
-        """Return whether another file has taken the name of this one. Always False for a ring in memory."""
+        """Return whether this file was replaced by another one or removed. Always False for a ring in memory."""
         return not self._unnamed and os.fstat(self.fd).st_nlink == 0
 
     def newest(self) -> Frame | None:
@@ -115,19 +115,19 @@ class RingReader:
         return None if raw is None else self.decode(raw)
 
     def since(self, number: int, limit: int = 1 << 30) -> list[Frame]:
-        """Return the frames after number `number`, oldest first; if there are more than `limit`, the newest.
+        """Return the frames after number `number`, oldest first. If there are more than `limit`, returns the newest.
 
-        Only the last `FULL_FRAMES` are complete; older ones have just values and events, see `Frame.is_full`.
+        Only the last `FULL_FRAMES` are complete. Older ones have only values and events (see `Frame.is_full`).
         """
         head = self._hot()[0]
-        # A damaged file may have any number here; the slots prove which frames exist.
+        # In a damaged file, `head` may be any number. The slots prove which frames exist.
         first = max(number + 1, head - self.layout.frames + 1, head - limit + 1, 1)
         return self.frames(range(first, head + 1))
 
     def frames(self, numbers: Sequence[int]) -> list[Frame]:
         """Return the frames with these numbers, in this order.
 
-        Numbers that the ring does not have any more are left out.
+        Frames that are no longer in the ring are left out.
         """
         frames = []
         full_since = numbers[-1] - self.layout.n_slots if numbers else 0
@@ -149,7 +149,7 @@ class RingReader:
         return frames
 
     def events(self, first: int, last: int) -> Mapping[int, Events]:
-        """Return the events of the frames from `first` to `last`, by number of the frame."""
+        """Return the events of the frames `first` to `last`, by number of the frame."""
         return read_events(self.fd, self.layout, self.directory(), first, last)
 
     def boundaries(self) -> list[Boundary]:
@@ -158,10 +158,10 @@ class RingReader:
         return [boundary for frame in sorted(events) for boundary in events[frame].boundaries]
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
-        """Return one GPU metric in the newest `frames` frames: their times (ns since 1970), and the values of all rows.
+        """Return the times (ns since 1970) of the newest `frames` frames, and the values of a GPU metric for all rows.
 
-        Only the needed bytes are read and the CRC is not checked: a frame counts if it has the expected number and
-        cannot have been overwritten while it was read. The newest frame is checked completely.
+        Only the needed bytes are read, and the CRC is not checked. A frame is accepted if it has the expected number
+        and cannot have been overwritten while it was read. The newest frame is checked completely.
         """
         area, (at, column) = self._column(metric)
         end = at + column.size
@@ -191,7 +191,7 @@ class RingReader:
         return [times[i] for i in kept], [values[i] for i in kept]
 
     def sums(self) -> "Sums | None":
-        """Return the newest running sums; None if the writer keeps none."""
+        """Return the newest running sums; None if the writer stores none."""
         from gpumon.ring.sums import read_sums  # views do not need it
 
         return read_sums(self.fd, self.layout)
@@ -214,17 +214,17 @@ class RingReader:
         return self._whole(self._full, number)
 
     def raw_values(self, number: int) -> bytes | None:
-        """Return the bytes with the values of a frame; None if the ring does not have it."""
+        """Return the bytes of the slot with only the values of a frame; None if the ring does not have it."""
         return self._whole(self._values, number) if self._values.slots else None
 
     def decode(self, raw: bytes) -> Frame:
-        """Return the frame in bytes that `raw` returned."""
+        """Return the frame in `raw`, which is a result of the method `raw`."""
         if slot_head(raw).directory_version > self._directory.version:
             self.directory()
         return decode(raw, self.layout, self._directory)
 
     def whole_slots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and bytes of each valid slot, in any order. A frame may have a slot of each kind."""
+        """Yield number and bytes of each valid slot, in any order. A frame may have a full slot and one of values."""
         for area in (self._full, self._values):
             for slot in range(area.slots):
                 raw = os.pread(self.fd, area.slot_size, area.at(slot))
@@ -242,7 +242,7 @@ class RingReader:
         return raw if frame_number(raw, area.min_size) == number else None
 
     def _column(self, metric: str) -> tuple[Area, tuple[int, struct.Struct]]:
-        """Return where a GPU metric is: the area, and offset and format in its slots."""
+        """Return the position of a GPU metric: the area, and the offset and the format in the area's slots."""
         layout = self.layout
         if layout.n_values:
             return self._values, value_column(layout, metric)

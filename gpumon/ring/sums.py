@@ -1,9 +1,9 @@
 """Running sums over the ticks of a daemon, at the end of the ring file.
 
-There are two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object with the names of
-the tables (columns, and the key of each row), and their f8 values by row. The CRC32 covers all that follows it: a
-record is complete or it does not exist, and then the copy before is valid. The names rarely change, and are encoded
-only then.
+There are two copies of `Layout.sums` bytes, and record `number` is in copy `number & 1`. A record consists of `HEAD`, a
+JSON object with the names of the tables (columns, and the key of each row), and the f8 values by row. The CRC32 covers
+all bytes after it. If a record is incomplete, the previous one in the other copy is valid. The names rarely change, and
+are encoded only when they do.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ Rows = Mapping[tuple[str, ...], Sequence[float]]
 
 
 class SumTable(NamedTuple):
-    """A table of sums: rows by their keys."""
+    """A table of sums, with rows by their keys."""
 
     columns: tuple[str, ...]
     rows: Rows
 
 
 class Sums(NamedTuple):
-    """All tables as they were after one tick."""
+    """All tables after a certain tick."""
 
     number: int
-    """Counts the records of a file."""
+    """Number of the record in its file."""
     monotonic_ns: int
     """CLOCK_MONOTONIC of the newest tick in ns."""
     time_ns: int
     since_ns: int
-    """ns since 1970 at which the sums were 0."""
+    """Time at which all sums were 0, in ns since 1970."""
     dropped: int
-    """Rows for which there was no room."""
+    """Number of rows for which there was no room."""
     tables: Mapping[str, SumTable]
 
 
 class SumNames:
-    """The names of all columns and rows of a record, already encoded."""
+    """The names of all columns and rows of a record, in encoded form."""
 
     def __init__(self, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequence[str]]]]) -> None:
-        """`tables`: columns and keys of each."""
+        """`tables`: for each table, its columns and the keys of its rows."""
         self.tables = {name: (tuple(columns), [tuple(key) for key in keys]) for name, (columns, keys) in tables.items()}
         named = {name: {"columns": columns, "keys": keys} for name, (columns, keys) in self.tables.items()}
         raw = json.dumps(named, separators=(",", ":")).encode()
@@ -72,7 +72,7 @@ class SumNames:
 
 
 class SumTimes(NamedTuple):
-    """The times of a record, and how many rows did not fit into it."""
+    """The times of a record, and the number of rows that did not fit into it."""
 
     monotonic_ns: int
     time_ns: int
@@ -81,25 +81,25 @@ class SumTimes(NamedTuple):
 
 
 class SumLocation(NamedTuple):
-    """Where the sums are in a ring file. A `Layout` would compute this at each access."""
+    """The position of the sums in a ring file. A `Layout` would compute it at each access."""
 
     at: int
     room: int
-    """Bytes of each copy."""
+    """Size of each copy in bytes."""
 
     @classmethod
     def from_layout(cls, layout: Layout) -> SumLocation:
         return cls(layout.sums_at, layout.sums)
 
     def offset(self, number: int) -> int:
-        """Return the offset of the copy with this number."""
+        """Return the offset of the copy for the record with this number."""
         return self.at + (number & 1) * self.room
 
 
 def write_sums(
     fd: int, location: SumLocation, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
 ) -> None:
-    """Write a record. `rows` are in the order of `names`. Raises OSError, also if there is not enough room."""
+    """Write a record. `rows` are in the order of `names`. Raises OSError if it cannot be written or does not fit."""
     values = list(chain.from_iterable(rows))
     packed = pack(f"{len(values)}d", *values)
     length = HEAD.size + len(names.raw) + len(packed)
@@ -170,7 +170,7 @@ def _unpack(raw: bytes) -> Sums | None:
 
 
 def is_sum(value: float) -> bool:
-    """Return whether a number can be a sum: finite and not negative."""
+    """Return whether a number can be a sum, which must be finite and not negative."""
     return isfinite(value) and value >= 0
 
 

@@ -1,4 +1,4 @@
-"""Copies frames from the previous ring file into the one that replaces it, and plans the layout of the new one."""
+"""Helpers for replacing a ring file, which copy the frames of the previous file and plan the layout of the new one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpumon.ring.reader import RingReader
 
 
 class Predecessor:
-    """The frames of the previous file that are complete and match its directory."""
+    """The frames of the previous ring file that are complete and match its directory."""
 
     def __init__(self, reader: RingReader) -> None:
         self.reader = reader
@@ -44,41 +44,44 @@ class Predecessor:
             if slot_head(raw).directory_version <= self.known.version:
                 numbers.add(number)
                 row_states = raw[SLOT.size : reader.layout.metrics_at : ROW.size]
-                states[row_states] = max(number, states.get(row_states, 0))  # nearly all frames have the same
+                states[row_states] = max(number, states.get(row_states, 0))  # nearly all frames have equal states
         since = max(numbers, default=0) - reader.layout.frames
         self.numbers = sorted(number for number in numbers if number > since)
         self._rows: dict[int, int] = {}
-        """Rows with a device in one of the frames, and the newest of those frames."""
+        """By row, the newest frame that has a sample of the row's device."""
         for row_states, number in states.items():
             for row, state in enumerate(row_states):
                 if state and number > since and row in self.known.devices:
                     self._rows[row] = max(number, self._rows.get(row, 0))
 
     def drop_devices(self, uuids: Collection[str], limit: int) -> None:
-        """Drop devices that are not in `uuids` until `limit` are left. Those that have been gone longest go first."""
+        """Drop former devices, which are not in `uuids`, until at most `limit` devices are left.
+
+        The devices that were last seen the longest time ago are dropped first.
+        """
         gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
         gone.sort(key=self._rows.__getitem__)
         for row in gone[: max(0, self.count_devices(uuids) - limit)]:
             del self._rows[row]
 
     def count_devices(self, uuids: Collection[str]) -> int:
-        """Return how many devices there are in its frames and in `uuids` together."""
+        """Return the number of different devices in its frames and in `uuids`."""
         return len({self.known.devices[row].uuid for row in self._rows} | set(uuids))
 
     def row_map(self, directory: Directory) -> Mapping[int, int]:
-        """Return for each row of the previous file the row of the same device in `directory`."""
+        """Return, for each row of the previous file, the row of the same device in `directory`."""
         return {row: directory.row_of(self.known.devices[row].uuid) for row in self._rows}
 
     def directory(self, rows: int) -> Directory:
-        """Return a directory for the new file that continues the previous one.
+        """Return a directory for the new file that continues the previous directory.
 
-        Devices that are in no frame any more are left out.
+        `rows`: number of rows of the new file. Devices that are no longer in any frame are left out.
         """
         return Directory.resume(rows, self.known, self._rows)
 
 
 def tick_from_frame(frame: Frame, known: StoredDirectory) -> Tick:
-    """Convert a stored frame back to a tick, for a file that stores other metrics or has other areas."""
+    """Convert a stored frame back to a tick, to write it to a file with different metrics or areas."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * 1e9),
@@ -98,7 +101,11 @@ def tick_from_frame(frame: Frame, known: StoredDirectory) -> Tick:
 
 
 def open_predecessor(path: str, source: str, former: int | None) -> RingReader | None:
-    """Return the previous ring, from the descriptor `former` or else at `path`; None if its frames cannot be used."""
+    """Return the previous ring; None if its frames cannot be used.
+
+    It is read from the descriptor `former`, or if that is None, from the file at `path`. It must have been written
+    since the last boot, with samples from `source`.
+    """
     try:
         reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
     except (OSError, RingError):
@@ -107,33 +114,35 @@ def open_predecessor(path: str, source: str, former: int | None) -> RingReader |
         if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
             return reader
     except RingError:
-        pass  # nothing explains its frames, so they are useless
+        pass  # without its directory, its frames cannot be decoded
     reader.close()
     return None
 
 
 DIR_CAPACITY = 256 * 1024
-# Room in a full slot after the fixed part. Boundaries use what processes and runs leave free, and wait for the next
-# frame if there is none.
+# Numbers of processes and runs for which a full slot has room. Boundaries use the room that processes and runs leave
+# free. If there is none, they wait for the next frame.
 PROCESS_ROOM = 256
 RUN_ROOM = 48
 FULL_FRAMES = 120
-"""Frames with processes and runs: two minutes at one per second."""
+"""Number of frames with processes and runs. At one per second, these are two minutes."""
 EVENTS = 2048
-"""Events that are kept."""
+"""Number of events in the ring."""
 
 SUMS_ROOM = 64 * 1024
-"""Bytes of one copy of the sums: enough for `MAX_ROWS` devices and some hundred users on them."""
+"""Bytes of one copy of the sums, which is enough for `MAX_ROWS` devices and some hundred users on them."""
 
 
 MAX_ROWS = 128
-"""Rows beyond which former devices get none: 8 GPUs with 7 MIG instances each, and as many former ones."""
+"""Maximum number of rows if some are for former devices: enough for 8 GPUs with 7 MIG instances each, and as many
+former devices."""
 SPARE_ROWS = 7
-"""Extra rows after a device found none, because more may follow: a GPU has up to 7 MIG instances."""
+"""Number of extra rows in a new file that was needed because a device found no free row. More devices may follow: a GPU
+has up to 7 MIG instances."""
 
 
 def plan_layout(rows: int, frames: int) -> Layout:
-    """Return the layout for a file with this number of rows and frames. With few frames, all of them are complete."""
+    """Return the layout of a file with this number of rows and frames. If there are few frames, all are complete."""
     gpu = tuple(metric.name for metric in GPU_METRICS)
     host = tuple(metric.name for metric in HOST_METRICS)
     wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
@@ -170,7 +179,7 @@ _NO_ROW = 0xFFFF
 
 
 class _ValueGrid(NamedTuple):
-    """Values of all rows, metric by metric, with their offsets in the old slot and in the new one."""
+    """A block with the values of all rows, metric by metric, and its offsets in the old and the new slot."""
 
     code: Literal["f", "d"]
     metrics: int
@@ -179,7 +188,7 @@ class _ValueGrid(NamedTuple):
 
 
 class _KeptBytes(NamedTuple):
-    """Bytes that are copied unchanged."""
+    """A range of bytes that is copied unchanged, and its offset in the new slot."""
 
     begin: int
     end: int
@@ -187,7 +196,7 @@ class _KeptBytes(NamedTuple):
 
 
 class Widening:
-    """Converts slots to a layout that has only other rows. `rows`: the new row for each old row."""
+    """Converts slots to a layout that differs only in its rows. `rows`: the new row for each old row."""
 
     def __init__(self, old: Layout, new: Layout, rows: Mapping[int, int]) -> None:
         self._old, self._new = old, new
@@ -256,6 +265,6 @@ class Widening:
 
 
 def can_widen(old: Layout, new: Layout) -> bool:
-    """Return whether the slots of two layouts differ only in their rows."""
+    """Return whether `Widening` can convert the slots of one layout to the other: they differ only in their rows."""
     has_same_metrics = (old.gpu, old.host, old.wide) == (new.gpu, new.host, new.wide)
     return has_same_metrics and old.n_values > 0 and new.n_values > 0

@@ -1,7 +1,7 @@
 """Writes a ring.
 
-A ring file is written by a single process. A restart, more devices than rows, or a new version need a new file: frames
-of the old file are copied to it, and it is renamed over the old one. A ring file is never truncated or repaired.
+A ring file is written by a single process. A restart, more devices than rows, or a new version require a new file.
+Frames of the old file are copied to it, and it is renamed over the old one. A ring file is never truncated or repaired.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from gpumon.ring.takeover import (
 )
 
 FRAME_LADDER = (3600, 1800, 900, 300)
-"""Frames to keep; if the file system has no room, the next smaller number is tried."""
+"""Number of frames in a ring. If the file system has no room for it, the next smaller number is tried."""
 _BACKLOG = 8192
 _BATCH = 64
-"""Frames of a file with other metrics that are in memory at once; an hour of them would be too much."""
+"""Maximum number of decoded frames in memory while frames are converted. An hour of frames would need too much."""
 _U32 = 0xFFFFFFFF
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -58,7 +58,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 class RingWriter:
     """Writes ticks into a ring file.
 
-    `lost_writes` counts the frames that could not be written (disk full, I/O error); the daemon continues without them.
+    `lost_writes` counts the frames that could not be written (disk full, I/O error). The daemon continues without them.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RingWriter:
         self.fd = fd
         self.path = path
         self._unpublished = ""
-        """Temporary name of the file while readers must not find it; empty once it has its own."""
+        """Temporary path of the file while readers must not find it; empty once it is at `path`."""
         self.layout = layout
         self.lost_writes = 0
         self.is_failing = False
@@ -76,7 +76,7 @@ class RingWriter:
         self._directory = directory or Directory(layout.rows)
         self._version = 0
         self._encoder = Encoder(layout, self._directory)
-        # Kept, because a layout computes its offsets at each access.
+        # Stored here, because a layout computes its offsets at each access.
         self._full, self._values, self._size = layout.full, layout.values, layout.size
         self._events = EventWriter(fd, layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
@@ -92,7 +92,7 @@ class RingWriter:
         )
         self._front = pack_superblock(layout, writer, now - time.monotonic_ns())
         self._stored = b""
-        """The directory as last written."""
+        """Bytes of the directory that was written last."""
         os.pwrite(fd, self._front, 0)
         os.pwrite(fd, layout.schema, SCHEMA_OFFSET)
 
@@ -110,13 +110,14 @@ class RingWriter:
         mode: int = 0o644,
         publish: bool = True,
     ) -> RingWriter:
-        """Create a ring at `path` with rows for `devices`, and `spare` more.
+        """Create a ring at `path` with a row for each of `devices` devices, and `spare` additional rows.
 
-        `uuids`: those of the devices, if known. Without `publish` the file has its name only after `publish()`.
+        `uuids`: UUIDs of the devices, if known. `interval`: planned ns between frames. Without `publish`, the file is
+        at `path` only after a call of `publish()`.
 
-        The frames of the old ring are kept if it came from the source `continues` in this boot; `former` is a
-        descriptor of it if it has lost its name. `interval` in ns. The caller must hold the lock of the directory.
-        Raises NoRoom if not even the smallest ring fits.
+        The frames of the old ring are copied if it was written since the last boot, with samples from the source
+        `continues`. `former`: a descriptor of the old ring, if it is no longer at `path`. The caller must hold the lock
+        of the directory. Raises NoRoom if not even the smallest ring fits.
         """
         remove_left_over(path)
         old = open_predecessor(path, continues, former) if continues else None
@@ -147,9 +148,9 @@ class RingWriter:
         cls, devices: int, interval: int, frames: int = FRAME_LADDER[0], *,
         former: int | None = None, uuids: Collection[str] = (), spare: int = 0,
     ) -> RingWriter:  # fmt: skip
-        """Create a ring in memory for this process alone, to be read through `fd`.
+        """Create a ring in memory for this process only. It is read through `fd`.
 
-        The frames of the private ring behind the descriptor `former` are kept; the other arguments as in `create`.
+        `former`: descriptor of a private ring whose frames are copied. The other arguments are as in `create`.
         """
         past = Predecessor(RingReader(os.dup(former))) if former is not None else None
         rows = _rows(devices, past, uuids) + spare
@@ -164,9 +165,9 @@ class RingWriter:
         return writer
 
     def append(self, tick: Tick) -> int:
-        """Write a tick as the next frame; return the number of the frame.
+        """Write a tick as the next frame, and return the number of the frame.
 
-        Raises RowsExhausted if a device has no row; then nothing has been written.
+        Raises RowsExhausted if there is no row for a device. Nothing has then been written.
         """
         directory = self._directory
         directory.rows(tick.samples)
@@ -187,17 +188,20 @@ class RingWriter:
         self.is_failing = True
 
     def set_storage_problems(self, ledger: str, history: str) -> None:
-        """Publish, with the next frame, why runs are not recorded and why history is not. Empty if they are."""
+        """Publish with the next frame why runs are not recorded (`ledger`), and why history is not.
+
+        A text is empty if there is no problem.
+        """
         self._directory.set_storage_problems(ledger[:1024], history[:1024])
 
     def heartbeat(self, state: int = RUNNING) -> None:
         """Show readers that the writer is alive, without a new frame.
 
-        If this cannot be written, the writer counts as silent.
+        If this cannot be written, readers consider the writer silent.
         """
         if self.is_failing and state == RUNNING:
             return
-        with suppress(OSError):  # then it is silent
+        with suppress(OSError):
             os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
     def is_intact(self) -> bool:
@@ -239,13 +243,13 @@ class RingWriter:
                 os.unlink(self._unpublished)
 
     def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary], is_full: bool = True) -> int:
-        """Write a frame, and return how many of `boundaries` fit."""
+        """Write a frame, and return the number of `boundaries` that fit. Without `is_full`, write only its values."""
         encoder, directory = self._encoder, self._directory
         end, sent, counts, dropped_runs = encoder.encode(tick, boundaries)
         if directory.is_crowded:
             directory.evict(_strings_in(tick), [run.key for run in tick.runs])
         self._store_directory()
-        # The full frame is last: if it is whole, its values and events exist, too.
+        # The full frame is written last, so that its values and events exist if it is complete.
         if self._values.slots:
             values = encoder.values
             self._events.write(tick, boundaries[:sent], number)
@@ -258,7 +262,10 @@ class RingWriter:
         return sent
 
     def _store(self, area: Area, buffer: bytearray, end: int, tick: Tick, number: int, counts: tuple[int, ...]) -> None:
-        """Add the header to `buffer` up to `end`, and write it. `counts` ends with the dropped runs."""
+        """Add the header to `buffer`, and write its bytes up to `end` to the slot of frame `number`.
+
+        `counts`: the counts for the header, with the number of dropped runs at the end.
+        """
         SLOT.pack_into(
             buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic_ns, tick.time_ns, self._version,
             *counts[:5], min(tick.interval_ns // 1000, _U32), min(tick.sample_duration_ns // 1000, _U32),
@@ -272,7 +279,7 @@ class RingWriter:
         directory, layout = self._directory, self.layout
         if not directory.dirty:
             return
-        # Write the copy that no frame refers to yet.
+        # Overwrite the older copy, so that readers of the current one are not disturbed.
         version = self._version + 1
         packed = directory.pack(version, layout.dir_capacity)
         os.pwrite(self.fd, packed, self._directory_at(version))
@@ -282,7 +289,10 @@ class RingWriter:
         return self.layout.dir_offset + (version & 1) * self.layout.dir_capacity
 
     def _take_over(self, past: Predecessor) -> None:
-        """Copy everything that is whole, byte by byte if layout and rows are the same."""
+        """Copy all complete frames, events and sums of the previous file.
+
+        If layout and rows are the same, the bytes are copied unchanged.
+        """
         old = past.reader
         self._version = past.known.version
         self._store_directory()
@@ -314,7 +324,7 @@ class RingWriter:
             self._events.set_states(events.runs)
 
     def _widen(self, past: Predecessor, numbers: Sequence[int]) -> None:
-        """Copy slots to other rows without decoding them."""
+        """Copy slots to a file with different rows, without decoding them."""
         old, directory = past.reader, self._directory
         widening = Widening(old.layout, self.layout, past.row_map(directory))
         self._copy_events(old)
@@ -328,20 +338,23 @@ class RingWriter:
             if widened is not None:
                 os.pwrite(self.fd, widened, self._full.at(number))
                 continue
-            frame = old.decode(raw)  # with fewer rows there is room for fewer processes
+            frame = old.decode(raw)  # the slot does not fit: with fewer rows, there is room for fewer processes
             tick = self._tick(frame, past)
             end, _, counts, dropped_runs = self._encoder.encode(tick, frame.boundaries)
             self._store(self._full, self._encoder.buffer, end, tick, number, (*counts, dropped_runs))
 
     def _tick(self, frame: Frame, past: Predecessor) -> Tick:
-        """Return a frame of a predecessor as a tick, with the devices that have rows here."""
+        """Convert a frame of the previous file to a tick. Devices that have no row in the new file are left out."""
         row_of = self._directory.row_of
         samples = [sample for sample in frame.samples if row_of(sample.device.uuid) >= 0]
         return tick_from_frame(frame, past.known)._replace(samples=samples)
 
 
 def _rows(devices: int, past: Predecessor | None, uuids: Collection[str]) -> int:
-    """Return the rows for current devices and former ones with frames in `past`, which drops those beyond the limit."""
+    """Return the number of rows for the current devices and for former ones that have frames in `past`.
+
+    `devices`: number of current devices. Former devices above the limit `MAX_ROWS` are dropped from `past`.
+    """
     if past is not None:
         past.drop_devices(uuids, MAX_ROWS)
         devices = max(devices, past.count_devices(uuids))
@@ -349,7 +362,10 @@ def _rows(devices: int, past: Predecessor | None, uuids: Collection[str]) -> int
 
 
 def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:
-    """Create a file for `path` with all its pages; return it with its name and the largest layout that fits."""
+    """Create a file for `path` and allocate all its pages.
+
+    Returns its descriptor, its temporary path, and the largest layout that fits.
+    """
     fd, name = open_fresh(path)
     try:
         return fd, name, _fill(fd, path, rows)
@@ -363,7 +379,7 @@ def _fill(fd: int, path: str, rows: int) -> Layout:
     for frames in FRAME_LADDER:
         layout = plan_layout(rows, frames)
         try:
-            # Allocate all pages now: a hole without a free page would lose frames later.
+            # Allocate all pages now. Otherwise frames would be lost later if the file system becomes full.
             os.posix_fallocate(fd, 0, layout.size)
         except OSError as error:
             if error.errno not in NO_ROOM:
