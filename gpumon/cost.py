@@ -1,7 +1,7 @@
 """The cost of GPU usage: held time, idle held time, energy and CO2, which are never added to each other.
 
-Held time is time in which others could not use a GPU; idle held time is the part without kernels. The price of a rented
-GPU includes its energy, while energy is what an owned GPU costs: adding the two would count it twice.
+Held time is time in which others could not use a GPU. Idle held time is the part of it without kernels. The price of a
+rented GPU includes its energy, while an owned GPU costs only its energy. Adding the two would count energy twice.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99
-"""Share of a time from which on the measured part counts as all of it."""
+"""Share of a period that must be measured for the period to count as completely measured."""
 
 
 class Amount(NamedTuple):
     """An amount of money or grams of CO2."""
 
     value: float = NAN
-    """The known part; NaN if nothing is known."""
+    """The known part of the amount; NaN if nothing is known."""
     complete: bool = True
-    """Whether the known part is all; else the amount is at least `value`."""
+    """Whether `value` is the whole amount. Otherwise the amount is at least `value`."""
     about: bool = False
     """Whether `value` is approximate, so that it may be slightly too high or too low."""
 
     @property
     def is_meaningful(self) -> bool:
-        """Whether it should be shown: "at least 0" says nothing."""
+        """Whether the amount should be shown. "At least 0" has no meaning."""
         return is_known(self.value) and (self.complete or self.value != 0)
 
     def __add__(self, other: object) -> Amount:
-        """Add the known parts of both."""
+        """Add the known parts of both amounts."""
         if not isinstance(other, Amount):
             return NotImplemented
         known = [amount for amount in (self, other) if is_known(amount.value)]
@@ -62,7 +62,7 @@ class Charge(NamedTuple):
     idle_held: Amount = NOTHING
     energy: Amount = NOTHING
     co2: Amount = NOTHING
-    """Grams."""
+    """CO2 emissions in grams."""
 
     def plus(self, other: Charge) -> Charge:
         """Return the sum of this and another charge."""
@@ -74,7 +74,7 @@ NO_CHARGE = Charge(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 def sum_charges(charges: Iterable[Charge]) -> Charge:
-    """Return the sum of some charges."""
+    """Return the sum of several charges."""
     total = Charge()
     for charge in charges:
         total = total.plus(charge)
@@ -82,7 +82,10 @@ def sum_charges(charges: Iterable[Charge]) -> Charge:
 
 
 def amount(quantity: float, price: float, *, complete: bool = True) -> Amount:
-    """Return the price of a quantity; a quantity of 0 costs 0 at any known price."""
+    """Return the cost of `quantity` at `price` per unit. A quantity of 0 costs 0 at any known price.
+
+    `complete`: whether the quantity was measured completely.
+    """
     if quantity == 0 and complete:
         return Amount(0.0) if isfinite(price) else NOTHING
     if not (is_known(quantity) and isfinite(price)):
@@ -94,20 +97,20 @@ HourOfDay = Callable[[float], int]
 """Returns the hour of the day, 0 to 23, of a time (s since 1970)."""
 
 _ZONE_STEP = 300.0
-"""Seconds; the UTC offset of every time zone is a multiple of this."""
+"""Seconds. The UTC offset of every time zone is a multiple of this."""
 _INSTANT = 0.001
-"""Seconds."""
+"""Seconds before the end of an hour at which the end of the hour is checked."""
 
 
 def local_hour(moment: float) -> int:
-    """Return the hour of the day in the time zone of this machine, which uses the electricity."""
+    """Return the hour of the day in the time zone of this machine, since this machine uses the electricity."""
     return time.localtime(moment).tm_hour
 
 
 def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterator[tuple[int, float]]:
-    """Yield the hours of the day that a period touches, each with its seconds.
+    """Yield the hours of the day in a period, each with the number of seconds in the period.
 
-    Some time zones are offset from UTC by fractions of an hour, so that an hour's begin is searched in steps of five
+    Some time zones are offset from UTC by fractions of an hour. So the start of an hour is searched in steps of five
     minutes.
     """
     moment, end = begin, begin + seconds
@@ -123,18 +126,18 @@ def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterat
 
 
 class HourlyCharges(NamedTuple):
-    """Charges for some hours."""
+    """Charges for the usage in several hours."""
 
     users: Mapping[str, Charge]
-    """By user; the empty name stands for unknown holders."""
+    """Charges by user. The empty name stands for unknown users."""
     free: Charge
-    """Free GPUs: energy only."""
+    """Charge for GPUs that no user held. It has only energy and CO2."""
 
 
 def price_hours(
     hours: Iterable[HourUse], devices: Sequence[StoredDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
 ) -> HourlyCharges:
-    """Return what the usage of each user in these hours costs."""
+    """Return the cost of each user's usage in these hours. `devices`: devices with their models, for their prices."""
     models = {device.uuid: device.name for device in devices}
     users: dict[str, Charge] = {}
     free = Charge()
@@ -160,9 +163,9 @@ def _account_charge(
 
 
 def _hourly_energy(joules: float, per_kwh: Sequence[tuple[float, float]], prices: Prices, *, complete: bool) -> Charge:
-    """Return the charge for energy in an hour; `per_kwh` are the prices in it, each with its share of the hour.
+    """Return the charge for energy in an hour. `per_kwh`: the prices in this hour, each with its share of the hour.
 
-    An account does not record when in the hour energy was used, so that with two prices the amount is approximate.
+    An account does not record when in the hour energy was used, so the amount is approximate if there are two prices.
     """
     kwh = joules / JOULES_PER_KWH * prices.pue
     money = sum((amount(kwh * part, price, complete=complete) for price, part in per_kwh), Amount())
@@ -174,20 +177,20 @@ class Measured(NamedTuple):
     """The measurements that a charge needs; NaN if unknown."""
 
     energy: float
-    """Joules, of all devices."""
+    """Joules of all devices together."""
     idle_share: float
     sampled: float
-    """Seconds that were sampled."""
+    """Number of seconds that were sampled."""
 
 
 def price_run(
     total: EpochSummary, epochs: Sequence[EpochSummary], devices: Sequence[DeviceRow], prices: Prices,
     hour_of_day: HourOfDay = local_hour,
 ) -> Charge:  # fmt: skip
-    """Return what a run costs: each of its GPUs for the whole run, and the energy of all.
+    """Return the cost of a run: of each of its GPUs for the whole run, and of the energy of all its GPUs.
 
-    The energy of an epoch is spread evenly over it, so that a tariff that changes within applies proportionally. Energy
-    used outside of epochs is spread over the whole run.
+    `total`: summary of the whole run. The energy of an epoch is spread evenly over the epoch, so that prices that
+    change during it apply in proportion. Energy used outside of epochs is spread evenly over the whole run.
     """
     charge = price_summary(total, devices, prices, hour_of_day)
     ended = [epoch for epoch in epochs if is_known(epoch.ended) and epoch.value("energy") >= 0]
@@ -205,7 +208,7 @@ def price_run(
 
 
 def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOfDay = local_hour) -> Charge:
-    """Return what a run in the ledger costs; up to `now` (s since 1970) while it is running."""
+    """Return the cost of a run in the ledger. For a running run, this is the cost up to `now` (seconds since 1970)."""
     epochs = aggregate.epoch_summaries(record)
     return price_run(aggregate.run_total(record, epochs, now), epochs, record.devices, prices, hour_of_day)
 
@@ -213,7 +216,7 @@ def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOf
 def price_summary(
     summary: EpochSummary, devices: Sequence[DeviceRow], prices: Prices, hour_of_day: HourOfDay = local_hour
 ) -> Charge:
-    """Return what an epoch or another summarized time costs, its energy spread evenly over it."""
+    """Return the cost of an epoch or another summarized period. Its energy is spread evenly over the period."""
     measured = Measured(*(summary.value(name) for name in Measured._fields))
     return price_devices(summary.begun, summary.seconds, measured, devices, prices, hour_of_day)
 
@@ -222,7 +225,10 @@ def price_devices(
     begun: float, seconds: float, measured: Measured, devices: Sequence[DeviceRow], prices: Prices,
     hour_of_day: HourOfDay = local_hour,
 ) -> Charge:  # fmt: skip
-    """Return what some devices cost for a time, given their measurements in it."""
+    """Return the cost of using `devices` for a period.
+
+    `begun`: start of the period in seconds since 1970. `seconds`: its length. `measured`: measurements in this period.
+    """
     complete = measured.sampled >= WHOLE * seconds
     charge = _energy(measured.energy, begun, seconds, prices, hour_of_day, complete=complete)
     idle = measured.idle_share
@@ -237,7 +243,10 @@ def price_devices(
 def _energy(
     joules: float, begun: float, seconds: float, prices: Prices, hour_of_day: HourOfDay, *, complete: bool = True
 ) -> Charge:
-    """Return the charge for energy that was used evenly over a time."""
+    """Return the charge for energy that was used evenly over a period.
+
+    `joules`: the energy. `begun`: start of the period in seconds since 1970. `seconds`: its length.
+    """
     kwh = joules / JOULES_PER_KWH * prices.pue
     co2 = amount(kwh, prices.co2, complete=complete)
     if len(set(prices.kwh)) == 1 or not seconds > 0:

@@ -1,7 +1,7 @@
 """`Live`: reads the newest frames, for views and scripts.
 
-`Live` follows a ring through restarts of its daemon, replaced and damaged files without raising an error: `state`
-reports the problem.
+`Live` continues when the daemon is restarted and when the ring file is replaced or damaged. It does not raise in these
+cases, and `state` reports the problem.
 """
 
 import os
@@ -48,9 +48,10 @@ ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
 CATCHING_UP = "not live yet: the simulation makes up its last 10 minutes"
 _STALE_AFTER = 2.0
-"""Seconds without a heartbeat after which frames count as stale; at long intervals, three intervals."""
+"""Seconds without a heartbeat after which frames count as stale, or three sampling intervals if these are longer."""
 _DEAD_AFTER = 5.0
-"""Seconds without a heartbeat after which a ring counts as having no writer; at long intervals, three intervals."""
+"""Seconds without a heartbeat after which a ring counts as having no writer, or three sampling intervals if these are
+longer."""
 T = TypeVar("T")
 
 
@@ -60,7 +61,7 @@ class LiveState(NamedTuple):
     live: bool
     """Whether the newest frame is current; False also when a recording has ended (`Origin.ended`)."""
     text: str
-    """For people: `live`, or the problem and what to do."""
+    """Text for people: `live`, or the problem and what to do."""
     interval: float
     """Seconds between frames."""
     age: float = 0.0
@@ -68,15 +69,15 @@ class LiveState(NamedTuple):
     since: float = NAN
     """Time of the newest frame, seconds since 1970; NaN if there is none."""
     stale: bool = False
-    """Whether a daemon exists but has stopped writing: its driver does not answer, or it was suspended."""
+    """Whether a daemon exists but has stopped writing, because its driver does not answer or it was suspended."""
 
 
 class Live:
-    """A reader that reopens its ring when that is replaced.
+    """Reads a ring, and opens it again when it is replaced.
 
     `opener` returns a descriptor of the ring, or raises OSError if there is none. `note` is the text of `state` while
-    live, `missing` the text while there is no ring. `generation` counts the replacements of a ring in memory, which has
-    no file name to check. `where` are the directories in which to look for its history.
+    the ring is live, and `missing` is the text while there is no ring. `generation` counts the replacements of a ring
+    in memory, which has no file name to check. `directories` are the directories in which to look for its history.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Live:
         self.has_failed: Callable[[], bool] = lambda: False
         """Returns whether sampling in this process has ended with an error."""
         self.end_sampling: Callable[[], object] = lambda: None
-        """Tells the sampler in this process to stop, for a view that has found a daemon."""
+        """Stops the sampler in this process. A view calls this when it has found a daemon."""
         self._opener, self._directories, self._note = opener, directories, note
         self._generation, self._read_generation = generation, 0
         self._reader: RingReader | None = None
@@ -107,27 +108,28 @@ class Live:
         return self._try(lambda reader: reader.newest())
 
     def since(self, number: int) -> list[Frame]:
-        """Return the frames after `number`, oldest first; those older than some minutes are not full (`Frame.is_full`).
+        """Return the frames after number `number`, oldest first.
 
-        A replaced ring may count from 1 again; then all its frames are returned.
+        Frames that are older than a few minutes are not full (see `Frame.is_full`). If a new ring counts from 1 again,
+        all its frames are returned.
         """
         return self._try(lambda reader: reader.since(0 if reader.heartbeat().head < number else number)) or []
 
     def boundaries(self) -> list[Boundary]:
-        """Return every boundary of runs in the ring, oldest first, for callers that read only few frames."""
+        """Return all boundaries of runs in the ring, oldest first. For callers that do not read all frames."""
         return self._try(lambda reader: reader.boundaries()) or []
 
     def window(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
         metrics: Sequence[str] | None = None, devices: "Wanted | Iterable[Wanted] | None" = None, points: int = 4000,
     ) -> "Window":  # fmt: skip
-        """Return metrics by time and device as numpy arrays, from frames and kept history. Needs numpy.
+        """Return metrics by time and device as numpy arrays, from frames and stored history. Requires numpy.
 
         The window is the last `length` (seconds, or text like "90s", "2h", "7d") up to the newest frame, or the time
         from `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or text like "7d" for 7 days ago). If it has
         more samples than `points`, or older ones than the ring, it is divided into at most `points` intervals with low,
-        mean and high. `metrics` is a name or several; by default, each is read when first accessed. `devices` are
-        indexes or UUIDs; by default all. Raises UsageError.
+        mean and high. `metrics` is a name or several names. By default, each metric is read when it is first accessed.
+        `devices` are indexes or UUIDs, by default all. Raises UsageError.
         """
         from gpumon.window import Window
 
@@ -157,10 +159,10 @@ class Live:
         self, length: str | float | None = None, *, begin: "Moment | None" = None,
         end: "Moment | None" = None, devices: "Wanted | Iterable[Wanted] | None" = None,
     ) -> "WindowTotals":  # fmt: skip
-        """Return energy, utilization, throttling, peak memory and PCIe bytes of each GPU, from frames and kept history.
+        """Return totals of each GPU: energy, utilization, throttling, peak memory and PCIe bytes.
 
-        The window is specified as for `window`. `devices` are indexes or UUIDs; by default all. Each total has the
-        number of missing seconds. Raises UsageError.
+        They come from frames and stored history. The window is specified as for `window`. `devices` are indexes or
+        UUIDs, by default all. Each total has the number of missing seconds. Raises UsageError.
         """
         from gpumon.storage.history.buckets import resolve_window
         from gpumon.storage.history.devices import devices_of, resolve_devices
@@ -177,7 +179,7 @@ class Live:
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
         devices: "Wanted | Iterable[Wanted] | None" = None, user: str | None = None, pid: int | None = None,
     ) -> "ProcessWindow":  # fmt: skip
-        """Return the processes on the GPUs in a window, with their usage, from frames and kept history.
+        """Return the processes on the GPUs in a window, with their usage, from frames and stored history.
 
         The window is specified as for `window`. `devices` (indexes or UUIDs), `user` and `pid` restrict the result.
         Raises UsageError.
@@ -203,21 +205,24 @@ class Live:
         return query_lines(self._history_path(), frames, span, process, points)
 
     def sums(self) -> "Sums | None":
-        """Return the usage sums that the daemon keeps in the ring; None if it keeps none."""
+        """Return the usage sums that the daemon stores in the ring; None if it stores none."""
         return self._try(lambda reader: reader.sums())
 
     def _no_data_reason(self, frames: Sequence[Frame], path: str) -> str:
-        """Return why there are neither frames nor a history; empty if there are."""
+        """Return why there are neither frames nor a history; empty if there is one of them."""
         return "" if frames or may_exist(path) else self.state().text
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:
-        """Return the end of windows (s since 1970): the newest frame, or now if the daemon of this machine is gone."""
+        """Return the default end of a window in seconds since 1970.
+
+        This is the time of the newest frame, or the current time if there is no frame or this machine's daemon is gone.
+        """
         if frames and (self.is_alive() or Capability.LIVE not in self.origin().capabilities):
             return frames[-1].time
         return time.time()
 
     def _history_path(self) -> str:
-        """Return the history file of this ring, or of the directories if there is no ring; empty if none exists."""
+        """Return the history file of this ring; without a ring, that of the directories; empty if none exists."""
         if self._directories is None or self._directory() is not None:
             return self.history_file()
         return next(iter(history_paths(self._directories)), "")
@@ -226,7 +231,7 @@ class Live:
         return self._try(lambda reader: reader.directory())
 
     def origin(self) -> Origin:
-        """Return where the numbers come from."""
+        """Return where the values come from: the source and its capabilities."""
         return directory.origin if (directory := self._directory()) else Origin("")
 
     def driver(self) -> Driver:
@@ -236,7 +241,10 @@ class Live:
         return directory.hostname if (directory := self._directory()) else ""
 
     def not_kept(self) -> tuple[str, str]:
-        """Return why the daemon keeps no runs now, and why no history; each is empty if it does, or if none runs."""
+        """Return why the daemon does not record runs, and why it does not record history.
+
+        A text is empty if there is no problem, or if no daemon is running.
+        """
         directory = self._directory()
         return (directory.ledger, directory.history) if directory and self.is_alive() else ("", "")
 
@@ -247,7 +255,7 @@ class Live:
         return next(iter(history_paths(self._directories)), "")
 
     def unreadable(self) -> str:
-        """Return why an existing ring cannot be read, and what to do; empty if it can, or if there is none."""
+        """Return why an existing ring cannot be read, and what to do; empty if it can be read or does not exist."""
         self.heartbeat()
         return self._problem if self._reader is None and self._problem != self._missing else ""
 
@@ -260,7 +268,7 @@ class Live:
         return self._reader.written_by.pid if self._reader else 0
 
     def writer(self) -> Superblock | None:
-        """Return the process that writes the ring, or wrote it last; None without a ring."""
+        """Return the process that writes the ring, or that wrote it last; None without a ring."""
         return self._reader.written_by if self._reader else None
 
     def version(self) -> str:
@@ -273,20 +281,21 @@ class Live:
 
     @property
     def generation(self) -> int:
-        """Changes when later frames do not continue earlier ones, because a recording was moved to another position."""
+        """A number that changes when a recording is moved to another position, so that frames do not follow the earlier
+        ones."""
         return self._generation()
 
     def is_alive(self) -> bool:
-        """Return whether the ring is being written, also by a daemon that has played a recording to its end."""
+        """Return whether the ring has a running writer, even if that has played a recording to its end."""
         heartbeat = self.heartbeat()
         return heartbeat is not None and _is_beating(heartbeat, self.interval())
 
     def has_writer(self) -> bool:
-        """Return whether the ring has a writer, even if that has stopped writing for now."""
+        """Return whether the ring has a writer, even if the writer is not writing at present."""
         return self.is_alive() or self.state().stale
 
     def state(self) -> LiveState:
-        """Return the state of the data; never raises."""
+        """Return the state of the data. Never raises."""
         heartbeat, interval = self.heartbeat(), self.interval()
         since, origin = self._time_of(heartbeat.head) if heartbeat else self._newest[2], self.origin()
         if heartbeat is None or self._reader is None:  # missing or damaged
@@ -314,14 +323,14 @@ class Live:
             self._reader = None
 
     def _time_of(self, head: int) -> float:
-        """Return the time of the newest frame, NaN if there is none; cached until the next frame."""
+        """Return the time of the newest frame, which has the number `head`; NaN if there is none. Cached."""
         if self._newest[:2] != (self._reader, head):
             newest = self.latest()
             self._newest = (self._reader, head, newest.time if newest else NAN)
         return self._newest[2]
 
     def _try(self, read: Callable[[RingReader], T]) -> T | None:
-        """Return `read(reader)`, or None if the ring cannot be read; the problem is kept for `state`."""
+        """Return `read(reader)`. If the ring cannot be read, store the problem for `state`, and return None."""
         try:
             return read(self._attach())
         except FileNotFoundError:
@@ -334,7 +343,7 @@ class Live:
         return None
 
     def _attach(self) -> RingReader:
-        """Return the reader; reopen the ring if it was replaced or has no writer."""
+        """Return the reader of the ring. Opens the ring again if it was replaced or has no writer."""
         if self._read_generation != self.generation:
             self.close()
         if self._reader is not None and (self._reader.is_replaced() or self._should_search(self._reader)):
@@ -358,16 +367,16 @@ def _is_beating(heartbeat: Heartbeat, interval: float) -> bool:
 
 
 def no_daemon(directories: Places) -> str:
-    """Return the message that no daemon runs for these directories, and how to start one."""
+    """Return a message that says that no daemon is running for these directories, and how to start one."""
     missing = f" in {directories.explicit}, which does not exist" if is_missing(directories) else ""
     return f"{NO_DAEMON}{missing}: start one with 'gpumon daemon --detach{dir_option(directories)}'"
 
 
 def follow(directories: Places) -> Live:
-    """Return a reader of the daemon for these directories, running now or started later."""
+    """Return a reader of the daemon for these directories. The daemon may also be started later."""
 
     def opener() -> int:
-        # A ring whose daemon is gone must not hide one that is written, or whose daemon hangs.
+        # A ring whose daemon is gone must not hide a ring that is being written or whose daemon hangs.
         candidates = [fd for path in ring_paths(directories) if (fd := _open(path)) is not None]
         if not candidates:
             if reason := why_unread(directories):
@@ -375,7 +384,7 @@ def follow(directories: Places) -> Live:
             raise FileNotFoundError(2, "no ring")
         if len(candidates) == 1:
             return candidates[0]
-        best = max(candidates, key=_liveliness)  # the first of equals
+        best = max(candidates, key=_liveliness)  # if several are equal, the first
         for fd in candidates:
             if fd != best:
                 os.close(fd)
@@ -392,7 +401,7 @@ def _open(path: str) -> int | None:
 
 
 def _liveliness(fd: int) -> int:
-    """Return 2 for a ring that is being written, 1 for one whose writer exists but has stopped writing, else 0."""
+    """Return 2 if a ring is being written, 1 if its writer exists but has stopped writing, else 0."""
     try:
         reader = RingReader(os.dup(fd))
     except RingError:
@@ -409,8 +418,9 @@ def _liveliness(fd: int) -> int:
 
 
 def connect(directory: str | None = None) -> Live:
-    """Return a reader for scripts and notebooks, of this machine's daemon or of the daemon that writes to `directory`.
+    """Return a reader for scripts and notebooks.
 
-    Works also while no daemon is running; `state()` then reports it.
+    It reads the daemon that writes to `directory`, or by default this machine's daemon. This also works while no daemon
+    is running, and `state()` then reports that.
     """
     return follow(places(directory))

@@ -1,4 +1,4 @@
-"""`Window`: metrics of a past time as numpy arrays, for scripts and notebooks."""
+"""`Window`: metrics of a period as numpy arrays, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ except ImportError as error:
     raise MissingPackage("live.window", "numpy") from error
 
 ROWS = 4000
-"""Default number of rows of a window: enough for all samples in a ring."""
+"""Default for the maximum number of rows of a window, which is enough for all samples in a ring."""
 _TIME_METRIC = "host.load"
-"""The metric whose series gives the times of the rows."""
+"""The metric whose samples determine the times of the rows."""
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,27 +40,33 @@ if TYPE_CHECKING:
 class Window:
     """Metrics over time: `window["gpu.power"]` is an array of time × device, `window["host.load"]` of time.
 
-    `time` is seconds since 1970: of each sample if there are few, else the middle of intervals of `step` seconds that
-    are aligned to absolute time. `window[metric]` is the mean of each interval; see also `low`, `high` and `seen`.
-    Missing values are NaN. Counters are rates, in their unit per second. A metric is read when first accessed.
+    `time` has seconds since 1970. If there are few samples, these are the times of the samples. Otherwise they are the
+    middles of intervals of `step` seconds, which are aligned to absolute time. `window[metric]` is the mean in each
+    interval; see also `low`, `high` and `seen`. Missing values are NaN. Counters are given as rates, in their unit per
+    second. A metric is read when it is first accessed.
     """
 
     def __init__(
         self, span: WindowSpan, frames: Sequence[Frame] = (), devices: Sequence[Device] = (), *,
         fed: Sequence[Frame] = (), path: str = "", metrics: Sequence[str] | None = None, points: int = ROWS,
     ) -> None:  # fmt: skip
-        """`frames` are the frames in the window, `fed` all frames that it may read, `path` the history before them."""
+        """Read the times of the rows and the requested metrics.
+
+        `frames`: the frames in the window. `fed`: all frames from which values may be read. `path`: history file for
+        the time before them.
+        """
         self.span = span
-        """The requested begin and end, seconds since 1970."""
+        """The requested start and end, in seconds since 1970."""
         self.frames = frames
         """The frames of the window that are still in the ring."""
         self.devices: tuple[Device, ...] = tuple(devices)
-        """The devices of the columns."""
+        """The devices to which the columns of GPU metrics belong."""
         self._fed, self._path, self._points = fed, path, points
         self._grid: Grid | None = None
         requested = (metrics,) if isinstance(metrics, str) else metrics
         self.problem = ""
-        """Why the history cannot be read, so that its part is NaN, or why there is no data at all; else empty."""
+        """Why the history cannot be read, or why there is no data at all; empty if there is no problem. Values that
+        would come from the history are NaN."""
         self._requested = [_check(name) for name in requested or ()]
         self._series: dict[str, list[Series]] = {}
         (base,) = self._read([_TIME_METRIC], [HOST])[_TIME_METRIC]
@@ -70,7 +76,7 @@ class Window:
         if base.step:
             self._grid = Grid(floor(base.times[0] / base.step), base.step, len(base.times))
         else:
-            self._path = ""  # the rows are fixed: later additions to the history must not change them
+            self._path = ""  # later additions to the history must not change the rows of metrics that are read later
         self._load(self._requested)
 
     @classmethod
@@ -79,9 +85,9 @@ class Window:
         begin: Moment | None = None, end: Moment | None = None, metrics: Sequence[str] | None = None,
         devices: Wanted | Iterable[Wanted] | None = None, points: int = ROWS,
     ) -> Window:  # fmt: skip
-        """Return a window of `frames` and of the history at `path`, as described in `Live.window`. Raises UsageError.
+        """Return a window from `frames` and the history file `path`, as described in `Live.window`. Raises UsageError.
 
-        `now` is the end of windows of a given `length`, s since 1970.
+        `now`: end of a window that is given by its `length`, in seconds since 1970.
         """
         if points < 1:
             raise UsageError(f"points must be at least 1, not {points}")
@@ -95,7 +101,7 @@ class Window:
         ]  # fmt: skip
         own = [frames[index] for index in inside]
         if frames and length is not None and begin is None and end is None and now == frames[-1].time:
-            # By the monotonic clock, so that the length is right even if the wall clock was set in between.
+            # Use the monotonic clock, so that the length is right even if the wall clock was set during the window.
             since = frames[-1].monotonic_ns - round((span.end - span.begin) * SECOND)
             own = [frame for frame in frames if frame.monotonic_ns > since]
         return cls(
@@ -119,12 +125,12 @@ class Window:
         return self._column(metric, [series.high for series in self._series_of(metric)])
 
     def seen(self, metric: str) -> Column:
-        """Return the share of each interval for which the metric is known, 0 to 1; for a sample 0 or 1."""
+        """Return the share of each interval for which the metric is known, from 0 to 1. For a sample, it is 0 or 1."""
         return self._column(metric, [_known_share(series) for series in self._series_of(metric)])
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The requested metrics, or by default those that have a value."""
+        """The requested metrics, or by default all metrics that have a value."""
         if self._requested:
             return tuple(self._requested)
         self._load([metric.name for metric in METRICS])
@@ -147,9 +153,9 @@ class Window:
         return to_pandas(self, value)
 
     def to_arrow(self) -> Any:
-        """Return a pyarrow Table with a row per time, device and metric, and the columns `FIELDS`; missing is null.
+        """Return a pyarrow Table with a row per time, device and metric, and with the columns `FIELDS`.
 
-        Raises MissingPackage without pyarrow.
+        Missing values are null. Raises MissingPackage without pyarrow.
         """
         return to_arrow(self)
 
@@ -175,7 +181,10 @@ class Window:
                 self._series.update(self._read(new, self.uuids(new[0])))
 
     def _read(self, names: Sequence[str], subjects: Sequence[str]) -> dict[str, list[Series]]:
-        """Read metrics of one scope; returns a series for each subject by metric."""
+        """Read metrics of the same scope. Return, for each metric, a series for each of `subjects`.
+
+        `subjects`: UUIDs of devices, or `HOST`.
+        """
         history = open_history(keep=max(KEEP, len(self._fed)), metrics=names)
         history.set_path(self._path)
         for frame in self._fed:
@@ -192,7 +201,7 @@ class Window:
 
 
 def _check(name: str) -> str:
-    """Return the name of a metric. Raises UsageError if there is no such metric."""
+    """Return `name`. Raises UsageError if there is no metric of this name."""
     if name not in BY_NAME:
         raise UsageError(f"no such metric: '{name}'. See gpumon.model.metrics.METRICS")
     return name
