@@ -222,7 +222,7 @@ class Live:
         return time.time()
 
     def _history_path(self) -> str:
-        """Return the history file of this ring; without a ring, that of the directories; empty if none exists."""
+        """Return the history file of this ring, or of the directories if there is no ring; empty if none exists."""
         if self._directories is None or self._directory() is not None:
             return self.history_file()
         return next(iter(history_paths(self._directories)), "")

@@ -186,7 +186,7 @@ class Hook:
             _paused.add(self)
 
     def resume(self) -> bool:
-        """Resume a paused run; return False if there is none, so that one must begin."""
+        """Resume a paused run. Return False if there is none, so that the caller must begin one."""
         if self.run is None or not self.is_paused:
             return False
         self.is_paused = False

@@ -91,7 +91,7 @@ class _Hooks:
 
     @guarded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._log(trainer)  # metrics of the previous epoch: only now has Lightning computed all of them
+        self._log(trainer)  # metrics of the previous epoch, which Lightning has only now finished computing
         self._begin_epoch(trainer)
         # The workers of the loader start before the first batch is fetched. With several ranks, this would include the
         # wait for the slowest rank, which is not a wait for data.

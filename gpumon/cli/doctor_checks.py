@@ -114,7 +114,7 @@ def _report_slow() -> None:
 
 
 def _local_daemon(places: Places) -> Live | None:
-    """Return the ring of a daemon that samples this machine now; None if there is none."""
+    """Return the ring of a daemon that is sampling this machine; None if there is none."""
     live = follow(places)
     if live.state().live and Capability.LIVE in live.origin().capabilities:
         return live

@@ -243,7 +243,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_problem(places: Places) -> str:
-    """Return why the running daemon records no runs now; empty if it does, or if none is running."""
+    """Return why the running daemon does not record runs; empty if it does, or if no daemon is running."""
     live = follow(places)
     problem = live.not_kept()[0] or why_not_recording(live)
     live.close()

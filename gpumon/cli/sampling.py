@@ -279,7 +279,7 @@ class Simulation:
 
     @contextmanager
     def begin(self) -> Iterator[Live]:
-        """Simulate, and keep the runs until the end of the simulation."""
+        """Start a simulation, and yield its ring. Its runs are stored until it ends."""
         from tempfile import TemporaryDirectory
 
         arguments = argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True)

@@ -52,7 +52,7 @@ class OverTime(Enum):
     """How the values of successive periods, such as epochs, are combined."""
 
     SUM = "sum"
-    """Unknown if any value is."""
+    """Unknown if any value is unknown."""
     MEAN = "mean"
     """Weighted by the sampled time."""
     HIGHEST = "highest"

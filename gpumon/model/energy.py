@@ -49,7 +49,7 @@ def energy_between(before: float, after: float, seconds: float, limit: float) ->
 
 def is_newly_missing(before: Sequence[float], after: Sequence[float]) -> bool:
     """Return whether a counter is missing (NaN) in `after` that was known in `before`."""
-    # NaN != NaN. `is_known` is not called, because this runs for each device and tick.
+    # NaN != NaN; no call of is_known, because it runs for each device and tick.
     return any(new != new and old == old for old, new in zip(before, after, strict=True))
 
 

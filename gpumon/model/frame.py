@@ -299,9 +299,9 @@ class Frame:
         self.number = number
         """Number of the frame, counted from 1. It only grows as long as the ring file exists."""
         self.monotonic_ns = monotonic_ns
-        """ns of CLOCK_MONOTONIC when the sample was taken; for a recording, its own spacing."""
+        """ns of CLOCK_MONOTONIC when the sample was taken. Frames of a recording have the recording's own spacing."""
         self.time = time_ns / 1e9
-        """Seconds since 1970 when the sample was taken; for a recording, its own time."""
+        """Time at which the sample was taken, in seconds since 1970. Frames of a recording have the recorded time."""
         self.interval = interval
         """Planned seconds between ticks."""
         self.sample_duration = sample_duration

@@ -121,7 +121,7 @@ class ActiveRun(RunTags):
         is_last = self._board.epoch + 1 >= self._board.description.epochs
         is_short = self._is_short() or (not is_last and self._is_within_epoch())
         self._end_epoch(opened)
-        if is_short:  # left by `return` or `break`, if the run ends now
+        if is_short:  # if the run ends now, the epoch was left by `return` or `break`
             self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns(), is_short)
 
     def steps(self, loader: Iterable[T]) -> Steps[T]:
