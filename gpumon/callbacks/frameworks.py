@@ -17,7 +17,7 @@ OLDEST: Mapping[str, int] = {
 }
 """Major versions by module name. There are also callbacks for Ignite (any version) and scikit-learn (from 1.9)."""
 _MAX_DIGITS = 5
-"""Longer numbers are not versions; Python refuses to convert very long ones."""
+"""Maximum digits of a major version. Longer numbers are no versions, and Python refuses to convert very long ones."""
 
 
 def require(framework: str, installed: str) -> None:

@@ -92,7 +92,7 @@ def with_loggers(settings: Mapping[str, Any], framework: str, loggers: Sequence[
 
 
 def without_log(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` for pickling: without `log_to` if that cannot be pickled."""
+    """Return `settings` for pickling. `log_to` is set to None if it cannot be pickled."""
     import pickle  # most callbacks are never pickled
 
     try:

@@ -105,7 +105,7 @@ _THREADS = 64
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
 """By thread id, the monitor whose training began last in this thread."""
 _started: WeakSet[GpuMonitor] = WeakSet()
-"""Monitors with a running training; Keras does not notify callbacks of a failure."""
+"""Monitors whose training is running. Their runs are ended after an exception, which Keras does not report to them."""
 
 
 class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only in some versions

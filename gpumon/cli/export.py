@@ -148,7 +148,7 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     address = _address(arguments)
     token = token_from(arguments.token_file, make=False, is_mounted=True) if arguments.token_file else ""
     auth = Authenticator(arguments.web_config or "", token, _log)
-    stop = _TerminationSignal()  # before the socket file exists, so that it is removed in any case
+    stop = _TerminationSignal()  # created before the socket file, so that the file is removed in any case
     sock = listen(address, _OPTIONS)
     file = SocketFile(address.path)
     names = machine_names() if address.is_local and not address.path else None

@@ -52,7 +52,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     now = time.time()
     span = resolve_window(None, arguments.since, arguments.until, now)
     begin = span.begin // HOUR * HOUR
-    end = max(begin, min(-(-span.end // HOUR) * HOUR, now))  # whole hours, but not the future
+    end = max(begin, min(-(-span.end // HOUR) * HOUR, now))  # whole hours, but not beyond now
     paths = history_paths(places)
     if not paths:
         raise GpumonError(why_no_history(places, "accounts"))

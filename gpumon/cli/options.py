@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 CLUSTER_TICK = 15.0
-"""Seconds between two updates of a cluster: exporters are scraped no more often."""
+"""Seconds between two updates of a cluster, since Prometheus does not scrape exporters more often."""
 PERIODS = ("day", "week", "month", "this-month", "last-month")
 
 

@@ -83,7 +83,7 @@ _NO_OUTPUT = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 def prepare(*, forgiving: bool) -> None:
-    """Set up the standard streams so that a write can only raise OSError; with `forgiving`, stdout raises nothing."""
+    """Set up the standard streams so that a write can only raise OSError. With `forgiving`, stdout never raises."""
     codecs.register_error(_ERROR_HANDLER, _replace_unencodable)
     _open_if_closed(0, os.O_RDWR)
     # A write to a closed stdout must fail, so it is opened for reading.

@@ -120,7 +120,10 @@ class EpochLog:
 
 
 def _try(logger: Logger, call: Callable[[Logger], None]) -> bool:
-    """Return whether `call` succeeded, and warn if not: a logger depends on other software, such as a server."""
+    """Call `call` with `logger`, and return whether it succeeded. Warns if it raised.
+
+    A logger may fail because it depends on other software, such as a server.
+    """
     try:
         call(logger)
     except Exception as error:

@@ -39,7 +39,7 @@ GONE_AFTER = 10.0
 _COMPLETE = 0.999
 """Share of an epoch's time and energy that must be measured for the epoch to count as complete."""
 _LAST_READ = 0.5
-"""Seconds that the last read may take."""
+"""Maximum seconds to wait for the last read."""
 
 
 class EpochReader:
@@ -127,7 +127,7 @@ class EpochReader:
                         self._read_run(ledger, run_id)
                         return
             except GpumonError as error:
-                if str(error) == self._problem:  # not a passing problem, such as an incomplete file
+                if str(error) == self._problem:  # seen twice, so not temporary like an incomplete file
                     warn_once("log_to ledger", f"log_to: {error}")
                 self._problem = str(error)
 

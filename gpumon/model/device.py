@@ -22,11 +22,11 @@ class Device(NamedTuple):
     missing: Mapping[str, Availability] = {}
     """Metrics that this device does not have, each with the reason."""
     source: str = ""
-    """Name of its source if several are combined; else empty."""
+    """Name of its source if several sources are combined; else empty."""
     parent: str = ""
     """For a MIG instance, the UUID of its GPU; else empty."""
     instance: int = -1
-    """For a MIG instance, the driver's number of it on its GPU; else -1."""
+    """For a MIG instance, its number on its GPU according to the driver; else -1."""
     address: str = ""
     """Address on the PCI bus, such as `00000000:65:00.0`; empty if unknown."""
     minor: int = -1

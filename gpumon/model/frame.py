@@ -69,9 +69,9 @@ class Run(NamedTuple):
     """A training process, as it describes itself on its board. A distributed run has one for each rank."""
 
     key: str
-    """Unique among all processes: the board's name."""
+    """Key of the process, which is unique among all processes: the name of its board."""
     id: str
-    """Shared by all ranks of a run."""
+    """Id of the run, which all its ranks share."""
     name: str
     pid: int
     user: str

@@ -115,7 +115,7 @@ class Metric(NamedTuple):
     """A table heading of at most 6 letters."""
     unit: Unit
     help: str
-    """One sentence: what it means, and what it does not."""
+    """One sentence that says what the metric means, and what it does not mean."""
     kind: Kind = Kind.GAUGE
     limit: str = ""
     """Name of the metric whose value is the full scale of this one in bars and on axes; empty if there is none."""

@@ -21,9 +21,9 @@ class Capability(Flag):
     """Properties of a source. Code checks these and never the source's name."""
 
     LIVE = auto()
-    """Reads hardware of this machine: its host, processes and ledger belong to it."""
+    """Reads hardware of this machine, so that host metrics, processes and ledger are those of this machine."""
     PROCESSES = auto()
-    """Knows the processes on a device."""
+    """Reports the processes on a device."""
     NOW = auto()
     """Its samples have the time of this machine's clock. A recording, for example, has its own times."""
 

@@ -29,7 +29,7 @@ _EXACT = 1 << 53
 """A larger integer is stored as text, because not every JSON reader is exact beyond this."""
 
 Parameter = str | int | float | bool | None
-"""A stored value; a float is finite."""
+"""The type of a stored parameter. A float is finite."""
 
 
 class Note(NamedTuple):
@@ -64,7 +64,7 @@ def bounded_text(text: str, length: int) -> str:
 
 
 def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
-    """Return `value` within the limits; numbers that JSON cannot express, and other objects, become text."""
+    """Return `value` within the limits. Numbers that JSON cannot express, and other objects, become text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and math.isfinite(value):

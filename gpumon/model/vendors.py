@@ -15,7 +15,7 @@ class Vendor(NamedTuple):
     whole: tuple[str, ...]
     """Prefixes of the UUIDs of whole GPUs."""
     parts: tuple[str, ...] = ()
-    """Prefixes of the UUIDs of parts of a GPU."""
+    """Prefixes of the UUIDs of parts of a GPU, such as MIG instances."""
     visible: tuple[str, ...] = ()
     """Environment variables that list the devices a process may use. The first one that is set applies."""
     numbers: str = ""

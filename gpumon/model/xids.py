@@ -17,7 +17,8 @@ class Xid(NamedTuple):
     meaning: str
     """One clause."""
     severity: str
-    """`info`: no fault of the card; `warning`: reset or check it when it is free; `critical`: do so now."""
+    """`info` if the card has no fault, `warning` if it should be reset or checked when it is free, and `critical` if
+    this should be done now."""
     action: str
     """A sentence; empty if there is nothing to do."""
 

@@ -329,8 +329,8 @@ class Encoder:
     def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
         """Fill the buffer after the slot's header.
 
-        Returns the bytes used in total, the number of boundaries that fit, the counts for the header (rows, processes,
-        runs, boundaries, dropped processes), and the dropped runs.
+        Returns the number of bytes used in total, the number of boundaries that fit, the counts for the header (rows,
+        processes, runs, boundaries, dropped processes), and the number of dropped runs.
         """
         layout, directory, buffer = self._layout, self._directory, self.buffer
         # Room is reserved for boundaries, because each comes only once. Processes and runs come with every frame.

@@ -111,7 +111,8 @@ def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
 def batch_size_of_pass(batch: int, samples: int, batches: int, times: int = 1) -> BatchSize:
     """Return the samples per step if a step takes `times` batches.
 
-    `batch`: samples in a full batch. `samples`, `batches`: their numbers in one pass over the data, 0 if unknown.
+    `batch`: samples in a full batch. `samples`, `batches`: number of samples and of batches in one pass over the data,
+    0 if unknown.
     """
     # The shard of a rank may report the samples of all ranks. Then the numbers do not match, and the mean is unknown.
     if 0 < samples < batch * batches and -(-samples // batch) == batches:

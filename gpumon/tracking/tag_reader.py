@@ -146,7 +146,7 @@ class TagReader:
                 self._forget(path, board, self._end(path, board, clock))
                 continue
             boundaries += new
-            if board.name not in self._runs:  # a user may have the same name in two directories
+            if board.name not in self._runs:  # a user may have boards of the same name in two directories
                 user = self._user(board.claim.uid)
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
