@@ -149,7 +149,7 @@ def _show(
 def _open_ledgers(own: str, others: Sequence[str]) -> Ledgers:
     """Open the ledgers. Raises GpumonError if there is none.
 
-    `own`: ledger of the source that is shown, which exists after its first run. `others`: further ledgers, which exist.
+    `own`: ledger of the source that is shown; it may not exist before its first run. `others`: further ledgers.
     """
     from gpumon.storage.ledger.reader import NOTHING, Ledgers
 

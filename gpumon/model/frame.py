@@ -297,7 +297,7 @@ class Frame:
         is_full: bool = True,
     ) -> None:
         self.number = number
-        """Number of the frame, counted from 1. It only grows as long as the ring file exists."""
+        """Number of the frame, counted from 1. It never decreases during the history of a ring."""
         self.monotonic_ns = monotonic_ns
         """ns of CLOCK_MONOTONIC when the sample was taken. Frames of a recording have the recording's own spacing."""
         self.time = time_ns / 1e9

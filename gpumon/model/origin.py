@@ -50,7 +50,7 @@ class Origin(NamedTuple):
     notice: str = ""
     """Which processes the daemon cannot see, and why, in one sentence; empty if it sees all."""
     unanswered: float = 0.0
-    """Whole seconds for which the driver has not answered the first search for GPUs; 0 once a GPU is known."""
+    """Whole seconds for which the driver has not answered the search for GPUs; 0 if it answers or a GPU is known."""
     speed: float = 1.0
     """Playback speed of a recording: recorded seconds per second; 1 for all other sources."""
 

@@ -305,7 +305,7 @@ _NANS = (NAN,) * RUN_METRICS
 _MEMORY_FIELDS = len(FrameworkMemory._fields)
 _STAMPS = 1 << 63
 _LONGEST_UNANSWERED = 6000
-"""Maximum time without an answer that is stored, in seconds."""
+"""Seconds without an answer that are too many to be stored."""
 _RUN_STATES = frozenset(RunState)
 
 
