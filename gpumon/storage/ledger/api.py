@@ -5,8 +5,8 @@
     run.epochs.to_pandas()
     ledger.runs(tag="baseline", where={"lr": 0.1}).to_polars()
 
-Times are seconds since 1970. Everything else is in base units: seconds, joules, bytes, shares from 0 to 1. Unknown
-numbers are NaN, other unknown values are None. Tables exported to pandas or polars have times as dates in UTC.
+Times are seconds since 1970. All other values are in base units: seconds, joules, bytes, shares from 0 to 1. Unknown
+numbers are NaN, other unknown values are None. In tables exported to pandas or polars, times are dates in UTC.
 """
 
 from __future__ import annotations
@@ -45,25 +45,28 @@ class PastEpoch:
     run: str
     """Id of the run."""
     ordinal: int
-    """Counts the epochs that the run has begun, from 0."""
+    """Index of the epoch among all epochs that the run has started, from 0."""
     epoch: int
-    """Number of the epoch in the training."""
+    """Epoch number as the training counts it."""
     begun: float
+    """Start time."""
     ended: float
-    """NaN while it is open, and if the run died in it."""
+    """End time. NaN while the epoch is open, or if the run died in it."""
     seconds: float
     steps: int | None
     steps_per_second: float
     samples_per_second: float
     wait: float
-    """Seconds waited for data."""
+    """Seconds that the training waited for data."""
     wait_share: float
+    """Share of the time, from 0 to 1."""
     energy_per_step: float
     """Joules."""
     usage: Mapping[str, float]
-    """Measured values by the names of `docs/runs.md`, such as `utilization_mean`, `energy`, `memory_used_peak`."""
+    """Measured values by column name, such as `utilization_mean`, `energy` or `memory_used_peak`. `docs/runs.md`
+    lists the names."""
     metrics: Mapping[str, float]
-    """Metrics that the training logged in it."""
+    """Metrics that the training logged in this epoch, by name."""
 
     def _repr_html_(self) -> str:
         return dataframe.html_of_row(self)
@@ -75,7 +78,7 @@ class PastSteps:
 
     run: str
     first_step: int
-    """Number of steps done before."""
+    """Number of steps that the run made before this range."""
     begun: float
     ended: float
     seconds: float
@@ -99,13 +102,13 @@ class PastUsage:
     run: str
     rank: int
     ordinal: int
-    """As in `PastEpoch`; -1 for the whole run, lower numbers for time outside epochs."""
+    """Index of the epoch, as in `PastEpoch`. It is -1 for the whole run, and lower for time outside epochs."""
     phase: str
     """Empty for the whole epoch."""
     device: str
-    """UUID."""
+    """UUID of the device."""
     utilization_from: str
-    """`driver`, `ticks`, or empty if nothing was sampled."""
+    """Source of the utilization: `driver`, `ticks`, or empty if nothing was sampled."""
     seconds: float
     usage: Mapping[str, float]
     """Measured values, as in `PastEpoch`."""
@@ -124,19 +127,20 @@ class PastRun:
     hostname: str
     framework: str
     state: str
-    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`; `unseen` if no daemon watches it."""
+    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`. A running run that no daemon watches is
+    `unseen`."""
     started: float
     ended: float
-    """NaN while it runs."""
+    """NaN while the run is running."""
     seconds: float
     epochs_planned: int | None
     epochs_done: int | None
-    """None if unknown, as for a run that no daemon saw until it was within an epoch."""
+    """None if unknown, for example if a daemon first saw the run in the middle of an epoch."""
     gpus: int
     energy: float
-    """Joules, over all devices."""
+    """Joules, sum over all devices."""
     utilization: float
-    """Share, mean over devices."""
+    """Share from 0 to 1, mean over devices."""
     tags: tuple[str, ...]
     resumes: str
     """Id of the run that this one continues, or empty."""
@@ -172,13 +176,13 @@ class PastRun:
 
     @cached_property
     def total(self) -> PastEpoch:
-        """The whole run as one row; each metric has its last logged value."""
+        """The whole run as one row. Its metrics are the last logged values."""
         summary = aggregate.run_total(self._record, aggregate.epoch_summaries(self._record), time.time())
         return _epoch(self.id, summary)
 
     @cached_property
     def between(self) -> PastEpoch | None:
-        """The time outside epochs as one row; None if it is unknown or the run has no epochs."""
+        """The time outside epochs as one row. None if that time is unknown or the run has no epochs."""
         summary = between_epochs(self._record, aggregate.epoch_summaries(self._record))
         return None if summary is None else _epoch(self.id, summary)
 
@@ -235,10 +239,10 @@ class PastLedger:
     ) -> PastRuns:  # fmt: skip
         """Return the runs that match all given criteria, newest first.
 
-        `user`: name of the user who started the run. `name`: beginning of the run's name. `tag`: one tag or several; a
-        run must have all of them. `where`: parameters by name with the value that a run must have. `since`: earliest
-        start, in seconds since 1970. `running`: only runs that are still running. `limit`: maximum number of runs, 0
-        for all. Raises UsageError if an argument has the wrong type.
+        `user`: name of the user who started the run. `name`: first characters of the run's name. `tag`: one or more
+        tags; a run must have all of them. `where`: the values that a run's parameters must have, by parameter name.
+        `since`: earliest start time, in seconds since 1970. `running`: only runs that are still running. `limit`:
+        maximum number of runs, 0 for all. Raises UsageError if an argument has the wrong type.
         """
         _check("user", user, isinstance(user, str), "a name")
         _check("name", name, isinstance(name, str), "the beginning of a name")
@@ -260,10 +264,10 @@ class PastLedger:
         )
 
     def run(self, wanted: str = "last") -> PastRun:
-        """Return one run: by id, by name, by the beginning of either, or the newest run for "last".
+        """Return the run whose id or name is `wanted` or starts with it; "last" returns the newest run.
 
-        If several runs have this name, the newest is returned. Raises GpumonError if there is no such run, or if a
-        beginning fits several runs; the message then lists them.
+        If several runs have exactly this name, the newest is returned. Raises GpumonError if no run matches, or if
+        several runs only start with `wanted`. The message then lists them.
         """
         from gpumon.storage.ledger.reader import resolve_run
 
@@ -288,8 +292,8 @@ class PastLedger:
 def open_ledger(directory: str | None = None, state_dir: str | None = None) -> PastLedger:
     """Open the ledgers of this user and of the machine-wide daemon.
 
-    The directories are those of the options `--dir` and `--state-dir`. Raises GpumonError if no run has been recorded
-    yet or no ledger can be read.
+    `directory` and `state_dir` are the values of the command-line options `--dir` and `--state-dir`. Raises GpumonError
+    if no run has been recorded yet or no ledger can be read.
     """
     where = places(directory, state_dir)
     paths = ledger_paths(where)
@@ -337,7 +341,10 @@ def _measured(summary: EpochSummary) -> dict[str, Any]:
 
 
 def _derived_columns(run: PastRun) -> dict[str, Any]:
-    """Return the derived columns of a table of runs: steps, wait, last values of metrics, and parameters."""
+    """Return the columns that a table of runs has in addition to the fields of `PastRun`.
+
+    They are the steps, the wait for data, the last value of each metric, and the parameters.
+    """
     total = run.total
     return {
         **{name: getattr(total, name) for name in _OF_WHOLE},

@@ -1,7 +1,7 @@
-"""Ledger rows as readers get them, and functions that count the steps in them.
+"""Classes for the rows of a ledger that was read, and functions that count the steps in these rows.
 
-Times are seconds since 1970; everything else is in base units. Unknown numbers are NaN, unknown texts are empty. All
-texts are cleaned, because a ledger may belong to another user.
+Times are seconds since 1970. All other values are in base units. Unknown numbers are NaN, unknown texts are empty.
+Control characters are removed from all texts, because a ledger may belong to another user.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from gpumon.storage.ledger.row_keys import WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 
 SAMPLE_DELAY = 30 * SECOND
-"""ns after the end of a rank in which samples of it may still be written; a daemon waits for less."""
+"""Nanoseconds after the end of a rank during which a daemon may still write samples of it. Daemons wait a shorter
+time than this."""
 _NO_LIMIT = 1 << 62
 
 
 class SettledEpochs(NamedTuple):
-    """The ordinals of the epochs of a run that have ended and whose rows, in every rank, will not change any more."""
+    """Ordinals of a run's settled epochs: they have ended, and their rows will not change any more in any rank."""
 
     limit: int = _NO_LIMIT
     """Epochs from this ordinal on are not settled."""
@@ -39,7 +40,8 @@ class SettledEpochs(NamedTuple):
     def from_progress(cls, states: Iterable[str | None]) -> SettledEpochs:
         """Return the epochs whose rows are final in all ranks.
 
-        `states` has one entry for each rank that still gets rows: its `progress.state`, None if it has none yet.
+        `states` has one entry for each rank that still gets rows: the column `progress.state`, or None if the rank has
+        no row in the table `progress` yet.
         """
         settled = cls()
         for state in states:
@@ -54,24 +56,25 @@ class SettledEpochs(NamedTuple):
             timeline = timeline["course"]
             return cls(int(timeline["next"]), frozenset(int(row["epoch"][0]) for row in timeline["epochs"]))
         except (ArithmeticError, LookupError, TypeError, ValueError):
-            return cls(limit=0)  # missing or damaged: unknown
+            return cls(limit=0)  # the state is missing or damaged, so no epoch counts as settled
 
 
 USAGE_INDEX: dict[str, int] = {column.key: i for i, column in enumerate(USAGE)}
-"""Index of a column in the values of a row."""
+"""Index of each usage column in `UsageRow.values`."""
 UNSEEN_AFTER = 60.0
-"""Seconds without an update after which no daemon watches a running run; a daemon writes about every ten seconds."""
+"""A running run that was not updated for this many seconds is no longer watched by a daemon. A daemon updates it about
+every ten seconds."""
 SETTLED_AFTER = 120.0
-"""Seconds without an update after which an ended run gets no more rows. A daemon takes a minute to be sure that a run
-was killed, and the driver's last samples come some ticks later."""
+"""An ended run that was not updated for this many seconds gets no more rows. A daemon takes a minute to be sure that a
+run was killed, and the driver's last samples come some ticks later."""
 LATE_UPDATE = 20.0
-"""Seconds between the last updates of an ended run in two ledgers from which on the later ledger has the run only from
-its board; two daemons that both watched it end are some ticks apart."""
+"""Seconds between the last updates of an ended run in two ledgers. If the difference is larger, the ledger with the
+later update got the run only from its board. Two daemons that both watched the run end differ by a few ticks only."""
 UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
 class RunRow(NamedTuple):
-    """A run: one row, however many ranks it has."""
+    """A run. It has one row regardless of its number of ranks."""
 
     id: str
     name: str
@@ -87,9 +90,9 @@ class RunRow(NamedTuple):
     epochs: int
     """Planned epochs; 0 if unknown."""
     base: int
-    """Number that the framework gives the first epoch of a training."""
+    """Number of the first epoch of a training in this framework, usually 0 or 1."""
     first_epoch: int
-    """Number of the first epoch of this run; more than `base` after a resume."""
+    """Number of the first epoch of this run. It is greater than `base` if the run resumes a training."""
     started: float
     ended: float
     state: RunState
@@ -98,7 +101,7 @@ class RunRow(NamedTuple):
     resumes: str
     """Id of the run that this one continues, or empty."""
     seconds: float = NAN
-    """Duration until its end or its last update, by the steady clock."""
+    """Duration until the run's end or last update, measured with CLOCK_MONOTONIC."""
 
     @property
     def epochs_before(self) -> int:
@@ -106,10 +109,10 @@ class RunRow(NamedTuple):
         return max(0, self.first_epoch - self.base)
 
     def duration(self, now: float) -> float:
-        """Return the length of the run in seconds, up to its end, or to `now` (s since 1970) while it is running.
+        """Return the length of the run in seconds, up to its end, or up to `now` (s since 1970) while it is running.
 
-        If no daemon is watching it any more, it counts up to the last update. CLOCK_MONOTONIC is used where it was
-        recorded, because the wall clock may have been set.
+        If no daemon watches the run any more, the length ends at the last update. The duration by CLOCK_MONOTONIC is
+        used if it was recorded, because the wall clock may have been set during the run.
         """
         is_live = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen_seconds(now)
         if self.seconds >= 0:
@@ -121,7 +124,10 @@ class RunRow(NamedTuple):
         return max(0.0, end - self.started)
 
     def measured_until(self, now: float) -> float:
-        """Return up to when (s since 1970) the run has measurements: its last update while it runs, else `now`."""
+        """Return the end of the time with measurements of this run: the last update while it is running, else `now`.
+
+        Both times are seconds since 1970.
+        """
         is_live = self.state is RunState.RUNNING and not self.unseen_seconds(now)
         return self.updated if is_live and is_known(self.updated) else now
 
@@ -130,17 +136,17 @@ class RunRow(NamedTuple):
         return self.state is not RunState.RUNNING and now - self.updated > SETTLED_AFTER
 
     def is_more_complete_than(self, other: RunRow) -> bool:
-        """Return whether this row, and not `other`, is from the ledger whose daemon watched the run until its end.
+        """Return whether the daemon of this row's ledger watched the run until its end, and that of `other` did not.
 
-        `other` is the same run in another ledger.
+        `other` is the row of the same run in another ledger.
         """
         has_ended = RunState.RUNNING not in (self.state, other.state)
         return has_ended and other.updated - self.updated > LATE_UPDATE
 
     def unseen_seconds(self, now: float) -> float:
-        """Return for how many seconds no daemon has seen this run, if it has not ended.
+        """Return the number of seconds since a daemon last saw this run.
 
-        0 while a daemon is watching it.
+        The result is 0 if the run has ended or a daemon is watching it.
         """
         if self.state is not RunState.RUNNING or not now - self.updated > UNSEEN_AFTER:
             return 0.0
@@ -148,19 +154,19 @@ class RunRow(NamedTuple):
 
 
 class EpochTimes(NamedTuple):
-    """Times, steps and energy, over all ranks, of one open epoch or of several consecutive ended ones."""
+    """Times, steps and energy of one open epoch, or of several consecutive ended epochs, over all ranks."""
 
     begun: float
-    """Seconds since 1970."""
+    """Start, seconds since 1970."""
     ended: float
-    """NaN while it is open in a rank, and if a rank died in it."""
+    """End, seconds since 1970. NaN while the epoch is open in a rank, or if a rank died in it."""
     seconds: float
     steps: int
-    """0 if they were not counted."""
+    """0 if steps were not counted."""
     energy: float
     """Joules; NaN if unknown."""
     times: int = 1
-    """Number of epochs."""
+    """Number of epochs that these values cover."""
 
 
 class RunNames(NamedTuple):
@@ -176,18 +182,18 @@ class RunSummary(NamedTuple):
 
     run: RunRow
     done: int | None
-    """Number of epochs that ended in it, recorded or not; None if steps were made before it was found and no epoch has
-    begun since."""
+    """Number of epochs that ended in the run, including those before a daemon noticed it. None if the run had made
+    steps before a daemon noticed it and no epoch has started since then."""
     gpus: int
     energy: float
-    """Joules, over all devices."""
+    """Joules, sum over all devices."""
     utilization: float
     """Mean over devices."""
     tags: Sequence[str] = ()
     newest: int = -1
-    """Number of the last epoch that its slowest rank has begun; -1 before the first."""
+    """Number of the newest epoch that all ranks have started; -1 before the first."""
     energy_least: float = NAN
-    """Joules used at least; equal to `energy` if that is known."""
+    """Lower bound of the energy, in joules. Equal to `energy` if that is known."""
 
 
 class NoteRow(NamedTuple):
@@ -196,7 +202,7 @@ class NoteRow(NamedTuple):
     time: float
     text: str
     author: str
-    """User who added it later; empty for a note by the training."""
+    """User who added the note; empty if the training added it."""
 
 
 class RunMetadata(NamedTuple):
@@ -205,24 +211,24 @@ class RunMetadata(NamedTuple):
     config: Mapping[str, Parameter] = {}
     """Parameters of the training, by name."""
     program: Mapping[str, Parameter] = {}
-    """Facts that gpumon has found: script, commit, versions."""
+    """Facts that gpumon detected: script, Git commit, package versions."""
     notes: Sequence[NoteRow] = ()
     """Oldest first."""
     tags: Sequence[str] = ()
     omitted: int = 0
-    """Number of parameters and notes for which there was no room."""
+    """Number of parameters and notes that were not recorded because they exceeded the limit."""
 
 
 class LivePeak(NamedTuple):
-    """Peak memory of live tensors as the framework counts it, over all devices of a rank, in some stretch of time."""
+    """Peak memory of live tensors in a period, reported by the framework for all devices of a rank together."""
 
     value: float = NAN
     """Bytes; NaN if unknown."""
     reached: bool = False
-    """True if it was reached within the stretch; else it is an upper bound."""
+    """True if the peak was reached within the period. If false, `value` is only an upper bound."""
 
     def joined_with(self, other: LivePeak) -> LivePeak:
-        """Return the peak over both stretches of time."""
+        """Return the peak over both periods."""
         if not is_known(self.value) or other.value > self.value:
             return other
         return self._replace(reached=self.reached or other.reached) if other.value == self.value else self
@@ -253,20 +259,20 @@ class RankRow(NamedTuple):
     wait: float
     """Seconds waited for data in the whole run; NaN if not measured."""
     lost_events: int
-    """Number of boundaries that were overwritten before they were read."""
+    """Number of epoch and phase boundaries that were overwritten before a daemon read them."""
     peak: float
-    """Peak memory in live tensors, as the framework reports; bytes."""
+    """Peak memory of live tensors in bytes, reported by the framework."""
     retries: float
     ooms: float
     devices: tuple[DeviceRow, ...]
     facts: RunFacts = RunFacts()
-    """Facts reported by its training."""
+    """Facts that the training reported about itself."""
     seconds: float = NAN
-    """Seconds from its begin to its end, by the steady clock."""
+    """Seconds from the rank's start to its end, measured with CLOCK_MONOTONIC."""
     metrics: Mapping[str, float] = {}
     """Last value of each logged metric, by name."""
     package_energy: float = NAN
-    """Joules of the machine's CPU packages while it ran; NaN if unknown."""
+    """Joules that the machine's CPU packages used while the rank ran; NaN if unknown."""
     package_unknown: str = ""
     """Reason why `package_energy` is unknown."""
 
@@ -277,21 +283,21 @@ class EpochRow(NamedTuple):
     rank: str
     """Key of the rank."""
     ordinal: int
-    """Counts the epochs that the rank has begun, from 0."""
+    """Index of the epoch among all epochs that the rank has started, from 0."""
     epoch: int
-    """Number of the epoch in the training."""
+    """Epoch number as the training counts it."""
     begun: float
     ended: float
-    """NaN while it is open, and if the run died in it."""
+    """NaN while the epoch is open, or if the run died in it."""
     seconds: float
     steps: int
     wait: float
     metrics: Mapping[str, float]
-    """Metrics logged in it; values may be NaN or infinite."""
+    """Metrics logged in this epoch; values may be NaN or infinite."""
     trained: float = NAN
-    """Seconds of the training phase, to which `steps` belong; NaN if its steps were not counted separately."""
+    """Seconds of the training phase, in which `steps` were made. NaN if its steps were not counted separately."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait was measured; NaN if it was not measured, or unknown."""
+    """Seconds of the phases in which the wait for data was measured. NaN if it was not measured, or unknown."""
     peak: LivePeak = LivePeak()
 
 
@@ -300,24 +306,26 @@ class StepRow(NamedTuple):
 
     rank: str
     ordinal: int
-    """Counts the rows of the rank, from 0."""
+    """Index of the row among the rank's rows of steps, from 0."""
     first_step: int
-    """Number of steps done before."""
+    """Number of steps that the rank made before this range."""
     steps: int
     begun: float
     ended: float
-    """NaN while it is open."""
+    """NaN while the range is open."""
     seconds: float
     trained: float
-    """Seconds without evaluation and checkpoints, to which `steps` belong."""
+    """Seconds without evaluation and checkpoints, in which `steps` were made."""
     wait: float
+    """Seconds waited for data."""
     wait_of: float
+    """Seconds in which the wait for data was measured."""
     metrics: Mapping[str, float]
-    """Last values of the metrics logged in it."""
+    """Last value of each metric logged in this range."""
 
 
 class PhaseRow(NamedTuple):
-    """One phase in one epoch of one rank, over all times it was entered."""
+    """One phase of one epoch of one rank, with totals over all times the phase was entered."""
 
     rank: str
     ordinal: int
@@ -328,14 +336,15 @@ class PhaseRow(NamedTuple):
     steps: int
     wait: float
     spans: Sequence[tuple[float, float]] = ()
-    """Seconds after the start of the epoch, and length in seconds, of its first times; empty for training."""
+    """Start (in seconds after the start of the epoch) and length in seconds of each of the first times the phase was
+    entered. Empty for the training phase."""
     position: float = NAN
-    """Position among the phases of its epoch in order of first entry, from 0."""
+    """Position among the phases of the epoch in the order in which they were first entered, from 0."""
     peak: LivePeak = LivePeak()
 
 
 class UsageRow(NamedTuple):
-    """How one rank used one device: in an epoch, in a phase of an epoch, or in the whole run."""
+    """Usage of one device by one rank: in an epoch, in a phase of an epoch, or in the whole run."""
 
     rank: str
     ordinal: int
@@ -344,13 +353,13 @@ class UsageRow(NamedTuple):
     """`schema.WHOLE_EPOCH` for all phases together."""
     uuid: str
     utilization_from: str
-    """`driver`, `ticks`, or empty if nothing was sampled."""
+    """Source of the utilization: `driver`, `ticks`, or empty if nothing was sampled."""
     values: Sequence[float]
-    """In the order of `columns.USAGE`."""
+    """Values in the order of `columns.USAGE`."""
     energy_from: float = NAN
-    """The driver's energy counter at its begin, joules; NaN if `energy` is not the difference of both counters."""
+    """The driver's energy counter at the start, in joules. NaN if `energy` is not a difference of two readings."""
     energy_to: float = NAN
-    """The driver's energy counter at its end."""
+    """The driver's energy counter at the end, in joules."""
 
     def value(self, column: str) -> float:
         """Return the value of a column of `columns.USAGE` by name, such as `energy`."""
@@ -358,7 +367,7 @@ class UsageRow(NamedTuple):
 
 
 class MarkRow(NamedTuple):
-    """Something that happened once in a rank: an out-of-memory error or a checkpoint."""
+    """A single event in a rank: an out-of-memory error or a checkpoint."""
 
     rank: str
     number: int
@@ -373,7 +382,7 @@ class MarkRow(NamedTuple):
 
 
 class RunTrace(NamedTuple):
-    """Values of a device over the whole run; with an empty `uuid`, the metrics that a rank logged."""
+    """Metrics of a device over the whole run. If `uuid` is empty, these are the metrics that a rank logged."""
 
     rank: str
     uuid: str
@@ -386,18 +395,18 @@ class RunTrace(NamedTuple):
 
 
 class Record(NamedTuple):
-    """All rows of a run except its traces, read at one moment."""
+    """All rows of a run except its traces, read in one transaction."""
 
     run: RunRow
     ranks: Sequence[RankRow]
-    """By rank."""
+    """Sorted by rank number."""
     epochs: Sequence[EpochRow]
     phases: Sequence[PhaseRow]
     usage: Sequence[UsageRow]
     marks: Sequence[MarkRow]
     about: RunMetadata = RunMetadata()
     outside: Sequence[PhaseRow] = ()
-    """Time of ranks outside their epochs, by phase, and all of it together (phase `schema.WHOLE_EPOCH`)."""
+    """Time of ranks outside their epochs: a row for each phase, and a row for the sum (phase `schema.WHOLE_EPOCH`)."""
     step_rows: Sequence[StepRow] = ()
     """Rows of steps of a run without epochs."""
     outside_usage: Sequence[UsageRow] = ()
@@ -419,11 +428,11 @@ class Record(NamedTuple):
 
 
 COUNT_IN_EPOCHS = frozenset(("keras", "lightning", "transformers", "ignite"))
-"""Frameworks whose callbacks count steps only within epochs; steps outside are those of an earlier run."""
+"""Frameworks whose callbacks count steps only within epochs. Steps counted outside epochs are from an earlier run."""
 
 
 def has_steps_outside(record: Record) -> bool:
-    """Return whether the steps counted outside epochs were made by this run and not by an earlier one."""
+    """Return whether the steps counted outside epochs were made by this run, not by an earlier run."""
     return record.run.framework.partition("/")[0] not in COUNT_IN_EPOCHS
 
 
@@ -438,9 +447,9 @@ class StepCounts:
         self._complete = not any(rank.lost_events for rank in record.ranks)  # no boundary was lost
 
     def epoch(self, row: EpochRow) -> int | None:
-        """Return the steps of one rank in an epoch.
+        """Return the steps of one rank in an epoch, or None if unknown.
 
-        0 in an open epoch is unknown, because steps are reported late.
+        A count of 0 in an open epoch means unknown, because steps are reported late.
         """
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return row.steps if row.steps or (self._run and row.ended == row.ended) else None
@@ -450,10 +459,10 @@ class StepCounts:
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Return the steps of the whole run; `epochs` has the steps of each epoch.
+        """Return the steps of the whole run, or None if unknown. `epochs` has the steps of each epoch.
 
-        If boundaries were lost, epochs may be missing, so the training's own step counter is used. It is not used if
-        the framework continues counting from an earlier run.
+        If boundaries were lost, epochs may be missing. Then the training's own step counter is used, except for
+        frameworks that continue the counter of an earlier run.
         """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
         if known and not self._complete and has_steps_outside(self._record):
@@ -461,11 +470,11 @@ class StepCounts:
         return sum(known) if known and self._complete else None
 
     def between(self) -> int | None:
-        """Return the steps made between epochs, without those of evaluation; None if there are none."""
+        """Return the steps made between epochs, without evaluation steps. None if there are none."""
         return self.outside() if self._outside and has_steps_outside(self._record) else None
 
     def outside(self) -> int | None:
-        """Return the steps made outside epochs, without those of evaluation, by the rank that made the most."""
+        """Return the steps made outside epochs, without evaluation steps, by the rank with the most such steps."""
         if not self._record.outside:  # boundaries were lost
             return max_steps([rank.steps or None for rank in self._record.ranks])
         ranks = {row.rank for row in self._outside}
@@ -479,9 +488,9 @@ class StepCounts:
 
 
 def is_only_begun(row: EpochRow) -> bool:
-    """Return whether only the start of an epoch is known, for example after a kill.
+    """Return whether only the start of an epoch is known, for example because the run was killed.
 
-    Its length and steps are then unknown, not 0.
+    In this case its length and steps are unknown, not 0.
     """
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.ended != row.ended and not row.seconds > 0

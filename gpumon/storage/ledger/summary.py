@@ -16,37 +16,38 @@ class EpochSummary(NamedTuple):
 
     ordinal: int
     epoch: int
-    """Number of the epoch in the training."""
+    """Epoch number as the training counts it."""
     phase: str
     begun: float
     ended: float
-    """NaN while it is open, and if the run died in it."""
+    """NaN while the epoch is open, or if the run died in it."""
     seconds: float
     times: int
-    """Number of times that a phase was entered; else 1."""
+    """For a phase, the number of times it was entered; else 1."""
     steps: int | None
-    """None if they were not counted in all of it."""
+    """None if some of the steps were not counted."""
     wait: float
     """Seconds waited for data, mean over ranks."""
     metrics: Mapping[str, float]
     ranks: int
     utilization_from: str
     values: Sequence[float] = UNMEASURED
-    """In the order of `columns.USAGE`, joined over devices."""
+    """Usage values combined over devices, in the order of `columns.USAGE`."""
     batch: float = NAN
     """Samples per step over all ranks."""
     trained: float = NAN
-    """Seconds of training, to which the steps belong; NaN if that is the whole time, or unknown."""
+    """Seconds of training, in which the steps were made. NaN if that is the whole time, or unknown."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait was measured; NaN if that is the whole time, or unknown."""
+    """Seconds of the phases in which the wait was measured. NaN if that is the whole time, or unknown."""
     peak: LivePeak = LivePeak()
     """The framework's peak of live tensors on the fullest device."""
     sampled_share: float = NAN
-    """Share of the time covered by samples, of the rank and device with the lowest share; NaN without a length."""
+    """Share of the time covered by samples, for the rank and device with the lowest share. NaN if the length of the
+    time is unknown."""
     is_open: bool = False
-    """True for an epoch, a row of steps or a run that has not ended; false for phases and the time between epochs."""
+    """True for an epoch, a row of steps or a run that has not ended. False for phases and the time between epochs."""
     is_settled: bool = True
-    """False while rows of it may still change, as the driver's samples come seconds late."""
+    """False while its rows may still change, because the driver's samples arrive seconds late."""
 
     def value(self, column: str) -> float:
         """Return the value of a column of `columns.USAGE` by name."""
@@ -61,7 +62,7 @@ class EpochSummary(NamedTuple):
 
     @property
     def lacks_energy(self) -> bool:
-        """Whether part of the energy is unknown, because readings at the begin or end are missing."""
+        """Whether part of the energy is unknown because readings at the start or end are missing."""
         return not is_known(self.value("energy")) and is_known(self.value("energy_least"))
 
     @property
@@ -71,7 +72,7 @@ class EpochSummary(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second of training; the time of validation and checkpoints does not count if it is known.
+        """Steps per second of training. Time in validation and checkpoints is left out if it is known.
 
         NaN in the first seconds of an open epoch or run.
         """
@@ -91,8 +92,8 @@ class EpochSummary(NamedTuple):
     def live_peak(self) -> LivePeak:
         """Peak memory of live tensors.
 
-        It was reached, according to the framework's counter or to readings between steps, or it is an upper bound. Its
-        value is NaN if the framework has no such counter or the counter was not read.
+        `reached` is true if the framework's counter or a reading between steps shows that the peak was reached; else
+        the value is an upper bound. It is NaN if the framework has no such counter or the counter was not read.
         """
         return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
 
@@ -114,7 +115,7 @@ class EpochSummary(NamedTuple):
 
 
 OWN_COLUMNS = frozenset(column.key for column in EPOCHS if hasattr(EpochSummary, column.key))
-"""Columns whose values are those of the training, or follow from them."""
+"""Keys of the columns that are attributes of `EpochSummary`: values that the training reported or derived values."""
 
 
 class EpochSums(NamedTuple):
@@ -123,7 +124,7 @@ class EpochSums(NamedTuple):
     epochs: int
     seconds: float
     overlap: float
-    """Seconds that lie in two epochs, because ranks are apart."""
+    """Seconds that belong to two epochs, because some ranks started an epoch before others ended the previous one."""
     steps: int | None
     """None if no epoch has steps."""
     trained: float
@@ -131,36 +132,36 @@ class EpochSums(NamedTuple):
     stepped: float
     """Seconds of the epochs with steps."""
     waited: float
-    """Seconds waited for data in the epochs that have `waited_of`."""
+    """Seconds waited for data, summed over the epochs in which the wait was measured."""
     waited_of: float
-    """Seconds in which the wait was measured."""
+    """Seconds in which the wait was measured, summed over these epochs."""
 
 
 class EpochLengths(NamedTuple):
     """Number and lengths of the ended epochs of a run; NaN is unknown."""
 
     done: int = 0
-    """Number of epochs that ended."""
+    """Count of the epochs that ended."""
     lowest: int | None = None
-    """Lowest number of an epoch."""
+    """Lowest epoch number."""
     last: int | None = None
-    """Number of the newest epoch that ended."""
+    """Epoch number of the newest epoch that ended."""
     known: int = 0
-    """Number of epochs with a known length."""
+    """Count of the epochs with a known length."""
     total: float = 0.0
-    """Seconds of these."""
+    """Total length of these epochs in seconds."""
     least: float = NAN
-    """Seconds of the shortest."""
+    """Length of the shortest epoch in seconds."""
     most: float = NAN
-    """Seconds of the longest."""
+    """Length of the longest epoch in seconds."""
     most_energy: float = NAN
-    """Highest energy of an epoch, joules."""
+    """Highest energy of a single epoch, in joules."""
 
 
 def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
-    """Return how many epochs the training has completed.
+    """Return the number of epochs that the training has completed.
 
-    Epochs completed by earlier runs, or before a daemon noticed this run, count as well.
+    Epochs that earlier runs completed, or that ended before a daemon noticed this run, are included.
     """
     base = record.run.base
     first = min((epoch.epoch for epoch in epochs if epoch.epoch >= 0), default=base)
@@ -171,7 +172,7 @@ def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
 def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
     """Return whether the number of completed epochs is known.
 
-    It is unknown if the training had made steps before a daemon noticed it and has not begun an epoch since.
+    It is unknown if the training had made steps before a daemon noticed it and has not started an epoch since then.
     """
     return bool(epochs) or not any(rank.steps for rank in record.ranks)
 
@@ -188,7 +189,7 @@ def fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> 
 
 
 def joined_peaks(peaks: Sequence[LivePeak]) -> LivePeak:
-    """Return the highest of the peaks; unknown if one of them is unknown."""
+    """Return the highest of the peaks. It is unknown (NaN) if one of them is unknown."""
     # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
     if not peaks or any(peak.value != peak.value for peak in peaks):
         return LivePeak()  # the unknown one may be the highest
