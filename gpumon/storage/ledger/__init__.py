@@ -1,1 +1,1 @@
-"""The ledger: a SQLite file that keeps runs and epochs permanently. Scripts open it by `gpumon.ledger()` (`api`)."""
+"""The ledger: a SQLite file that keeps runs and epochs permanently. Scripts open it with `gpumon.ledger()` (`api`)."""

@@ -14,7 +14,7 @@ _MAX_VISITED = 64
 
 
 class PeakCounter:
-    """The framework's counter of peak memory, and the phases the run was in since the counter was last read.
+    """The framework's counter of peak memory, and the phases that the run was in since the last reading.
 
     The counter only grows, unless the training resets it. If it changed while the run was in a single phase, the peak
     belongs to that phase. If the run was in several phases, the value is only an upper bound for each of them.
@@ -23,7 +23,7 @@ class PeakCounter:
     def __init__(self) -> None:
         self.value = NAN
         self.highest = NAN
-        """Highest reading of the whole run; a training may reset the counter."""
+        """Highest reading of the whole run. It is stored because a training may reset the counter."""
         self.visited: list[PhaseKey] = []
 
     def visit(self, key: PhaseKey) -> None:
@@ -32,10 +32,10 @@ class PeakCounter:
             if key not in self.visited:
                 self.visited = [*self.visited, key][-_MAX_VISITED:]
         else:
-            self.visited = [key]  # the framework had not initialized a device before
+            self.visited = [key]  # until now, the framework had not initialized a device
 
     def add(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
-        """Add a reading of the counter (bytes), and yield the resulting peaks as `peaks` does."""
+        """Record a reading of the counter (bytes), and yield the resulting peaks as `peaks` does."""
         peaks = list(self.peaks(value))
         self.value, self.visited = value, []
         if not value <= self.highest:
@@ -43,9 +43,10 @@ class PeakCounter:
         yield from peaks
 
     def peaks(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
-        """Yield the peaks that a reading of `value` bytes gives, without recording the reading.
+        """Yield the peaks that result from a reading of `value` bytes, without recording the reading.
 
-        There is one for each epoch (key: its ordinal) and each phase (key: ordinal and phase) since the last reading.
+        There is one peak for each epoch (key: its ordinal) and each phase (key: ordinal and phase) that the run was in
+        since the last reading.
         """
         previous = self.value if is_known(self.value) else 0.0
         changed, bound = value != previous, max(value, previous)
@@ -71,11 +72,11 @@ class PeakCounter:
 
 
 MAX_SPANS = 16
-"""Spans kept of a phase that an epoch enters more often."""
+"""Maximum number of spans stored for a phase of an epoch. Later spans of the phase only count in the totals."""
 
 
 class PhaseTotals:
-    """Totals of one phase over all times an epoch entered it."""
+    """Totals of one phase of an epoch, over all times the phase was entered."""
 
     __slots__ = ("seconds", "spans", "steps", "times", "wait")
 
@@ -87,12 +88,15 @@ class PhaseTotals:
         self.times = times
         self.steps = steps
         self.wait = wait
-        """Seconds waited for data; NaN if that was never measured."""
+        """Seconds waited for data; NaN if the wait was never measured."""
         self.spans = spans
-        """The first `MAX_SPANS` as seconds after the start of the epoch, and length in seconds."""
+        """The first `MAX_SPANS` spans: start in seconds after the start of the epoch, and length in seconds."""
 
     def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
-        """Return totals that include `part`, one more stay in the phase that began `after` seconds into the epoch."""
+        """Return the totals after the phase was entered once more.
+
+        `part`: totals of the additional span. `after`: its start, in seconds after the start of the epoch.
+        """
         spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:MAX_SPANS]
         wait = part.wait if not is_known(self.wait) else self.wait + (part.wait if is_known(part.wait) else 0.0)
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
@@ -103,7 +107,7 @@ class PhaseTotals:
 
 
 class Moment(NamedTuple):
-    """A point in a run: its time (ns, CLOCK_MONOTONIC), the steps done and the seconds waited for data until then."""
+    """A time in a run (ns, CLOCK_MONOTONIC), with the steps done and the seconds waited for data up to this time."""
 
     monotonic_ns: int
     step: int
@@ -120,16 +124,16 @@ class Epoch:
         """ns since 1970."""
         self.begin = begin
         self.end: Moment | None = None
-        """None while it is open."""
+        """None while the epoch is open."""
         self.ended_ns: int | None = None
-        """ns since 1970; None also if it was aborted."""
+        """ns since 1970; None while the epoch is open or if it was aborted."""
         self.phases: dict[str, PhaseTotals] = {}
         self.peaks: dict[str, LivePeak] = {}
-        """Peaks of the framework's memory by phase; '' is the whole epoch."""
+        """Peaks of the framework's memory by phase. The key '' stands for the whole epoch."""
         self.metrics: dict[str, float] = {}
 
     def add_peak(self, phase: str, peak: LivePeak) -> None:
-        """Add a memory peak reached in a phase; '' stands for the whole epoch."""
+        """Add a memory peak of a phase. The phase '' stands for the whole epoch."""
         self.peaks[phase] = self.peaks.get(phase, LivePeak()).joined_with(peak)
 
     def as_json(self) -> dict[str, Any]:

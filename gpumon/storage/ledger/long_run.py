@@ -1,6 +1,6 @@
-"""Summarizes a run of thousands of epochs in SQL: totals, bands of epochs, and which epochs to read in full.
+"""Summarizes a run with thousands of epochs in SQL: totals, bands of epochs, and the epochs to read in full.
 
-Views of such a run then read the rows of only those epochs. Ranks are combined by the same rules as in `aggregate`.
+Views then read only the rows of these epochs. Ranks are combined by the same rules as in `aggregate`.
 """
 
 from __future__ import annotations
@@ -18,35 +18,39 @@ from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochLengths, EpochSums
 
 BANDS = 1000
-"""Largest number of bands of a run."""
+"""Maximum number of bands of a run."""
 _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 
 
 class EpochBand(NamedTuple):
-    """A range of consecutive epochs of a run, drawn as one; NaN is unknown."""
+    """A range of consecutive epochs of a run that views draw as one. Unknown numbers are NaN."""
 
     first: int
+    """Ordinal of the first epoch."""
     last: int
-    """Ordinals."""
+    """Ordinal of the last epoch."""
     first_epoch: int
+    """Epoch number of the first epoch."""
     last_epoch: int
-    """Number of the last epoch."""
+    """Epoch number of the last epoch."""
     begun: float
+    """Start, seconds since 1970."""
     ended: float
-    """Seconds since 1970."""
+    """End, seconds since 1970."""
     longest: float
-    """Seconds of the longest epoch that ended, without the first epoch of the run, which compiles and fills caches."""
+    """Length in seconds of the longest ended epoch. The first epoch of the run does not count, because it compiles and
+    fills caches."""
 
 
 class LongRun(NamedTuple):
     """Summary of a run with many epochs."""
 
     begun: int
-    """Number of epochs that have begun."""
+    """Number of epochs that have started."""
     bands: Sequence[EpochBand]
-    """All epochs, oldest first."""
+    """Bands that together contain all epochs, oldest first."""
     suspects: Sequence[int]
-    """Ordinals of epochs for which a rule may report something, oldest first."""
+    """Ordinals of epochs for which a diagnosis rule may report a finding, oldest first."""
     first_nonfinite: int | None
     """Ordinal of the first epoch that logged NaN or infinity, if any."""
     with_phases: Sequence[int]
@@ -55,11 +59,11 @@ class LongRun(NamedTuple):
     """Number of recorded spans of such phases."""
     sums: EpochSums
     lengths: EpochLengths
-    """Lengths of all epochs except the newest one, for which the ring may have newer data."""
+    """Lengths of all epochs except the newest. The ring may have newer data of that one."""
 
 
 def has_totals(db: sqlite3.Connection, run: str) -> bool:
-    """Return whether every GPU of a run has a row with its usage in the whole run, not only rows for each epoch."""
+    """Return whether the ledger has the usage of every GPU over the whole run, not only per epoch."""
     query = (
         f"SELECT (SELECT count(*) FROM device WHERE {_RANKS}) = (SELECT count(*) FROM usage"
         f" WHERE {_RANKS} AND ordinal = {WHOLE_RUN} AND phase = '{WHOLE_EPOCH}')"
@@ -68,9 +72,9 @@ def has_totals(db: sqlite3.Connection, run: str) -> bool:
 
 
 def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongRun:
-    """Summarize a run of which `begun` epochs have begun.
+    """Return a summary of a run with many epochs.
 
-    `phases`: maximum number of epochs in `LongRun.with_phases`.
+    `begun`: number of epochs that have started. `phases`: maximum number of epochs in `LongRun.with_phases`.
     """
     ranks = [key for (key,) in _fetch_all(db, "SELECT key FROM rank WHERE run = ? ORDER BY rank, key", run)]
     gpus, uuids = _fetch_one(db, f"SELECT count(*), count(DISTINCT uuid) FROM device WHERE {_RANKS}", run)
@@ -99,8 +103,8 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
 def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes]:
     """Return the times, steps and energy of a run's epochs, grouped into at most about `BANDS` groups of equal size.
 
-    `begun`: number of epochs that have begun. Energy is unknown if several ranks share a device, because each of them
-    reports the energy of the whole device.
+    `begun`: number of epochs that have started. Energy is unknown if several ranks share a device, because each of
+    them reports the energy of the whole device.
     """
     ranks = _fetch_one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
     size = next(size for size in _sizes() if begun <= size * BANDS)
@@ -116,7 +120,7 @@ def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes
 
 
 _PIECE = "ordinal / ?2, CASE WHEN ended IS NULL THEN ordinal ELSE -1 END"
-"""Grouping of epochs; an open epoch is a group of its own."""
+"""SQL expressions by which epochs are grouped. Each open epoch is a separate group."""
 _TIMES = f"""
 SELECT min(ordinal), min(begun) / 1e9, max(ended) / 1e9,
   total(CASE WHEN ended IS NULL THEN seconds ELSE max(coalesce(seconds, 0), (ended - begun) / 1e9) END),
@@ -165,7 +169,7 @@ SELECT min(ordinal), max(ordinal), min(epoch), max(epoch), min(begun) / 1e9,
   total(CASE WHEN wait > 0 AND wait_of > 0 THEN wait END), total(CASE WHEN wait > 0 AND wait_of > 0 THEN wait_of END)
 FROM ({{epochs}}) GROUP BY ordinal / ?2, ordinal = ?3 ORDER BY 1
 """
-"""Bands, lengths and sums of epochs in blocks; the newest epoch is a block of its own."""
+"""Query for the bands, lengths and sums of blocks of epochs. The newest epoch is a separate block."""
 _ENERGIES = f"""
 SELECT max(energy) FROM (
   SELECT CASE WHEN count(*) = count(energy) THEN sum(energy) END AS energy FROM usage
@@ -180,7 +184,7 @@ SELECT total(max(0.0, min(until, begun + seconds) - begun)) FROM (
 )
 """
 _NONFINITE = "instr(metrics, 'NaN') OR instr(metrics, 'Infinity')"
-"""Condition: a logged metric may be NaN or infinite."""
+"""SQL condition that is true if a logged metric may be NaN or infinite."""
 _SUSPECTS = f"""
 SELECT ordinal FROM epoch WHERE {_RANKS} AND (
   ended IS NULL OR {_NONFINITE}
@@ -191,7 +195,8 @@ SELECT ordinal FROM usage WHERE {_RANKS} AND ordinal >= 0 AND phase = '{WHOLE_EP
   AND (throttled_share >= {THROTTLED} OR idle_share >= {MOSTLY_IDLE}) AND sampled >= {SAMPLED} * seconds
 ORDER BY 1
 """
-"""Epochs in which one rank or GPU fulfills a rule; joined over all of them, the epoch may not."""
+"""Query for epochs in which a single rank or GPU meets the condition of a rule. Combined over all ranks and GPUs, the
+epoch may not meet it."""
 _WITH_PHASES = f"""
 SELECT DISTINCT ordinal FROM phase WHERE rank = ? AND phase != '{TRAINING}' AND spans IS NOT NULL
 ORDER BY ordinal DESC LIMIT ?
@@ -234,7 +239,7 @@ def _sizes() -> Iterator[int]:
 
 
 def _real(cell: Any) -> float:
-    """Return a cell as a number; NaN if it has another type."""
+    """Return a cell as a number, or NaN if it has another type."""
     return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
 

@@ -74,8 +74,8 @@ def metadata_conditions(
 ) -> Iterator[tuple[str, str, tuple[object, ...]]]:
     """Yield an SQL condition for each tag and each parameter that a run must have.
 
-    `where` has pairs of a parameter's name and value. Each result is a table, a condition on its rows, and the values
-    for the placeholders in it.
+    `where` has pairs of a parameter's name and its value. Each result consists of a table name, a condition on the rows
+    of this table, and the values for the placeholders in the condition.
     """
     for tag in tags:
         yield "tag", "tag = ? AND NOT removed", (tag,)
@@ -85,7 +85,7 @@ def metadata_conditions(
 
 
 def _stored_forms(value: str) -> tuple[str, ...]:
-    """Return the forms in which a value that a user typed may be stored: as text, number or literal of JSON."""
+    """Return the JSON texts that may be stored for a value that a user typed: as string, number or literal."""
     forms = [json.dumps(value)]
     try:
         number = float(value)

@@ -1,12 +1,12 @@
 """Constants of the ledger's file format. The SQL tables are in `schema`, the measured columns in `model.columns`.
 
-The ledger is one SQLite file, `ledger.sqlite`, in the state directory. Times are nanoseconds since 1970, durations
-seconds, everything else is in base units. NULL is unknown, never 0. A run has one row, however many ranks it has.
-Measurements belong to a rank (`rank.key`, the name of its board) and a device (its UUID).
+The ledger is one SQLite file, `ledger.sqlite`, in the state directory. Times are nanoseconds since 1970, durations are
+seconds, and all other values are in base units. Unknown values are NULL, never 0. A run has one row regardless of its
+number of ranks. Measurements belong to a rank (`rank.key`, the name of its board) and a device (its UUID).
 
-An epoch is identified by its `ordinal`, which counts the epochs that a rank has begun, from 0. The epoch number would
-not do, because a resumed run may use the same number twice. `usage` has one row for each rank, device, epoch and phase.
-Phase '' is the whole epoch; ordinal -1 is the whole run, and -2 all of its time outside epochs.
+An epoch is identified by its `ordinal`, its index among the epochs that a rank has started, from 0. The epoch number is
+not unique, because a resumed run may use the same number twice. The table `usage` has one row for each rank, device,
+epoch and phase. Phase '' is the whole epoch. Ordinal -1 is the whole run, and -2 all of its time outside epochs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 WHOLE_RUN = -1
 OUTSIDE_EPOCHS = -2
 STEP_ROWS = -1000
-"""`ordinal` in `usage` of the first step row; later rows count down from it."""
+"""Value of `usage.ordinal` for the first row of steps. Each later row has a value that is lower by 1."""
 
 WHOLE_EPOCH = ""
 OTHER = "other"
-"""Name for time outside epochs that is in no phase."""
+"""Phase name for time outside epochs in which the training was in no phase."""

@@ -95,45 +95,48 @@ CREATE TABLE forgotten (rank TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT RO
 """
 """`run.id`: from the training, with `~2`, `~3` … appended if an earlier run or another user's run already has this id.
 `run.name`: from the training, until the run is renamed. `run.resumes`: id of the run that this one continues.
-`run.updated`: time of the daemon's last write, about every ten seconds while the run is active. `run.seconds`,
-`rank.seconds`: by the steady clock; `started` and `ended` are wall-clock times, and the clock may be set in between.
+`run.updated`: time of the daemon's last write, about every ten seconds while the run is active. `run.seconds` and
+`rank.seconds` are measured with CLOCK_MONOTONIC. `started` and `ended` are wall-clock times, and the wall clock may be
+set in between.
 
 `rank.peak`: peak over the run. `rank.batch`: samples per step of this rank. `rank.planned_steps`: planned steps.
-`rank.folded_epochs`: number of epochs that were too short and too many, and were merged into the row before.
+`rank.folded_epochs`: number of epochs that were merged into the previous row because they were too short and too many.
 `rank.metrics`: last logged values by name, JSON as in `epoch.metrics`. `rank.cpu_seconds`: CPU time of the process
 and its children. `rank.package_energy`: joules of the machine's CPU packages (RAPL) while the rank ran;
 `rank.package_unknown`: why this is unknown.
 
-`epoch.ended` NULL: the epoch is open, or the run died in it. `epoch.seconds`: by the steady clock of the training; for
-an epoch without an end, until it was last seen. `epoch.steps`: training steps only, if the epoch has a training phase;
-`epoch.trained`: the seconds of that phase. `epoch.metrics`: a JSON object, with the strings NaN, Infinity and -Infinity
-for values that JSON numbers cannot express. `epoch.wait`, `phase.wait`: seconds waited for data; `wait_of`: seconds of
-the phases in which the wait was measured. `peak`: the framework's peak of live tensors in bytes, over all devices of
-the rank; `peak_reached` 1: reached in this stretch; 0: an upper bound; NULL: unknown.
+`epoch.ended` NULL: the epoch is open, or the run died in it. `epoch.seconds`: length by CLOCK_MONOTONIC of the
+training; for an epoch without an end, up to the time when it was last seen. `epoch.steps`: training steps only, if the
+epoch has a training phase; `epoch.trained`: the seconds of that phase. `epoch.metrics`: a JSON object, with the strings
+NaN, Infinity and -Infinity for values that JSON numbers cannot express. `epoch.wait`, `phase.wait`: seconds waited for
+data; `wait_of`: seconds of the phases in which the wait was measured. `peak`: the framework's peak of live tensors in
+bytes, over all devices of the rank; `peak_reached` is 1 if the peak was reached in this epoch or phase, 0 if `peak` is
+an upper bound, and NULL if it is unknown.
 
 `phase.place`: position among the phases of its epoch in order of first entry, from 0. `phase.spans`: JSON list of
-[seconds after the start of the epoch, seconds] of its first 16 times; NULL for the training phase. `outside`: time of a
-rank outside its epochs, by phase; `other` is the time in no phase, '' all of it together; `spans` count from the start
-of the rank. `step_row`: steps of a rank without epochs; a long training has 20 to 50 such rows; `first_step`: number of
-steps before it.
+[start in seconds after the start of the epoch, length in seconds] for the first 16 times that the phase was entered;
+NULL for the training phase. `outside`: time of a rank outside its epochs, by phase; phase `other` is the time in no
+phase, and phase '' is the sum of all phases; `spans` start at the start of the rank. `step_row`: steps of a rank
+without epochs; a long training has 20 to 50 such rows; `first_step`: number of steps before the row.
 
-`usage.ordinal`: of the epoch; -1: the whole run; -2: outside its epochs; -1000 - n: step row n.
+`usage.ordinal`: ordinal of the epoch; -1: the whole run; -2: time outside epochs; -1000 - n: step row n.
 `usage.utilization_from`: `driver` (its own sample buffer), `ticks`, or '' if nothing was sampled.
-`usage.energy_least`: lower bound of the joules used in the stretch; equal to `energy` if that is known.
-`usage.energy_from`, `usage.energy_to`: the driver's counter at its begin and end in joules, if `energy` is their
-difference. The energy of ranks that share a GPU at different times is computed from the union of these intervals.
+`usage.energy_least`: lower bound of the joules; equal to `energy` if that is known. `usage.energy_from`,
+`usage.energy_to`: the driver's counter at the start and end in joules, if `energy` is their difference. The energy of
+ranks that share a GPU at different times is computed from the union of these intervals.
 
 `trace`: metrics over the whole run in at most 2048 points, `step` seconds apart; `cells` is zlib of little-endian
 f4 [column][point][minimum, mean, maximum], NaN if nothing was sampled; `columns` is a JSON list of metric names.
 With uuid '' it has the metrics that the rank logged.
-`progress`: state from which a daemon continues a rank after a restart; private to the daemon, and deleted when all rows
-of the rank are written, some seconds after its end.
+`progress`: state from which a daemon continues a rank after a restart. It is private to the daemon and is deleted when
+all rows of the rank are written, some seconds after the rank's end.
 `parameter`: `kind` 0 is a parameter of the training, 1 a fact that gpumon detected about the program, 2 (with `name`
 '') the number of parameters and notes that exceeded the limit. `value` is JSON: text, number, true, false or null.
 `place` keeps their order. If several ranks set the same name, the lowest (`rank`) has priority. `note.author`: user who
-added it later; '' for a note by the training. `tag.removed` 1: removed by a user; not added again although the training
-still has it.
-`forgotten`: keys of ranks whose run was deleted, and the time (ns since 1970): their boards may exist for a while."""
+added it; '' if the training added it. `tag.removed` 1: a user removed the tag; it is not added again although the
+training still has it.
+`forgotten`: keys of ranks whose run was deleted, and the time of the deletion (ns since 1970). They are stored because
+the boards of these ranks may exist for a while."""
 
 LEDGER_FILE = FileKind(
     "ledger",

@@ -1,10 +1,10 @@
-"""Traces: metrics over a whole run in at most `POINTS` points, built up tick by tick.
+"""Traces: metrics over a whole run in at most `POINTS` points. A trace grows with each tick.
 
 A point has the minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the
 mean, so that charts show only values that were logged. If a training diverges and logs NaN or infinity, the minimum or
 maximum of the point is infinite. When all `POINTS` are used, pairs of points are merged and the step doubles, so the
-trace of a month needs no more space than that of an hour. `history.envelope` does not fit here, because points are
-merged in place while the run goes on and the last point still grows.
+trace of a month needs no more space than the trace of an hour. `history.envelope` cannot be used here, because points
+are merged in place during the run and values are still added to the last point.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ POINTS = 2048
 
 
 class TraceRecorder:
-    """Builds a trace with one line for each name in `columns`.
+    """Builds a trace with one line for each metric name in `columns`.
 
-    `begun_ns`: time of the first point (ns since 1970). `origin_ns`: the same moment by CLOCK_MONOTONIC. `keeps_last`:
-    points keep their last value instead of the mean, as for logged metrics.
+    `begun_ns`: time of the first point (ns since 1970). `origin_ns`: the same time by CLOCK_MONOTONIC. `step_ns`: time
+    between two points. `keeps_last`: points have the last value instead of the mean, as needed for logged metrics.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class TraceRecorder:
     ) -> None:
         self.begun_ns = begun_ns
         self.step_ns = step_ns
-        """ns."""
+        """Time between two points in nanoseconds."""
         self.columns: list[str] = []
         self.points = 0
         self._origin = origin_ns
@@ -42,7 +42,7 @@ class TraceRecorder:
             self.column(name)
 
     def column(self, name: str) -> int:
-        """Return the index of a column; a new name adds a column."""
+        """Return the index of the column with this name. A new name adds a column."""
         if name in self.columns:
             return self.columns.index(name)
         self.columns.append(name)
@@ -52,7 +52,7 @@ class TraceRecorder:
         return len(self.columns) - 1
 
     def add(self, monotonic_ns: int, values: Sequence[float]) -> None:
-        """Add one value for each column, NaN if unknown; must be called in order of time."""
+        """Add one value for each column; NaN is unknown. Calls must be in chronological order."""
         at = self._index(monotonic_ns)
         for line, value in zip(self._lines, values, strict=True):
             # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
@@ -60,7 +60,7 @@ class TraceRecorder:
                 line.add(at, value)
 
     def log(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics by name that the training logged at this time; they may be NaN or infinite."""
+        """Add the metrics that the training logged at this time, by name. Values may be NaN or infinite."""
         for name in metrics:
             self.column(name)
         at = self._index(monotonic_ns)
@@ -74,7 +74,7 @@ class TraceRecorder:
                 line.diverge(at, value)
 
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics that were logged at an earlier time; values that the point for this time already has stay."""
+        """Add metrics that were logged at an earlier time. Metrics that already have a value at this point stay."""
         at = self._index(monotonic_ns)
         present = {name for name, line in zip(self.columns, self._lines, strict=True) if line.counts[at]}
         self.log(monotonic_ns, {name: value for name, value in metrics.items() if name not in present})
@@ -98,9 +98,10 @@ class TraceRecorder:
         return b"".join(line.cells() for line in self._lines)
 
     def restore(self, cells: bytes, points: int, each: int) -> None:
-        """Continue from the result of `cells`; each point is assumed to combine `each` values.
+        """Restore the points from `cells`, the result of an earlier call of `cells()`.
 
-        Raises ValueError if the number of bytes does not fit the columns and points.
+        `points`: number of points. `each`: number of values that each point is assumed to combine. Raises ValueError if
+        the number of bytes does not match the number of columns and points.
         """
         values = array("f")
         values.frombytes(cells)
@@ -129,7 +130,7 @@ class _Line:
         self.counts.extend([0] * points)
 
     def add(self, at: int, value: float) -> None:
-        # In single precision a huge number becomes infinite.
+        # A huge number becomes infinite here, because lows and highs have single precision.
         count = self.counts[at] = self.counts[at] + 1
         self.means[at] = value if count == 1 else self.means[at] + (value - self.means[at]) / count
         if not value >= self.lows[at]:
@@ -138,7 +139,7 @@ class _Line:
             self.highs[at] = value
 
     def diverge(self, at: int, value: float) -> None:
-        """Add an infinite value as the extreme on its side, or NaN as both; neither is part of the mean."""
+        """Add an infinite value as minimum or maximum, or NaN as both. The mean does not change."""
         if not value > 0:
             self.lows[at] = -math.inf
         if not value < 0:
@@ -156,7 +157,7 @@ class _Line:
 
     @staticmethod
     def merge_means(a: float, count_a: int, b: float, count_b: int) -> float:
-        """Return the mean of two points that are merged."""
+        """Return the mean of two points, given the mean and the number of values of each."""
         if not (count_a and count_b):
             return a if count_a else b
         return (a * count_a + b * count_b) / (count_a + count_b)
@@ -190,5 +191,5 @@ def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:
 
 
 def step_for(interval_ns: int) -> int:
-    """Return the first step of a trace in ns: one second, or the interval between ticks if that is longer."""
+    """Return the time between points of a new trace in ns: one second, or the interval between ticks if longer."""
     return max(SECOND, interval_ns)

@@ -1,8 +1,8 @@
 """Sums of a device's usage and of the energy of CPU packages, which can be extended and merged.
 
 The values of a tick hold until the next tick, but at most for `HOLD_INTERVALS` intervals. In a mean, each value is
-weighted by the time for which it held. Peaks come from samples taken within the stretch of time; if there is none, from
-the value that held then. Counters are interpolated linearly between two ticks.
+weighted by the time for which it held. Peaks come from samples taken within the period. If there is no such sample, the
+value that held during the period is used. Counters are interpolated linearly between two ticks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from gpumon.model.columns import USAGE, MeasuredBy
 from gpumon.model.metrics import GPU_INDEX, IDLE
 
 MIN_PACKAGE_COVERED = 0.9
-"""Share of the time that must lie between two readings for energy to be reported; the rest counts with the mean power.
+"""Energy of the CPU packages is reported if at least this share of the run's time lies between two readings.
 
-The first reading comes with the first tick that shows the run: a daemon does not read the packages while nothing runs.
+The mean power is assumed for the rest of the time. The first reading comes with the first tick that shows the run,
+because a daemon does not read the packages while nothing runs.
 """
 _MAX_PACKAGE_GAP = 60 * SECOND
-"""ns between two readings; further apart, the counters may have wrapped more than once."""
+"""Maximum ns between two readings. In a longer time the counters may have wrapped more than once."""
 
 
 class PackageUsage:
@@ -33,12 +34,12 @@ class PackageUsage:
         self._joules = joules
         self._covered = covered
         self.unknown = ""
-        """Reason why the counters cannot be read; else empty."""
+        """Reason why the counters cannot be read; empty if they can be read."""
 
     def add(self, previous: PackageReading, now: PackageReading, begin: int, end: int) -> None:
         """Add the energy between two consecutive readings.
 
-        The rank lasts from `begin` to `end` (ns, CLOCK_MONOTONIC); energy outside that time does not count.
+        The rank lasts from `begin` to `end` (ns, CLOCK_MONOTONIC). Energy outside this time does not count.
         """
         length = now.monotonic_ns - previous.monotonic_ns
         inside = min(now.monotonic_ns, end) - max(previous.monotonic_ns, begin)
@@ -48,7 +49,7 @@ class PackageUsage:
             self._covered += inside / SECOND
 
     def energy(self, seconds: float) -> float:
-        """Return the joules for a rank that ran for `seconds`; NaN if too little of that time was measured."""
+        """Return the joules used during a rank that ran for `seconds`; NaN if too little of that time was measured."""
         if not self._covered or self._covered < MIN_PACKAGE_COVERED * seconds:
             return NAN
         return self._joules * max(1.0, seconds / self._covered)
@@ -70,21 +71,21 @@ class PackageUsage:
 
 
 HOLD_INTERVALS = 3
-"""Intervals for which a value holds; a longer gap counts as not sampled."""
+"""Maximum number of intervals for which a value holds. A longer gap counts as not sampled."""
 MIN_HOLD = 2 * SECOND
 MIN_COVERED = 0.98
-"""Share of the time that must lie between two readings of the counter for energy to be reported."""
+"""Energy is reported if at least this share of the time lies between two readings of the counter."""
 MAX_UNSURE = 0.01
-"""Share of a stretch's energy, at most, that may belong to the time before or after the stretch."""
+"""Energy is reported if at most this share of it may belong to the time before or after the period."""
 _WHOLE = 1.0 - 1e-6
 _TOLERANCE = 0.01
-"""Rounding error of a sum of many parts, joules."""
+"""Maximum rounding error of a sum with many terms, in joules."""
 MIN_ENERGY_SECONDS = 1.0
-"""Shortest stretch whose energy is reported, s: the counter moves in steps."""
+"""Shortest period whose energy is reported, in seconds. The limit is needed because the counter moves in steps."""
 MIN_UTILIZATION_SECONDS = 0.2
-"""Shortest stretch whose utilization is reported, s: the driver takes 5 or 6 samples a second."""
+"""Shortest period whose utilization is reported, in seconds. The driver takes 5 or 6 samples a second."""
 MIN_BUSY_COVERED = 0.9
-"""Share of the sampled time that the driver's own samples must cover to be used."""
+"""The driver's own samples are used if they cover at least this share of the sampled time."""
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _MEANS = {column.key: GPU_INDEX[column.metric] for column in USAGE if column.measured_by is MeasuredBy.MEAN}
@@ -96,20 +97,21 @@ COUNTERS = tuple(
         "energy", "throttled_sw_power", "throttled_sw_thermal", "throttled_hw_thermal", "throttled_hw_power_brake",
     )
 )  # fmt: skip
-"""Indexes of the counters in a device's values; sums of counters are in this order: energy, power limit, then heat."""
+"""Indexes of the counters in a device's values. All lists with one value per counter have this order: energy, time
+limited by the power cap, then the other throttling times."""
 _MEAN_INDEXES = tuple(_MEANS.values())
 _PEAK_INDEXES = tuple(_PEAKS.values())
 _FIRST_INDEXES = tuple(_FIRSTS.values())
 
 
 class UtilizationHistogram:
-    """How long a device had which utilization, in steps of one percent as the driver reports it."""
+    """Seconds that a device spent at each utilization, in steps of one percent as the driver reports it."""
 
     __slots__ = ("bins", "seconds", "total")
 
     def __init__(self) -> None:
         self.bins: dict[int, float] = {}
-        """Seconds by percent: at most 101 of them."""
+        """Seconds by utilization in percent; at most 101 entries."""
         self.seconds = 0.0
         self.total = 0.0
 
@@ -152,44 +154,48 @@ class UtilizationHistogram:
 
 
 class SplitIntervals:
-    """Intervals between readings that lie only partly within a row of the ledger.
+    """Intervals between two readings, of which only a part lies within the time of a row of the ledger.
 
-    It is unknown how much of the energy of such an interval belongs to the row. Rows that are merged may together
-    contain the whole interval; then its energy is known.
+    It is unknown how much of such an interval's energy belongs to the row. If rows are merged, the merged row may
+    contain the whole interval, and its energy is known.
     """
 
     __slots__ = ("rows",)
 
     def __init__(self) -> None:
         self.rows: dict[int, list[float]] = {}
-        """By end of the interval (ns, CLOCK_MONOTONIC): its seconds within the row, its length, and its joules."""
+        """By end of the interval (ns, CLOCK_MONOTONIC): its seconds within the row, its whole length in seconds, and
+        its joules."""
 
     def add(self, until: int, seconds: float, length: float, joules: float = 0.0) -> None:
-        """Add `seconds` of an interval that ends at `until`, lasts `length` seconds and used `joules`."""
+        """Add `seconds` within this row of an interval that ends at `until`, lasts `length` seconds, and used `joules`.
+
+        `until` is in ns, CLOCK_MONOTONIC.
+        """
         known = self.rows.setdefault(until, [0.0, length, joules])
         known[0] += seconds
 
     def merge(self, other: SplitIntervals) -> None:
-        """Add the parts of intervals in another row."""
+        """Add the intervals of another row."""
         for until, row in other.rows.items():
             self.add(until, *row)
 
     @property
     def open(self) -> list[list[float]]:
-        """Values of the intervals that are shared with another row."""
+        """Values of the intervals that lie partly outside this row."""
         return [row for row in self.rows.values() if row[0] < _WHOLE * row[1]]
 
     def joules(self) -> float:
-        """Return the energy of the parts, assuming that each interval used its energy evenly."""
+        """Return the energy used within the row, assuming that power was constant during each interval."""
         return sum(joules * seconds / length for seconds, length, joules in self.rows.values())
 
     def seconds(self) -> float:
-        """Return the total length of the parts."""
+        """Return the total seconds of the intervals within the row."""
         return sum(row[0] for row in self.rows.values())
 
 
 class UsageSums:
-    """Sums of one device over all stretches of time that form one row of the table `usage`."""
+    """Sums of one device over all periods that form one row of the table `usage`."""
 
     __slots__ = (
         "begun", "busy", "counted", "covered", "ended", "estimated", "first", "held", "inside", "sampled", "ticks",
@@ -201,29 +207,32 @@ class UsageSums:
         """Seconds for which a value held."""
         self.ticks = UtilizationHistogram()
         self.busy = UtilizationHistogram()
-        """From the driver's own samples."""
+        """Utilization from the driver's own samples."""
         self.weighed = [0.0] * len(_MEAN_INDEXES)
         self.weights = [0.0] * len(_MEAN_INDEXES)
         self.inside = [NAN] * len(_PEAK_INDEXES)
-        """Peaks of the samples taken within the stretches."""
+        """Peaks of the samples taken within the periods."""
         self.held = [NAN] * len(_PEAK_INDEXES)
-        """Peaks of values sampled before a stretch that still held in it."""
+        """Peaks of values that were sampled before a period and still held in it."""
         self.first = [NAN] * len(_FIRST_INDEXES)
         """The first readings."""
         self.counted = [0.0] * len(COUNTERS)
         self.covered = [0.0] * len(COUNTERS)
-        """Seconds that lay between two readings of the counter."""
+        """Seconds that lie between two readings of each counter."""
         self.begun: tuple[int, float] | None = None
-        """Time (ns, CLOCK_MONOTONIC) and energy counter at the start of the first stretch."""
+        """Time (ns, CLOCK_MONOTONIC) and energy counter (joules) at the start of the first period."""
         self.ended: tuple[int, float] | None = None
-        """Time and energy counter at the end of the last stretch."""
+        """Time and energy counter at the end of the last period."""
         self.estimated = SplitIntervals()
-        """Time between two readings of energy that lie too far apart to know when it was used."""
+        """Intervals between two energy readings that are too far apart to know when the energy was used."""
         self.unseen = SplitIntervals()
-        """Time without samples."""
+        """Intervals without samples."""
 
     def add_values(self, values: Sequence[float], seconds: float, *, is_read_here: bool) -> None:
-        """Add values that held for `seconds`; `is_read_here`: whether they were also read within the row's time."""
+        """Add the values of a sample that held for `seconds`.
+
+        `is_read_here`: whether the sample was also taken within the row's time.
+        """
         self.sampled += seconds
         self.ticks.add(values[_UTILIZATION], seconds)
         weighed, weights = self.weighed, self.weights
@@ -242,9 +251,9 @@ class UsageSums:
                 self.first[i] = values[index]
 
     def add_counters(self, growth: Sequence[float], share: float, seconds: float) -> None:
-        """Add a `share` (0 to 1) of the growth of the counters between two ticks; the share lasts `seconds`.
+        """Add a `share` (0 to 1) of the growth of the counters between two ticks.
 
-        NaN in `growth` is unknown.
+        `growth`: growth of each counter, NaN if unknown. `seconds`: the same share of the time between the two ticks.
         """
         for i, amount in enumerate(growth):
             if amount == amount:
@@ -252,7 +261,7 @@ class UsageSums:
                 self.covered[i] += seconds
 
     def add_energy_reading(self, begun: tuple[int, float], ended: tuple[int, float]) -> None:
-        """Add the energy counter at the begin and at the end of a stretch, each as a pair of time and joules."""
+        """Add the energy counter at the start and at the end of a period, each as a pair of time and joules."""
         self.begun = min(self.begun or begun, begun)
         self.ended = max(self.ended or ended, ended)
 
@@ -282,16 +291,16 @@ class UsageSums:
     def columns(
         self, seconds: float, *, whole_board: bool = True, min_energy_seconds: float = MIN_ENERGY_SECONDS
     ) -> dict[str, Any]:  # fmt: skip
-        """Return the columns of the table `usage` for `seconds` of time in all; unknown columns are left out.
+        """Return the values for the columns of the table `usage`. Unknown columns are left out.
 
-        `whole_board`: false for a MIG instance, because its counters are those of the whole GPU. `min_energy_seconds`:
-        shortest time for which energy is reported.
+        `seconds`: length of the row's time. `whole_board`: false for a MIG instance, because its counters count for the
+        whole GPU. `min_energy_seconds`: shortest time for which energy is reported.
         """
         from_driver = (
             self.sampled > 0 and self.busy.seconds > 0 and self.busy.seconds >= MIN_BUSY_COVERED * self.sampled
         )
         spread = self.busy if from_driver else self.ticks
-        # Peaks show whether any tick lies within; without one, all values are from before.
+        # `inside` shows whether any tick lies within the time. If none does, all values are from earlier ticks.
         is_before = _any_known(self.held) and not _any_known(self.inside)
         unseen = sum(row[0] for row in self.unseen.open)
         is_whole = unseen <= (1.0 - SAMPLED) * seconds
@@ -312,7 +321,8 @@ class UsageSums:
             unsure = sum(joules for _, _, joules in open)
             if covered >= MIN_COVERED * seconds and unsure <= MAX_UNSURE * joules:
                 columns["energy"] = columns["energy_least"] = joules
-                # The driver's power is a mean that lags behind: for short epochs, energy by time is more accurate.
+                # The driver's power is a mean that lags behind. For short epochs, energy divided by time is more
+                # accurate.
                 columns["power_mean"] = joules / covered
                 if self.begun and self.ended and abs(self.ended[1] - self.begun[1] - joules) <= _TOLERANCE:
                     columns["energy_from"], columns["energy_to"] = self.begun[1], self.ended[1]
@@ -366,7 +376,7 @@ def _any_known(values: Sequence[float]) -> bool:
 
 
 def merge_sums(parts: Mapping[Any, UsageSums]) -> UsageSums:
-    """Return the sum of several `UsageSums`, which are ordered by the start of their time."""
+    """Return the sum of several `UsageSums`. They must be in chronological order."""
     whole = UsageSums()
     for part in parts.values():
         whole.merge(part)
