@@ -38,7 +38,10 @@ _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 
 class TickTime(NamedTuple):
-    """When a tick was taken, and the interval between ticks; all in ns. The tick may be from the previous daemon."""
+    """Time of a tick by both clocks, and the interval between ticks, all in ns. The previous daemon may have taken it.
+
+    `monotonic_ns` is CLOCK_MONOTONIC, `time_ns` is since 1970.
+    """
 
     monotonic_ns: int
     time_ns: int
@@ -46,13 +49,13 @@ class TickTime(NamedTuple):
 
 
 class EarlierTick(NamedTuple):
-    """The samples (by device UUID) and runs (by key) of a tick of the previous daemon."""
+    """The samples and runs of a tick of the previous daemon."""
 
     at: TickTime
     samples: Mapping[str, Sample]
-    """By UUID of the device."""
+    """Samples by device UUID."""
     runs: Mapping[str, Run]
-    """By key."""
+    """Runs by key."""
 
     @classmethod
     def from_frame(cls, frame: Frame) -> EarlierTick:
@@ -70,13 +73,13 @@ class RankTraces:
         self._stored_traces: Sequence[StoredTrace] = ()
 
     def resume(self, traces: Sequence[StoredTrace]) -> None:
-        """Continue these traces of an earlier daemon; each is loaded when its first new value arrives."""
+        """Continue the traces that an earlier daemon stored. A trace is loaded when its first new value arrives."""
         self._stored_traces = traces
 
     def add_earlier(self, key: str, ticks: Iterable[EarlierTick], max_devices: int) -> None:
         """Add ticks that the previous daemon sampled but did not write, oldest first.
 
-        `key`: key of the rank. `max_devices`: number of the run's devices that are traced.
+        `key`: key of the rank. `max_devices`: maximum number of devices of the run that are traced.
         """
         written = {uuid: begun + round(points * step * SECOND)
                    for uuid, begun, step, points, *_ in self._stored_traces}  # fmt: skip
@@ -91,7 +94,7 @@ class RankTraces:
             self.add(run if has_logged else run._replace(metrics={}), at, {uuid: samples[uuid] for uuid in missing})
 
     def add(self, run: Run, at: TickTime, samples: Mapping[str, Sample]) -> None:
-        """Add a tick; `samples` are those of the rank's devices, by UUID."""
+        """Add a tick. `samples` are the samples of the rank's devices, by UUID."""
         if run.state != RunState.RUNNING or at.monotonic_ns <= self._traced_to:
             return
         self._traced_to = at.monotonic_ns
@@ -106,14 +109,14 @@ class RankTraces:
     def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
         """Add metrics that were logged at the end of an epoch while no daemon was running.
 
-        `monotonic_ns`: when the epoch ended (CLOCK_MONOTONIC).
+        `monotonic_ns`: time of the epoch's end (CLOCK_MONOTONIC).
         """
         trace = self._traces.get("")
         if metrics and trace is not None:
             trace.fill(monotonic_ns, metrics)
 
     def rows(self, key: str) -> Iterator[LedgerRow]:
-        """Yield a row of the table `trace` for each trace so far; `key` is the key of the rank."""
+        """Yield a row of the table `trace` for each trace that has points. `key` is the key of the rank."""
         for uuid, trace in self._traces.items():
             if trace.points:
                 yield LedgerRow("trace", {
@@ -159,27 +162,27 @@ class RankRecorder:
         self.devices: dict[str, tuple[Device, float, float]] = {}
         """By UUID: the device, its total memory (bytes) and its power limit (W)."""
         self.tick: Tick | None = None
-        """The last tick that had the run."""
+        """The last tick that contained the run."""
         self.end_ns = 0
-        """End of the rank, ns of CLOCK_MONOTONIC; 0 while it runs."""
+        """End of the rank in ns, CLOCK_MONOTONIC; 0 while the rank is running."""
         self.ended_ns: int | None = None
-        """End of the rank, ns since 1970."""
+        """End of the rank in ns since 1970; None while the rank is running."""
         self.state = RunState.RUNNING
         self.dirty = True
         """True if something changed that should be written soon."""
         self.sampled_until_ns = 0
-        """Epochs that ended before it are sampled in full; ns, CLOCK_MONOTONIC."""
+        """All samples of epochs that ended before this time were added; ns, CLOCK_MONOTONIC."""
         self.written_at = 0
         self.traced_at = 0
         self._ended_rows: list[LedgerRow] = []
         self.step_row_count = 0
-        """Number of rows of steps that were written last."""
+        """Number of rows of steps at the last write."""
         self._peak = NAN
         self._moments: list[Moment] = []
-        """Steps and wait as of the last two ticks; after the end of the rank, those up to its end."""
+        """Steps and wait at the last two ticks before the end of the rank, and at its end."""
         self._last_alive_ns = 0
         self._is_state_presumed = False
-        """True if the rank has ended and it is not known yet how."""
+        """True if the rank has ended and its final state is not known yet."""
         self._about = NO_METADATA
         self._about_written = NO_METADATA
 
@@ -192,7 +195,7 @@ class RankRecorder:
         if about is not None and about is not self._about:
             self._about, self.dirty = about, True
         self._update_peak()
-        if not self.end_ns:  # samples from before the end may still come: keep the moments that belong to them
+        if not self.end_ns:  # after the end, samples from before it may still arrive and need the last moments
             self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
             self._last_alive_ns = tick.monotonic_ns
@@ -213,9 +216,9 @@ class RankRecorder:
         self._traces.add(run, at, {uuid: by_uuid[uuid] for uuid in self.device_usage if uuid in by_uuid})
 
     def add_boundary(self, boundary: Boundary) -> None:
-        """Add a boundary of the run: the begin or end of an epoch or phase.
+        """Add a boundary of the run: the start or end of an epoch or phase.
 
-        `update` must have been called with the tick that delivered it.
+        `update` must be called first with the tick that delivered the boundary.
         """
         if self.timeline.add(boundary):
             self.dirty = True
@@ -224,22 +227,23 @@ class RankRecorder:
     def close_if_ended(self, gone: bool) -> None:
         """Record the end of the rank if it has reported its end or its process is gone.
 
-        `gone`: whether its board is gone as well.
+        `gone`: whether the rank's board has disappeared as well.
         """
         if self.end_ns or self.tick is None:
             return
         timeline, tick, run = self.timeline, self.tick, self.run
         if timeline.ended_ns:
             self.end_ns = timeline.ended_ns
-            # If it ended after this tick was sampled, the tick shows it running; the next one shows how it ended.
+            # If the rank ended after this tick was sampled, the tick shows it as running. The next tick will show its
+            # final state.
             self._is_state_presumed = run.state == RunState.RUNNING
             self.state = RunState.FINISHED if self._is_state_presumed else run.state
         elif gone or run.state != RunState.RUNNING:
-            # It died unobserved: take the last moment at which it was certainly alive.
+            # The rank died without reporting its end. Use the last time at which it was certainly alive.
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
             self.end_ns = min(max(self._last_alive_ns, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
-            # The board's last values are from that moment, though the next tick read them.
+            # The board's last values are from that time, although a later tick read them.
             self._moments.append(Moment(self.end_ns, run.step, run.wait))
             if timeline.is_paused:  # the training had finished; how its process ended does not matter
                 self.end_ns, self.state = timeline.last.monotonic_ns, RunState.FINISHED
@@ -250,18 +254,18 @@ class RankRecorder:
     def add_package_reading(self, previous: PackageReading | None, now: PackageReading, unknown: str) -> None:
         """Add the energy of the CPU packages between two readings.
 
-        `previous`: the reading before `now`, None if there is none. `unknown`: why the energy is unknown, else empty.
+        `previous`: the reading before `now`, None if there is none. `unknown`: reason why the energy is unknown; empty
+        if it is known.
         """
         self.package.unknown = unknown
         if previous is not None and not self.timeline.is_paused:
             self.package.add(previous, now, self.begin, self.end_ns or _FOREVER)
 
     def add_samples(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
-        """Add the device samples up to `horizon`, and return the time until which they are complete.
+        """Add the device samples up to `horizon`, and return the time up to which the samples are complete.
 
-        Both times are ns, CLOCK_MONOTONIC. Epochs that ended before the returned time are turned into rows. `recent`:
-        samples by device UUID. `final`: add everything up to `horizon` now, because missing samples will not arrive any
-        more.
+        Both times are ns, CLOCK_MONOTONIC. Epochs that ended before the returned time are converted into rows.
+        `recent`: samples by device UUID. `final`: do not wait for late samples, because no more will arrive.
         """
         timeline = self.timeline
         begin, end = self.begin, self.end_ns or _FOREVER
@@ -294,11 +298,12 @@ class RankRecorder:
     def rows(self, horizon: int, *, is_final: bool = False) -> Iterator[LedgerRow]:
         """Yield the rows that changed since the last call: run, rank, devices, epochs, and the sums of the run.
 
-        `horizon`: time up to which samples were added (ns, CLOCK_MONOTONIC). `is_final`: these are the last rows of
-        this rank. Before that, a row of the table `progress` tells readers which epochs will not change any more.
+        `horizon`: time up to which samples were added (ns, CLOCK_MONOTONIC). `is_final`: true if these are the last
+        rows of this rank. If false, a row of the table `progress` is included; from it, readers learn which epochs will
+        not change any more, and the next daemon continues.
         """
         yield from self._run_rows()
-        # Epochs and the state to continue from are written together, so that they agree after a kill.
+        # Epochs and progress are written together, so that they agree after the daemon was killed.
         yield from self._epoch_rows(horizon)
         if not is_final:
             yield LedgerRow("progress", {"rank": self.run.key, "state": self._as_json()})
@@ -335,7 +340,7 @@ class RankRecorder:
             })  # fmt: skip
 
     def _epoch_rows(self, horizon: int) -> Iterator[LedgerRow]:
-        """Yield the rows of epochs, of the time outside them, of steps, of the run's usage, and of marks."""
+        """Yield the rows for epochs, time outside epochs, rows of steps, usage in the whole run, and marks."""
         key, timeline = self.run.key, self.timeline
         yield from self._ended_rows
         self._ended_rows = []
@@ -359,26 +364,26 @@ class RankRecorder:
         timeline.marks.clear()
 
     def _duration(self, until: int) -> float:
-        """Return the seconds from the begin to `until` (ns, CLOCK_MONOTONIC), without pauses."""
+        """Return the seconds from the rank's start to `until` (ns, CLOCK_MONOTONIC), without pauses."""
         return max(0.0, (until - self.begin) / SECOND - self.timeline.paused_until(until))
 
     def _moment_at(self, horizon: int) -> Moment:
-        """Return steps and wait as of `horizon`, from the last tick or boundary before it."""
+        """Return the steps and the wait at `horizon`, taken from the last tick or boundary before it."""
         known = [moment for moment in (*self._moments, self.timeline.last) if moment.monotonic_ns <= horizon]
         latest = max(known, key=lambda moment: moment.monotonic_ns, default=self.timeline.last)
         return latest._replace(monotonic_ns=horizon)
 
     def _update_peak(self) -> float:
-        """Update and return the highest peak of the framework's memory: a training may reset the counter."""
+        """Update and return the highest peak of the framework's memory in the whole run.
+
+        The current value of the counter is not sufficient, because a training may reset it.
+        """
         known = [v for v in (self._peak, self.timeline.peak.highest, self.run.memory.peak) if is_known(v)]
         self._peak = max(known, default=NAN)
         return self._peak
 
     def pop_revoked_ends(self) -> list[tuple[str, int]]:
-        """Return and clear the epochs that were written as ended but are still open.
-
-        Each is given as rank key and epoch number.
-        """
+        """Return and clear the epochs that were written as ended but are still open, as pairs of rank key and epoch."""
         ends = [(self.run.key, number) for number in self.timeline.revoked_ends]
         self.timeline.revoked_ends.clear()
         return ends
@@ -391,13 +396,13 @@ class RankRecorder:
         return rows
 
     def trace_rows(self) -> Iterator[LedgerRow]:
-        """Yield a row of the table `trace` for each trace so far."""
+        """Return an iterator over a row of the table `trace` for each trace that has points."""
         return self._traces.rows(self.run.key)
 
     def resume(self, state: Mapping[str, Any], traces: Sequence[StoredTrace]) -> None:
         """Continue from the state and traces that an earlier daemon wrote.
 
-        The keys of `state` are part of the file format. Raises KeyError, TypeError or ValueError if it is invalid.
+        The keys of `state` are part of the file format. Raises KeyError, TypeError or ValueError if `state` is invalid.
         """
         timeline = EpochTimeline.from_json(state["course"])
         device_usage = {usage.uuid: usage for usage in map(DeviceUsage.from_json, state["shares"])}

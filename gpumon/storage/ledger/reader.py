@@ -1,6 +1,6 @@
-"""Reads runs and their rows from ledgers, and finds the run that a user means by an id or name.
+"""Reads runs and their rows from ledgers, and resolves a run id or name that a user typed.
 
-A daemon may write at the same time. Each query of `Ledger` is one read transaction, so its parts fit together.
+A daemon may write at the same time. Each query of `Ledger` is one read transaction, so its results are consistent.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import damage_error
 
 NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
-"""Message for an empty ledger, whether a daemon runs or not."""
+"""Message for an empty ledger. It is correct with and without a running daemon."""
 _MAX_METADATA_ROWS = 1024
-"""Rows of parameters, notes or tags that are read, at most; a run that gpumon recorded has fewer."""
+"""Maximum number of parameters, notes or tags that are read for a run. gpumon itself records fewer."""
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
@@ -88,9 +88,9 @@ class Ledger:
     ) -> list[RunSummary]:  # fmt: skip
         """Return the runs that match all given criteria, newest first.
 
-        `user`: name of the user. `name`: beginning of the run's name. `since`: earliest start (s since 1970).
-        `running`: only runs that are still running. `limit`: maximum number, 0 for all. `tags`: a run must have all of
-        them. `where`: pairs of a parameter's name and the value that a run must have.
+        `user`: name of the user. `name`: first characters of the run's name. `since`: earliest start time (s since
+        1970). `running`: only runs that are still running. `limit`: maximum number of runs, 0 for all. `tags`: tags
+        that a run must have. `where`: parameters that a run must have, as pairs of name and value.
         """
         clauses, values = ["1"], list[object]()
         if user:
@@ -121,7 +121,7 @@ class Ledger:
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
 
     def names(self) -> list[RunNames]:
-        """Return the id, user and framework of every run; with thousands of runs this is much faster than `runs`."""
+        """Return the id, user and framework of every run. With thousands of runs this is much faster than `runs`."""
         people = current_policy()
         with self._reading():
             table = self._columns("SELECT id, user, framework FROM run")
@@ -136,7 +136,8 @@ class Ledger:
     def summary(self, run: RunRow, known: RunSummary | None = None) -> RunSummary:
         """Return the summary of a run.
 
-        `known`: an earlier summary of a run that has ended for good; only its tags are read again then.
+        `known`: an earlier summary of the run, if the run is settled (`RunRow.is_settled`). Then only its tags are read
+        again.
         """
         with self._reading():
             return self._summary(run) if known is None else known._replace(tags=self._tags(self._as_written(run.id)))
@@ -148,9 +149,10 @@ class Ledger:
         """Return all rows of a run except its traces. Raises GpumonError if the run does not exist or was deleted.
 
         `phases`: include phases and device usage in phases, which are two thirds of all rows. `times`: if `phases` is
-        false, include the phases other than training, without their usage. `ordinals`: only epochs from the first
+        false, include the phases other than training, without their usage. `ordinals`: read only epochs from the first
         ordinal up to, but not including, the second. `sample`: if the run has more epochs than this, read about this
-        many, evenly spaced, plus the newest two and all open ones. `chosen`: only epochs with these ordinals.
+        many evenly spaced epochs, plus the newest two and all open ones. `chosen`: read only epochs with these
+        ordinals.
         """
         part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
         bounds: tuple[object, ...] = (*(ordinals or ()),)
@@ -203,14 +205,14 @@ class Ledger:
             )
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context manager in which all queries see the ledger as it was at the first of them."""
+        """Return a context manager in which all queries see the same state of the ledger."""
         return self._reading()
 
     def long_run(self, run_id: str, longer: int, phases: int) -> LongRun | None:
         """Return a summary of a run with more than `longer` epochs, or None.
 
-        `phases`: maximum number of epochs in `LongRun.with_phases`. None if the run has fewer epochs, or if its total
-        usage is not stored and must be added up from all its epochs.
+        None is returned if the run does not have more epochs, or if its total usage is not stored and must be summed
+        over all its epochs. `phases`: maximum number of epochs in `LongRun.with_phases`.
         """
         with self._reading():
             run_id = self._as_written(run_id)
@@ -220,9 +222,10 @@ class Ledger:
             )
 
     def ordinals(self, run_id: str, begin: float, end: float) -> tuple[int, int]:
-        """Return the ordinals of the epochs between two times (s since 1970), as begin and end (not included).
+        """Return the range of ordinals of the epochs between two times (s since 1970).
 
-        An open epoch may reach further than the ledger shows.
+        The result is the first ordinal and the ordinal after the last. An open epoch is assumed to extend up to
+        `UNSEEN_AFTER` seconds beyond the length stored in the ledger.
         """
         query = (
             "SELECT coalesce(min(ordinal), 0) AS first, coalesce(max(ordinal), -1) + 1 AS after"
@@ -234,7 +237,7 @@ class Ledger:
             return row.whole("first"), row.whole("after")
 
     def epoch_count(self, run_id: str) -> int:
-        """Return how many epochs of a run have begun, which is the highest ordinal plus 1."""
+        """Return the number of epochs that a run has started, which is the highest ordinal plus 1."""
         with self._reading():
             return self._begun(self._as_written(run_id))
 
@@ -242,14 +245,14 @@ class Ledger:
         return self._count(f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}", run_id)
 
     def _sampled(self, run_id: str, sample: int) -> list[int]:
-        """Return the ordinals of about `sample` epochs of a run, as `record` reads them."""
+        """Return the ordinals of the epochs that `record` reads for its argument `sample`."""
         begun = self._begun(run_id)
         open_ones = self._rows(f"SELECT DISTINCT ordinal FROM epoch WHERE rank {_RANKS} AND ended IS NULL", run_id)
         some = {*range(0, begun, max(1, -(-begun // sample))), begun - 2, begun - 1}
         return sorted(some | {row.whole("ordinal") for row in open_ones[-sample:]})
 
     def epoch_times(self, run_id: str) -> list[EpochTimes]:
-        """Return the times, steps and energy of a run's epochs in groups, see `long_run.epoch_times`."""
+        """Return the times, steps and energy of a run's epochs in groups. See `long_run.epoch_times`."""
         with self._reading():
             run_id = self._as_written(run_id)
             return epoch_times(self._db, run_id, self._begun(run_id))
@@ -257,7 +260,7 @@ class Ledger:
     def lowest_metric(self, run_id: str, metric: str) -> float:
         """Return the lowest value of a logged metric over all ended epochs; NaN if there is none.
 
-        If several ranks log the metric, the values of the first are used.
+        If several ranks log the metric, the values of the lowest rank are used.
         """
         query = (
             "SELECT min(logged.value) AS value FROM rank JOIN epoch ON epoch.rank = rank.key,"
@@ -269,7 +272,7 @@ class Ledger:
             return next((row.real("value") for row in self._rows(query, self._as_written(run_id), metric)), NAN)
 
     def run_of_rank(self, rank: str) -> str:
-        """Return the id of the run to which a rank belongs; empty if the ledger does not have the rank (yet).
+        """Return the id of the run to which a rank belongs, or an empty text if the ledger does not contain the rank.
 
         `rank` is the key of the rank.
         """
@@ -277,17 +280,18 @@ class Ledger:
             return next((row.text("run") for row in self._rows("SELECT run FROM rank WHERE key = ?", rank)), "")
 
     def settled_epochs(self, run_id: str) -> SettledEpochs:
-        """Return which epochs have rows that will not change any more.
+        """Return the epochs whose rows will not change any more.
 
-        A `record` that is read afterward contains these final rows.
+        A `record` that is read after this call contains these final rows.
         """
         with self._reading():
             return self._settled(self._as_written(run_id), "LEFT JOIN")
 
     def _settled(self, run_id: str, join: str) -> SettledEpochs:
-        """Return the settled epochs; a rank without progress has none with `join` "LEFT JOIN", else all of them.
+        """Return the settled epochs of a run.
 
-        A rank that has ended has progress until the samples of its last seconds are written.
+        `join`: "LEFT JOIN" if no epoch of a running rank without a row in `progress` counts as settled, "JOIN" if all
+        of them do. A rank that has ended keeps its row in `progress` until the samples of its last seconds are written.
         """
         query = (
             f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key WHERE rank.run = ?"
@@ -310,7 +314,7 @@ class Ledger:
         ended = "count(DISTINCT CASE WHEN ended > 0 THEN ordinal END)"
         first = "min(CASE WHEN typeof(epoch) = 'integer' AND epoch >= 0 THEN epoch END)"
         (counted,) = self._rows(f"SELECT {ended} AS ended, {first} AS first FROM epoch WHERE rank {_RANKS}", run_id)
-        # SQLite takes the number from the row of the highest ordinal. A file of others may have something else there.
+        # SQLite takes `epoch` from the row with the highest ordinal. A file of another user may have other types there.
         numbers = f"SELECT epoch, ordinal, rank FROM epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
         newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
@@ -330,14 +334,18 @@ class Ledger:
         )
 
     def _done(self, run: RunRow, run_id: str, ended: int, first: int | None) -> int | None:
-        """Return the number of epochs that ended in a run, including those before it was found; None if unknown."""
+        """Return the number of epochs that ended in a run, or None if it is unknown.
+
+        Epochs that ended before a daemon noticed the run are included. `ended`: number of recorded epochs that ended.
+        `first`: lowest recorded epoch number, None if no epoch is recorded.
+        """
         if first is not None:
             return ended + self._folded(run_id) + max(0, first - run.first_epoch)
         has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
         return None if not ended and self._count(has_steps, run_id) else ended
 
     def _folded(self, run_id: str) -> int:
-        """Return the number of short epochs that were folded into the rows of others."""
+        """Return the number of short epochs that were merged into the rows of other epochs."""
         rows = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
         return max((int(facts_from_row(row).folded) for row in rows), default=0)
 
@@ -347,7 +355,7 @@ class Ledger:
             return self._about(self._as_written(run_id))
 
     def _about(self, run_id: str) -> RunMetadata:
-        if current_policy().way != SHOWN:  # they may contain names of users
+        if current_policy().way != SHOWN:  # metadata may contain user names
             return RunMetadata()
         return metadata_from_rows(
             *(
@@ -369,13 +377,13 @@ class Ledger:
         return self.all_tags() if current_policy().way == SHOWN else {}
 
     def _tags(self, run_id: str) -> Sequence[str]:
-        if current_policy().way != SHOWN:  # they may contain names of users
+        if current_policy().way != SHOWN:  # tags may contain user names
             return ()
         query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MAX_METADATA_ROWS}"
         return tag_names(self._rows(query, run_id))
 
     def _as_written(self, run_id: str) -> str:
-        """Return the id in the file for a displayed id, which is cleaned and may be a pseudonym."""
+        """Return the stored id of the run with this displayed id, which is escaped and may be a pseudonym."""
         if self._rows("SELECT id FROM run WHERE id = ?", run_id):
             return run_id
         for row in self._rows("SELECT id FROM run"):
@@ -386,7 +394,7 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Open a read transaction for all queries inside, unless one is open."""
+        """Run the enclosed queries in one read transaction. Use the open transaction if there is one."""
         try:
             if self._db.in_transaction:
                 yield
@@ -416,9 +424,9 @@ class Ledger:
 
 
 class Ledgers:
-    """All ledgers that this user can read, as one: the user's own and that of a machine-wide daemon.
+    """All ledgers that this user can read: the user's own ledger and the ledger of a machine-wide daemon.
 
-    If both have a run, the user's own ledger is read, unless only the other daemon saw the run end.
+    If both contain a run, it is read from the user's own ledger, unless only the other daemon watched the run's end.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -483,7 +491,7 @@ class Ledgers:
         return tags
 
     def names(self) -> list[RunNames]:
-        """Return id, user and framework of the runs of all ledgers."""
+        """Return the id, user and framework of every run in all ledgers."""
         return list({run.id: run for ledger in self._open for run in ledger.names()}.values())
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:
@@ -497,7 +505,7 @@ class Ledgers:
 
 
 def _require_readable(path: str) -> None:
-    """Raise GpumonError if the file cannot be read for another reason than a missing permission."""
+    """Raise GpumonError if the file cannot be read for a reason other than missing permission."""
     try:
         os.close(open_regular(path))
     except PermissionError:
@@ -517,33 +525,34 @@ def _open_file(path: str) -> sqlite3.Connection:
         return db
     db.close()
     if version == 0:
-        raise NotBegunError(NOTHING)  # a daemon is creating it at this moment
+        raise NotBegunError(NOTHING)  # a daemon is just creating the file
     raise GpumonError(
         f"{path} has format {version}, this gpumon reads format {VERSION}: use the gpumon version of its daemon"
     )
 
 
 def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
-    # A ProgrammingError means that it was closed.
+    # A ProgrammingError means that the file was closed.
     if isinstance(error, OSError | sqlite3.OperationalError | sqlite3.ProgrammingError):
         return GpumonError(f"cannot read {path}: {describe_error(error, path)}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")
 
 
 LAST = ("last", "-1")
-"""Words for the newest run; a run with such a name is found by its id."""
+"""Words that mean the newest run. A run with such a name can be selected only by its id."""
 _MAX_NAMED = 5
-"""Candidates named in a message, at most."""
+"""Maximum number of runs named in a message."""
 _WIDTH = 40
 
 LedgerRun = tuple[Ledger, RunRow]
 
 
 def resolve_run(ledgers: Ledgers, wanted: str, now: float, log: Callable[[str], object] = str) -> LedgerRun:
-    """Return the run that `wanted` means, with its ledger: by id, by name, or by an unambiguous beginning of either.
+    """Return the run whose id or name is `wanted` or starts with it, together with its ledger.
 
-    If several runs have this name, the newest is returned and `log` gets a line about it. `now`: seconds since 1970.
-    Raises GpumonError if there is no such run or a beginning fits several; the message lists them.
+    A complete id or name has priority. If several runs have this name, the newest is returned and `log` gets a line
+    about it. `now`: current time in seconds since 1970. Raises GpumonError if no run matches, or if several runs only
+    start with `wanted`. The message lists them.
     """
     if wanted in LAST:
         newest = ledgers.candidates(limit=1)
@@ -574,7 +583,7 @@ def resolve_run(ledgers: Ledgers, wanted: str, now: float, log: Callable[[str], 
 
 
 def _names(runs: Sequence[LedgerRun], now: float) -> str:
-    """Return ids of the newest of these runs, with name, age and epochs to distinguish them."""
+    """Return a text that lists the newest of these runs by id, with name, age and epochs to distinguish them."""
     parts = []
     for ledger, run in runs[:_MAX_NAMED]:
         done = ledger.summary(run).done

@@ -1,4 +1,4 @@
-"""Rows of steps for a rank without epochs: each row is a range of steps that starts at a round number."""
+"""Rows of steps for a rank without epochs. Each row is a range of steps that starts at a round number."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from gpumon.storage.ledger.epoch import Moment
 
 NO_ROW = -1
 _MAX_ABSORBED = 4096
-"""Absorbed rows whose new row is remembered; a training makes hundreds of marks in its life."""
+"""Maximum number of entries in `StepStretches.absorbed`. A training makes some hundred marks in total."""
 
 
 class StepStretch:
-    """One row of steps: the range between two marks of the training, or several such ranges merged."""
+    """One row of steps: the range between two marks of the training, or several such ranges merged into one."""
 
     def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
         self.number = number
-        """Counts the marks of the rank; a row that absorbed others keeps its own number."""
+        """Number of the mark at which the row starts, from 0. A row keeps its number when later rows are merged into
+        it."""
         self.begun_ns = begun_ns
         """ns since 1970."""
         self.begin = begin
@@ -32,7 +33,7 @@ class StepStretch:
         self.evaluation_steps = 0
         """Steps in evaluation."""
         self.metrics: dict[str, float] = {}
-        """Last values logged in it, by name."""
+        """Last value of each metric logged in this range, by name."""
 
     def absorb(self, later: StepStretch) -> None:
         """Extend this row by `later`, the row that follows it."""
@@ -45,7 +46,7 @@ class StepStretch:
         return StepStretch.from_json(self.as_json())
 
     def columns(self, until: Moment) -> dict[str, Any]:
-        """Return its columns in the ledger. A row that has not ended is measured up to `until`."""
+        """Return the row's columns in the ledger. A row that has not ended is measured up to `until`."""
         end = self.end or until
         seconds = max(0, end.monotonic_ns - self.begin.monotonic_ns) / SECOND
         wait = wait_between(self.begin.wait, end.wait)
@@ -74,12 +75,12 @@ class StepStretch:
 
 
 class StepStretches:
-    """The rows of steps of a rank, oldest first; only the newest is open. Empty as soon as the rank has an epoch."""
+    """The rows of steps of a rank, oldest first. Only the newest is open. There are none if the rank has an epoch."""
 
     def __init__(self) -> None:
         self.rows: list[StepStretch] = []
         self.absorbed: dict[int, int] = {}
-        """Number of the absorbing row by number of the absorbed row."""
+        """Number of the row into which a row was merged, by number of the merged row."""
         self._next = 0
 
     @property
@@ -88,9 +89,10 @@ class StepStretches:
         return self.rows[-1].number if self.rows else NO_ROW
 
     def begin(self, begun_ns: int, at: Moment) -> bool:
-        """End the open row and begin a new one; return False, and change nothing, if no step was made in the open row.
+        """End the open row, start a new one, and return True.
 
-        `begun_ns`: ns since 1970.
+        If no step was made in the open row, nothing changes and False is returned. `begun_ns`: start of the new row, ns
+        since 1970. `at`: the same time with steps and wait.
         """
         if self.rows:
             if at.step <= self.rows[-1].begin.step:
@@ -102,7 +104,7 @@ class StepStretches:
         return True
 
     def end(self, at: Moment, metrics: Mapping[str, float]) -> None:
-        """End the open row because the run ends; `metrics` are those logged at the end."""
+        """End the open row because the run ends. `metrics` are the metrics logged at the end of the run."""
         if self.rows and self.rows[-1].end is None:
             self.rows[-1].end = at
             # Metrics logged after the last step belong to that step.
@@ -116,7 +118,7 @@ class StepStretches:
             row.metrics.update(metrics)
 
     def add_phase(self, phase: str, begin: Moment, end: Moment) -> None:
-        """Add the time in a phase, from `begin` to `end`, to the open row."""
+        """Add a phase that lasted from `begin` to `end` to the open row."""
         if self.rows and phase not in ("", TRAINING):
             steps = end.step - begin.step
             if phase in EVALUATION or not steps:
@@ -124,17 +126,17 @@ class StepStretches:
                 self.rows[-1].evaluation_steps += max(0, steps)
 
     def clear(self) -> None:
-        """Drop all rows, because the training has epochs."""
+        """Delete all rows, because the training has epochs."""
         self.rows, self.absorbed = [], {}
 
     def groups(self, steps: int) -> list[list[StepStretch]]:
-        """Group consecutive rows so that each group becomes one row of a run with `steps` steps in all."""
+        """Return the rows grouped by the size that suits a run of `steps` steps. Each group is to be merged."""
         return _group_rows(self.rows, row_size(steps))
 
     def resolve(self, number: int) -> int:
         """Return the number of the row into which the row with this number was merged.
 
-        It is the same number if the row was not merged.
+        The same number is returned if the row was not merged.
         """
         while (into := self.absorbed.get(number)) is not None:
             number = into
